@@ -1,0 +1,55 @@
+"""Named points where a test may make the world end.
+
+`point("journal.committed")` does nothing in a normal run: one comparison. A test arms a hook that raises, sleeps or kills
+the process at the n-th visit. The names are listed in `POINTS`, so that a test can visit every one of them and a misspelt
+name is an error where it is armed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+__all__ = ["POINTS", "armed", "point"]
+
+POINTS: Final[dict[str, str]] = {
+    "door.admitted": "all checks passed, nothing written yet",
+    "door.started": "`effect.started` is durable, the effect has not run",
+    "door.performed": "the effect has run, nothing of it is written",
+    "door.finished": "`effect.finished` is durable, the program has not seen it",
+    "journal.before_commit": "a batch is ready, not handed to the store",
+    "journal.after_commit": "the store has the batch, nobody was told",
+    "process.spawned": "a process is in the table, its first row is not durable",
+    "process.exiting": "a process has ended, its last row is not durable",
+    "mailbox.delivered": "a message is in a mailbox, its row is not durable",
+    "snapshot.before": "a snapshot is about to be written",
+    "snapshot.after": "a snapshot is durable",
+    "recovery.loaded": "the journal is folded, no process has run",
+    "recovery.done": "every live process is on the run queue",
+    "lease.acquired": "this kernel owns the store, nothing was read",
+}
+
+_hook: Callable[[str], None] | None = None
+
+
+def point(name: str) -> None:
+    if _hook is not None:
+        _hook(name)
+
+
+@contextmanager
+def armed(hook: Callable[[str], None]) -> Iterator[None]:
+    """Call `hook` with the name of every point visited inside the block."""
+    global _hook
+    previous, _hook = _hook, hook
+    try:
+        yield
+    finally:
+        _hook = previous
+
+
+def arm(hook: Callable[[str], None]) -> None:
+    """Call `hook` at every point for the rest of this OS process (a crash harness's child)."""
+    global _hook
+    _hook = hook

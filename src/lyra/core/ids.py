@@ -1,0 +1,54 @@
+"""The one home of randomness: process ids, tokens and seeded generators.
+
+`Entropy` is handed to whoever needs an unpredictable value. The real one reads the operating system; a seeded one makes a
+whole run a function of its seed. Process ids are short and readable (`p-` and ten base-32 characters): unique within
+a store, not a secret. Secrets (tokens) come from `token()`, which a seeded Entropy refuses to make.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+__all__ = ["Entropy", "ProcessRandom", "seeded"]
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter looks like a digit
+
+
+class ProcessRandom(random.Random):
+    """A seeded generator that is also callable: `rng()` is `rng.random()`."""
+
+    def __call__(self) -> float:
+        return self.random()
+
+
+class Entropy:
+    """Where ids and seeds come from; `Entropy(seed)` gives the same ones every time."""
+
+    __slots__ = ("_random", "seed")
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+        self._random = random.Random(seed) if seed is not None else random.Random(os.urandom(16))
+
+    def text(self, length: int) -> str:
+        bits = self._random.getrandbits(5 * length)
+        return "".join([_ALPHABET[(bits >> shift) & 31] for shift in range(0, 5 * length, 5)])
+
+    def id(self, prefix: str, length: int = 10) -> str:
+        return f"{prefix}-{self.text(length)}"
+
+    def bits(self, count: int = 63) -> int:
+        return self._random.getrandbits(count)
+
+    def token(self) -> str:
+        """An unguessable token; a seeded run has no business making one."""
+        if self.seed is not None:
+            raise RuntimeError("a seeded Entropy makes no secrets")
+        return os.urandom(32).hex()
+
+
+def seeded(seed: int) -> ProcessRandom:
+    """The generator a process gets: everything it draws follows from the seed in its first journal row."""
+    return ProcessRandom(seed)

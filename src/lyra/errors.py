@@ -1,0 +1,350 @@
+"""Every error Lyra raises, in one tree.
+
+    LyraError(code, retryable, fields)
+      ConfigError                     a setting, flag or file that cannot be used as it stands
+      SourceError(file, line, column) a mistake in somebody's source text
+        ParseError  CheckError  BytecodeError
+      Denied                          asked for something the caller has no right to
+        CapabilityDenied  ApprovalRefused  SandboxUnavailable
+      LimitExceeded                   a bound was reached; more of it would help
+        BudgetExceeded  RateLimited  CircuitOpen  Overloaded  DeadlineExceeded
+      EffectFailed                    an act outside the process went wrong
+        ModelError(kind)  ToolError  AgentFailed  EffectInDoubt
+      ProcessError                    about the process table
+        NoSuchProcess  NameTaken  InvalidTransition  ProcessExit
+      ContractViolation(kind, expression, values)
+      Divergence(expected, actual, at) a replay asked for something its journal does not hold
+      StoreError                      the durable place
+        Conflict  Corrupt  StoreFull
+      InternalError                   "this is a bug in Lyra"
+
+An error says what happened in one sentence, may name a place and a hint, and carries its facts as `fields`, so that
+every surface (terminal, HTTP, gRPC, Vega's `catch`) can show them its own way. `CODES` maps each code to those surfaces.
+Errors hold no secrets: what goes into `fields` may be printed, journaled and sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+__all__ = [
+    "CODES",
+    "AgentFailed",
+    "ApprovalRefused",
+    "BudgetExceeded",
+    "BytecodeError",
+    "CapabilityDenied",
+    "CheckError",
+    "CircuitOpen",
+    "ConfigError",
+    "Conflict",
+    "ContractViolation",
+    "Corrupt",
+    "DeadlineExceeded",
+    "Denied",
+    "Divergence",
+    "EffectFailed",
+    "EffectInDoubt",
+    "InternalError",
+    "InvalidTransition",
+    "LimitExceeded",
+    "LyraError",
+    "ModelError",
+    "NameTaken",
+    "NoSuchProcess",
+    "Overloaded",
+    "ParseError",
+    "ProcessError",
+    "ProcessExit",
+    "RateLimited",
+    "SandboxUnavailable",
+    "SourceError",
+    "StoreError",
+    "StoreFull",
+    "Surface",
+    "ToolError",
+    "error_from_data",
+    "error_to_data",
+]
+
+
+class Surface(NamedTuple):
+    """How one error code looks on each surface."""
+
+    grpc: str
+    http: int
+    exit: int
+    catch: str
+
+
+class LyraError(Exception):
+    """The root: one sentence, an optional place and hint, and the facts as fields."""
+
+    code: ClassVar[str] = "lyra"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None, place: str | None = None, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.place = place
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __getattr__(self, name: str) -> Any:
+        """Fields read as attributes (`error.limit`); only called when nothing else has that name."""
+        if name.startswith("__") or name == "fields":
+            raise AttributeError(name)
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}") from None
+
+    def render(self) -> str:
+        """The three lines a person reads: what, where, what to try."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.place:
+            lines.append(f"  at {self.place}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ConfigError(LyraError):
+    code = "config"
+
+
+class SourceError(LyraError):
+    code = "source"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str = "",
+        line: int = 0,
+        column: int = 0,
+        hint: str | None = None,
+        **fields: Any,
+    ) -> None:
+        place = f"{file}:{line}:{column}" if file else None
+        super().__init__(message, hint=hint, place=place, file=file, line=line, column=column, **fields)
+
+
+class ParseError(SourceError):
+    code = "parse"
+
+
+class CheckError(SourceError):
+    code = "check"
+
+
+class BytecodeError(SourceError):
+    code = "bytecode"
+
+
+class Denied(LyraError):
+    code = "denied"
+
+
+class CapabilityDenied(Denied):
+    code = "capability_denied"
+
+
+class ApprovalRefused(Denied):
+    code = "approval_refused"
+
+
+class SandboxUnavailable(Denied):
+    code = "sandbox_unavailable"
+
+
+class LimitExceeded(LyraError):
+    code = "limit"
+
+
+class BudgetExceeded(LimitExceeded):
+    code = "budget_exceeded"
+
+
+class RateLimited(LimitExceeded):
+    code = "rate_limited"
+    retryable = True
+
+
+class CircuitOpen(LimitExceeded):
+    code = "circuit_open"
+    retryable = True
+
+
+class Overloaded(LimitExceeded):
+    code = "overloaded"
+    retryable = True
+
+
+class DeadlineExceeded(LimitExceeded, TimeoutError):
+    code = "deadline_exceeded"
+    retryable = True
+
+
+class EffectFailed(LyraError):
+    code = "effect_failed"
+
+
+class ModelError(EffectFailed):
+    """`kind` is one of rate_limit, overloaded, timeout, auth, bad_request, temporary."""
+
+    code = "model_error"
+
+
+class ToolError(EffectFailed):
+    code = "tool_error"
+
+
+class AgentFailed(EffectFailed):
+    code = "agent_failed"
+
+
+class EffectInDoubt(EffectFailed):
+    code = "effect_in_doubt"
+
+
+class ProcessError(LyraError):
+    code = "process"
+
+
+class NoSuchProcess(ProcessError):
+    code = "no_such_process"
+
+
+class NameTaken(ProcessError):
+    code = "name_taken"
+
+
+class InvalidTransition(ProcessError):
+    code = "invalid_transition"
+
+
+class ProcessExit(ProcessError):
+    """What waiting on a process raises when its end was not a result."""
+
+    code = "process_exit"
+
+
+class ContractViolation(LyraError):
+    code = "contract_violation"
+
+
+class Divergence(LyraError):
+    """Fields: `expected` (what the journal holds), `actual` (what the program asked), `at` (the effect's key)."""
+
+    code = "divergence"
+
+
+class StoreError(LyraError):
+    code = "store"
+
+
+class Conflict(StoreError):
+    code = "conflict"
+
+
+class Corrupt(StoreError):
+    code = "corrupt"
+
+
+class StoreFull(StoreError):
+    code = "store_full"
+    retryable = True
+
+
+class InternalError(LyraError):
+    code = "internal"
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        hint = fields.pop("hint", None) or "this is a bug in Lyra; please report it with the steps that led here"
+        super().__init__(message, hint=hint, **fields)
+
+
+# The one table of surfaces. Exit codes: 1 the program failed, 2 bad usage, source or configuration, 3 denied, 4 a limit.
+CODES: dict[str, Surface] = {
+    "lyra": Surface("UNKNOWN", 500, 1, "Error"),
+    "config": Surface("INVALID_ARGUMENT", 400, 2, "ConfigError"),
+    "source": Surface("INVALID_ARGUMENT", 400, 2, "SourceError"),
+    "parse": Surface("INVALID_ARGUMENT", 400, 2, "ParseError"),
+    "check": Surface("INVALID_ARGUMENT", 400, 2, "CheckError"),
+    "bytecode": Surface("INVALID_ARGUMENT", 400, 2, "BytecodeError"),
+    "denied": Surface("PERMISSION_DENIED", 403, 3, "Denied"),
+    "capability_denied": Surface("PERMISSION_DENIED", 403, 3, "CapabilityDenied"),
+    "approval_refused": Surface("PERMISSION_DENIED", 403, 3, "ApprovalRefused"),
+    "sandbox_unavailable": Surface("PERMISSION_DENIED", 403, 3, "SandboxUnavailable"),
+    "limit": Surface("RESOURCE_EXHAUSTED", 429, 4, "LimitExceeded"),
+    "budget_exceeded": Surface("RESOURCE_EXHAUSTED", 402, 4, "BudgetExceeded"),
+    "rate_limited": Surface("RESOURCE_EXHAUSTED", 429, 4, "RateLimited"),
+    "circuit_open": Surface("UNAVAILABLE", 503, 4, "CircuitOpen"),
+    "overloaded": Surface("UNAVAILABLE", 503, 4, "Overloaded"),
+    "deadline_exceeded": Surface("DEADLINE_EXCEEDED", 504, 4, "DeadlineExceeded"),
+    "effect_failed": Surface("ABORTED", 502, 1, "EffectFailed"),
+    "model_error": Surface("UNAVAILABLE", 502, 1, "ModelError"),
+    "tool_error": Surface("ABORTED", 502, 1, "ToolError"),
+    "agent_failed": Surface("ABORTED", 502, 1, "AgentFailed"),
+    "effect_in_doubt": Surface("ABORTED", 409, 1, "EffectInDoubt"),
+    "process": Surface("FAILED_PRECONDITION", 409, 1, "ProcessError"),
+    "no_such_process": Surface("NOT_FOUND", 404, 1, "NoSuchProcess"),
+    "name_taken": Surface("ALREADY_EXISTS", 409, 1, "NameTaken"),
+    "invalid_transition": Surface("FAILED_PRECONDITION", 409, 1, "InvalidTransition"),
+    "process_exit": Surface("ABORTED", 500, 1, "ProcessExit"),
+    "contract_violation": Surface("FAILED_PRECONDITION", 422, 1, "ContractViolation"),
+    "divergence": Surface("DATA_LOSS", 409, 1, "Divergence"),
+    "store": Surface("UNAVAILABLE", 503, 1, "StoreError"),
+    "conflict": Surface("ABORTED", 409, 1, "Conflict"),
+    "corrupt": Surface("DATA_LOSS", 500, 1, "Corrupt"),
+    "store_full": Surface("RESOURCE_EXHAUSTED", 507, 1, "StoreFull"),
+    "internal": Surface("INTERNAL", 500, 1, "InternalError"),
+}
+
+
+def _classes(root: type[LyraError]) -> dict[str, type[LyraError]]:
+    found = {root.code: root}
+    for sub in root.__subclasses__():
+        found.update(_classes(sub))
+    return found
+
+
+def error_to_data(error: LyraError) -> dict[str, Any]:
+    """The error as plain data, for a journal row or a wire."""
+    data: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.hint:
+        data["hint"] = error.hint
+    if error.place:
+        data["place"] = error.place
+    if error.fields:
+        data["fields"] = {key: _plain(value) for key, value in error.fields.items()}
+    return data
+
+
+def error_from_data(data: dict[str, Any]) -> LyraError:
+    """The error that `error_to_data` described; an unknown code gives a plain LyraError that keeps the sentence."""
+    cls = _classes(LyraError).get(str(data.get("code")), LyraError)
+    error = cls.__new__(cls)
+    LyraError.__init__(
+        error,
+        str(data.get("message", "")),
+        hint=data.get("hint"),
+        place=data.get("place"),
+        **{str(key): value for key, value in (data.get("fields") or {}).items()},
+    )
+    return error
+
+
+def _plain(value: Any) -> Any:
+    """Values that survive a journal unchanged; anything else as its text."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)

@@ -1,0 +1,135 @@
+"""What a Store is: five things and nothing else.
+
+    journal    `append(records, epoch)` all or nothing, `read(...)` in order, `last_seq()`
+    snapshots  `save_snapshots(seq, states, epoch)`, `load_snapshots()`: one state a process, folded up to `seq`
+    blobs      `put_blob(data)` → digest, `get_blob(digest)`: large values, stored once
+    lease      `acquire`, `renew`, `release`: one owner at a time, fenced by an epoch that only grows
+    care       `check()`, `compact(...)`, `close()`
+
+Rules that every Store keeps (the conformance suite in `lyra.testing` shows each):
+sequence numbers start at 1 and are dense; an append whose first seq is not `last_seq() + 1`, or whose epoch is not the newest
+one, is a `Conflict` and changes nothing; what `append` returned from is durable to the degree asked; damage is `Corrupt` or
+a consistent prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from lyra.errors import ConfigError
+
+__all__ = ["Lease", "Record", "Snapshot", "Store", "open_store"]
+
+
+class Record(NamedTuple):
+    """One journal row. Hot paths pass plain tuples of this shape; `data` is msgpack."""
+
+    seq: int
+    time: float
+    pid: str
+    kind: str
+    data: bytes
+
+
+class Snapshot(NamedTuple):
+    """The folded state of every process up to and including `seq`."""
+
+    seq: int
+    states: dict[str, bytes]
+
+
+class Lease(NamedTuple):
+    """The right to write, until `expires_at` unless renewed; `epoch` grows with every new owner."""
+
+    owner: str
+    epoch: int
+    expires_at: float
+
+
+@runtime_checkable
+class Store(Protocol):
+    @property
+    def inline(self) -> bool:
+        """True when an append is quick enough (no disk flush, no network) to be made on the kernel's loop."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Where it is, for messages; never with a password."""
+        ...
+
+    # journal
+    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None: ...
+
+    def read(
+        self,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        pid: str | None = None,
+        kind: str | None = None,
+    ) -> Iterator[Record]: ...
+
+    def first_seq(self) -> int:
+        """The oldest row still kept (1 before any compaction, last_seq() + 1 when the journal is empty)."""
+        ...
+
+    def last_seq(self) -> int: ...
+
+    # snapshots
+    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+        """Replace the states of these pids (None removes one) and move the snapshot's seq, in one transaction."""
+        ...
+
+    def load_snapshots(self) -> Snapshot: ...
+
+    # blobs
+    def put_blob(self, data: bytes) -> str: ...
+
+    def get_blob(self, digest: str) -> bytes: ...
+
+    # lease
+    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+        """Become the owner; `Conflict` (with field `expires_at` and `owner`) while another one's lease runs."""
+        ...
+
+    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease: ...
+
+    def release(self, lease: Lease) -> None: ...
+
+    def holder(self) -> Lease | None: ...
+
+    # care
+    def check(self) -> list[str]:
+        """Everything wrong with it, as sentences; empty when sound."""
+        ...
+
+    def compact(self, *, before: float, epoch: int) -> int:
+        """Drop rows that the snapshot covers and that are older than `before`; returns how many."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_store(target: str, *, durability: str = "process") -> Store:
+    """A Store from what a user writes: `memory`, a path, `sqlite:///path` or `postgresql://…`."""
+    if durability not in ("process", "power"):
+        raise ConfigError(
+            f"durability is {durability!r}", hint="use 'process' (survives kill -9) or 'power' (survives power loss)"
+        )
+    if target == "memory":
+        from lyra.store.memory import MemoryStore
+
+        return MemoryStore()
+    if target.startswith(("postgresql://", "postgres://")):
+        from lyra.store.postgres import PostgresStore
+
+        return PostgresStore(target, durability=durability)
+    if "://" in target and not target.startswith("sqlite://"):
+        raise ConfigError(
+            f"no store speaks {target.split('://')[0]}://", hint="use a file path, sqlite:///path or postgresql://host/db"
+        )
+    from lyra.store.sqlite import SqliteStore
+
+    return SqliteStore(target.removeprefix("sqlite://"), durability=durability)
