@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["POINTS", "armed", "point"]
+__all__ = ["POINTS", "SimulatedCrash", "arm", "armed", "point"]
 
 POINTS: Final[dict[str, str]] = {
     "door.admitted": "all checks passed, nothing written yet",
@@ -29,6 +29,10 @@ POINTS: Final[dict[str, str]] = {
     "recovery.done": "every live process is on the run queue",
     "lease.acquired": "this kernel owns the store, nothing was read",
 }
+
+class SimulatedCrash(BaseException):
+    """Raised by a hook to end the world at a point: nothing after it happens, no handler of Lyra's takes it."""
+
 
 _hook: Callable[[str], None] | None = None
 

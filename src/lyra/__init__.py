@@ -1,0 +1,1 @@
+"""Lyra, an operating system for AI agents."""

@@ -1,0 +1,229 @@
+"""The table of commands, and the click classes that keep it lazy.
+
+`COMMANDS` names each command's module without importing it, so `lyra --help` costs click and this file. Every
+command takes `--debug` and `--set KEY=VALUE`, before or after its name; they end up in the one `Session`,
+which also loads the Config at first use. `run` invokes and turns every error into its lines on stderr and its
+exit code. A new command is a row in `COMMANDS` and a module with a `Command` or `Group` in it; a test keeps
+the row's sentence equal to the command's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from lyra.config import Config
+
+__all__ = ["COMMANDS", "Command", "Group", "Lazy", "Session", "json_option", "root", "run"]
+
+_COMPLETION_VARIABLE: Final = "_LYRA_COMPLETE"
+
+
+class Lazy(NamedTuple):
+    """Where a command lives, and its sentence for `--help`."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Lazy]] = {
+    "config": Lazy(
+        "lyra.cli.config", "config", "Show the settings in force, where each comes from, and every key."
+    ),
+    "doctor": Lazy("lyra.cli.doctor", "doctor", "Say what works here, and how to get the rest."),
+    "store": Lazy("lyra.cli.store", "store", "Look at a store: info, check, compact, export."),
+}
+
+
+class Session:
+    """What one invocation knows: the shared flags, and the Config once somebody asks for it."""
+
+    def __init__(self) -> None:
+        self.debug = False
+        self.flags: list[str] = []
+        self._config: Config | None = None
+
+    @property
+    def config(self) -> Config:
+        if self._config is None:
+            from lyra.config import Config
+
+            self._config = Config.load(flags=self.flags)
+        return self._config
+
+
+class UnknownCommand(click.UsageError):
+    """A command nobody has, with the nearest one that exists."""
+
+    def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
+        from lyra.core.check import did_you_mean
+
+        super().__init__(f"{ctx.command_path} has no command {name!r}", ctx)
+        near = did_you_mean(name, known)
+        self.hint = f"did you mean {near!r}?" if near else f"commands: {', '.join(known)}"
+
+
+def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Session).debug |= value
+
+
+def _add_flags(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
+    ctx.ensure_object(Session).flags += value
+
+
+def _shared_options(*, hidden: bool) -> list[click.Parameter]:
+    """Fresh ones for each command; hidden but on the root, or every help page would repeat them."""
+    return [
+        click.Option(
+            ["--set"],
+            metavar="KEY=VALUE",
+            multiple=True,
+            expose_value=False,
+            hidden=hidden,
+            callback=_add_flags,
+            help="Use VALUE for a setting, above every file and variable. May be repeated.",
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            hidden=hidden,
+            callback=_set_debug,
+            help="Show the traceback of an error.",
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A click command that also takes the shared options."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params += _shared_options(hidden=True)
+
+
+class Group(click.Group):
+    """A click group whose members may be rows of a table, imported when called."""
+
+    command_class = Command
+    group_class = type  # a group inside a group is a Group
+
+    def __init__(self, *args: Any, lazy: dict[str, Lazy] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.lazy = lazy or {}
+        self.params += _shared_options(hidden=lazy is None)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.lazy, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = self.lazy.get(cmd_name)
+        if row is None:
+            return super().get_command(ctx, cmd_name)
+        from importlib import import_module
+
+        command = getattr(import_module(row.module), row.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise UnknownCommand(name, known, ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:  # a bare group asks what there is; that is no mistake
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, but a lazy command's sentence comes from its row: `--help` imports nothing."""
+        rows = [(name, self.sentence(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """As it is written: lines to copy into a shell are not wrapped."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}")
+
+    def sentence(self, ctx: click.Context, name: str) -> str:
+        row = self.lazy.get(name)
+        if row is not None:
+            return row.help
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(limit=200) if command else ""
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`: one JSON document on stdout and nothing else."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from lyra._version import __version__
+
+        click.echo(f"lyra {__version__}")
+        ctx.exit(0)
+
+
+_EPILOG: Final = """\
+Exit codes: 0 success, 1 the program failed, 2 bad usage, source or configuration,
+3 denied, 4 a limit was hit, 130 interrupted.
+
+Shell completion, in the shell's start-up file:
+  bash  eval "$(_LYRA_COMPLETE=bash_source lyra)"
+  zsh   eval "$(_LYRA_COMPLETE=zsh_source lyra)"
+  fish  _LYRA_COMPLETE=fish_source lyra | source
+"""
+
+root = Group(
+    "lyra",
+    lazy=COMMANDS,
+    help="An operating system for AI agents: supervised, budgeted, isolated, resumable processes.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        )
+    ],
+)
+
+
+def run(args: list[str]) -> int:
+    """Invoke `lyra` with these arguments; errors become lines on stderr and the exit code of their code."""
+    if _COMPLETION_VARIABLE in os.environ:  # click's own protocol with the shell; it prints and exits
+        root.main(args, prog_name="lyra", complete_var=_COMPLETION_VARIABLE)
+    session = Session()
+    try:
+        with root.make_context("lyra", args, obj=session) as ctx:
+            root.invoke(ctx)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # noqa: BLE001 - the last stop before a person's terminal
+        from lyra.cli.render import report
+
+        return report(error, debug=session.debug)
+    return 0

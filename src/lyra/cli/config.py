@@ -1,0 +1,123 @@
+"""`lyra config`: the settings in force, every key there is, and the files they come from.
+
+Prints what `lyra.config` decided and decides nothing. Passwords never reach this module in the clear: a row's
+value is already masked. Next: `lyra.config`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lyra.cli.app import Group, Session, json_option
+from lyra.cli.render import document, note, table
+from lyra.config import KEYS, SECTIONS, Config, Key, Row
+
+__all__ = ["config", "key_type", "show_value"]
+
+
+@click.group(cls=Group)
+def config() -> None:
+    """Show the settings in force, where each comes from, and every key."""
+
+
+@config.command()
+@click.option("--origin", "with_origin", is_flag=True, help="Say where each value comes from.")
+@json_option
+@click.pass_obj
+def show(session: Session, *, with_origin: bool, as_json: bool) -> None:
+    """Show every setting in force."""
+    settings = session.config
+    for sentence in settings.notes:
+        note(f"note: {sentence}")
+    if as_json:
+        document(_with_origins(settings) if with_origin else settings.to_data())
+    elif with_origin:
+        table(("key", "value", "origin", "place"), [_cells(row) for row in settings.rows()])
+    else:
+        table(("key", "value"), [_cells(row)[:2] for row in settings.rows()])
+
+
+@config.command()
+@json_option
+def keys(*, as_json: bool) -> None:
+    """List every key: its type, default, variable and meaning."""
+    if as_json:
+        document([_describe(key) for key in KEYS.values()])
+        return
+    rows = [
+        (key.name, key_type(key), show_value(key.default), key.variable, key.sentence)
+        for key in KEYS.values()
+    ]
+    table(("key", "type", "default", "variable", "meaning"), rows)
+
+
+@config.command()
+@json_option
+@click.pass_obj
+def path(session: Session, *, as_json: bool) -> None:
+    """List the settings files in force, weakest first."""
+    files = session.config.files
+    if as_json:
+        document([{"kind": kind, "path": file} for kind, file in files])
+        return
+    for _, file in files:
+        click.echo(file)
+    if not files:
+        note("no settings file: defaults, variables and flags only")
+
+
+def key_type(key: Key) -> str:
+    """A key's type and bounds, in words."""
+    if key.words:
+        return " or ".join(key.words)
+    words = {
+        "store": "path or URL",
+        "money": "dollars",
+        "rules": "list of capabilities",
+        "count": "whole number",
+    }
+    text = words.get(key.type, key.type)
+    if key.type in ("seconds", "count") and (key.least, key.most) != (0, 1e12):
+        text += f", {key.least:,.10g} to {key.most:,.10g}" if key.most != 1e12 else f", at least {key.least:g}"
+    return f"{text}, or none" if key.optional else text
+
+
+def show_value(value: Any) -> str:
+    """A setting as a person writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, (list, tuple)):
+        return (
+            ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value)
+            or "(none)"
+        )
+    return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    return row.name, show_value(row.value), row.origin.kind, row.origin.place or ""
+
+
+def _with_origins(settings: Config) -> dict[str, dict[str, Any]]:
+    data: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for row in settings.rows():
+        key = KEYS[row.name]
+        data[key.section][key.field] = {
+            "value": row.value,
+            "origin": row.origin.kind,
+            "place": row.origin.place,
+        }
+    return data
+
+
+def _describe(key: Key) -> dict[str, Any]:
+    return {
+        "key": key.name,
+        "type": key_type(key),
+        "default": key.default,
+        "variable": key.variable,
+        "project_narrows": key.narrows,
+        "meaning": key.sentence,
+    }

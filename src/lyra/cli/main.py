@@ -1,0 +1,76 @@
+"""The way in: one call from the shell, one exit code back.
+
+Owns what happens to every way a command can end: a result, a LyraError, a usage mistake, Ctrl-C, a reader
+that went away, a bug. Never shows a traceback unless `--debug` asks for it. Imports nothing heavy: `lyra
+--version` costs an interpreter and little else. Next: `app`, the table of commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+# 128 + the signal, as a shell counts it: SIGINT is 2, SIGPIPE is 13.
+_INTERRUPTED = 130
+_READER_GONE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `lyra` with these arguments (the command line's when left out) and return its exit code."""
+    args = list(sys.argv[1:] if arguments is None else arguments)
+    if args == ["--version"]:
+        from lyra._version import __version__
+
+        sys.stdout.write(f"lyra {__version__}\n")
+        return 0
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _drop_stdout()
+        return _READER_GONE
+    except OSError as error:  # only a flush gets here: the disk behind a redirection is full, say
+        _drop_stdout()
+        _say(f"error[output]: the result could not be written: {error.strerror}")
+        return 1
+    return code
+
+
+def _run(args: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        # A file name that is not UTF-8, or a C locale, must not turn a result into an encoding error.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    from lyra.cli.app import run
+
+    return run(args)
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # nobody is left to read it
+
+
+def _drop_stdout() -> None:
+    """Point stdout at nothing, or the interpreter complains about its buffer on the way out."""
+    import os
+
+    try:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+    except (OSError, ValueError):
+        return  # stdout is not a file: there is nothing to complain about
+
+
+if __name__ == "__main__":
+    sys.exit(main())

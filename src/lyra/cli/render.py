@@ -1,0 +1,143 @@
+"""How results and errors are printed.
+
+`document` writes one JSON document, `table` rows for a person, `report` an error: `error[code]: sentence`,
+its place, its hint. A terminal gets colour and wrapping (through rich, imported here and only then) unless
+NO_COLOR says otherwise; a pipe gets plain lines, never cut. Text from outside is shown with its control
+characters escaped and passwords masked. Decides nothing: what to print is the command's business.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TextIO
+
+import click
+
+from lyra.core.secret import mask_url
+from lyra.errors import CODES, LyraError
+
+__all__ = ["colour_state", "document", "note", "report", "table", "wants_colour"]
+
+_USAGE_EXIT: Final = 2
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_STATE_COLOURS: Final = {"ok": "green", "missing": "yellow", "problem": "red"}
+
+
+def document(data: Any) -> None:
+    """One JSON document. ASCII only, so that it is valid in any locale."""
+    import json
+
+    click.echo(json.dumps(data, indent=2, allow_nan=False, default=str))
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns: wrapped to the terminal for a person, one line a row for a pipe."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(titles, cells)
+    else:
+        _plain_table(titles, cells)
+
+
+def _plain_table(titles: Sequence[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in [list(titles), *rows]) for column in range(len(titles))]
+    for row in [list(titles), *rows]:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())
+
+
+def _rich_table(titles: Sequence[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        view.add_column(title, overflow="fold")
+    for row in rows:
+        view.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
+    Console(highlight=False, markup=False, emoji=False).print(view)
+
+
+def note(text: str) -> None:
+    """A sentence beside the result, on stderr."""
+    click.echo(printable(text), err=True)
+
+
+def colour_state() -> str:
+    """Whether results are coloured here, and why not."""
+    if os.environ.get("NO_COLOR"):
+        return "off: NO_COLOR is set"
+    if not sys.stdout.isatty():
+        return "off: the output is not a terminal"
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return "off: TERM is dumb or not set"
+    return "on"
+
+
+def wants_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def printable(text: str) -> str:
+    """Control characters escaped: a file name or a key must not write to the terminal on its own."""
+    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def report(error: Exception, *, debug: bool) -> int:
+    """Print an error to stderr and return the exit code that its code has."""
+    if debug:
+        import traceback
+
+        click.echo(mask_url("".join(traceback.format_exception(error))), err=True, nl=False)
+    if isinstance(error, LyraError):
+        _error(
+            error.code, error.message, place=error.place, hint=error.hint, also=error.fields.get("also", ())
+        )
+        return CODES[error.code].exit
+    if isinstance(error, click.UsageError):
+        # click puts its own "did you mean" into the sentence; ours stands in the hint, as everywhere
+        sentence = error.message if getattr(error, "possibilities", None) else error.format_message()
+        _error("usage", sentence, hint=_usage_hint(error))
+        return _USAGE_EXIT
+    if isinstance(error, click.ClickException):
+        _error("usage", error.format_message())
+        return _USAGE_EXIT
+    words = " ".join(str(error).split())
+    sentence = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    _error(
+        "internal",
+        sentence,
+        hint=None if debug else "this is a bug in Lyra; run it again with --debug to see where",
+    )
+    return CODES["internal"].exit
+
+
+def _usage_hint(error: click.UsageError) -> str | None:
+    hint = getattr(error, "hint", None)
+    near = getattr(error, "possibilities", None)
+    if hint:
+        return str(hint)
+    if near:
+        return f"did you mean {' or '.join(sorted(near))}?"
+    return f"see {error.ctx.command_path} --help" if error.ctx else None
+
+
+def _error(
+    code: str, message: str, *, place: str | None = None, hint: str | None = None, also: Iterable[str] = ()
+) -> None:
+    head = f"error[{code}]:"
+    if wants_colour(sys.stderr):
+        head = click.style(head, fg="red", bold=True)
+    lines = [f"{head} {_safe(message)}"]
+    lines += [f"  at {_safe(place)}"] if place else []
+    lines += [f"  hint: {_safe(hint)}"] if hint else []
+    lines += [f"  also: {_safe(other)}" for other in also]
+    click.echo("\n".join(lines), err=True)
+
+
+def _safe(text: str) -> str:
+    return printable(mask_url(text))

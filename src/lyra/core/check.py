@@ -1,0 +1,119 @@
+"""How a value somebody wrote is checked: the same sentences everywhere.
+
+Owns the small questions every declaration asks (is this a whole number, is this key known, did you mean another word) and
+`Declaration`, the frozen base of Retry, RateLimit and their like, which turns a mapping into a value and back. A mistake is
+a `ConfigError` that names the key. Never reads a file and never guesses: a value is what was written or an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from lyra.errors import ConfigError
+
+__all__ = ["Declaration", "did_you_mean", "distance", "known_keys", "one_of", "real", "short_text", "whole"]
+
+
+def distance(left: str, right: str, limit: int = 2) -> int:
+    """Edits (insert, delete, replace, swap neighbours) between two words, or `limit + 1` when there are more."""
+    if abs(len(left) - len(right)) > limit:
+        return limit + 1
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, char in enumerate(left, 1):
+        before, previous, row = row, before, [i]
+        for j, other in enumerate(right, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (char != other))
+            if i > 1 and j > 1 and char == right[j - 2] and left[i - 2] == other:
+                cost = min(cost, previous[j - 2] + 1)
+            row.append(cost)
+    return min(row[-1], limit + 1)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The known word nearest to `word`, when it is near enough to be a slip of the finger."""
+    limit = 1 if len(word) <= 4 else 2
+    best = min(((distance(word, other, limit), other) for other in known), default=(limit + 1, ""))
+    return best[1] if best[0] <= limit else None
+
+
+def known_keys(value: Mapping[Any, Any], known: Iterable[str], what: str) -> None:
+    """Refuse the first key that nobody reads."""
+    known = tuple(known)
+    for key in value:
+        if key not in known:
+            near = did_you_mean(str(key), known)
+            hint = f"did you mean {near!r}?" if near else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"{what} has no setting {str(key)!r}", hint=hint, key=str(key))
+
+
+def one_of(value: Any, words: Iterable[str], what: str) -> str:
+    words = tuple(words)
+    if isinstance(value, str) and value in words:
+        return value
+    near = did_you_mean(value, words) if isinstance(value, str) else None
+    hint = f"did you mean {near!r}?" if near else None
+    raise ConfigError(f"{what} is one of {', '.join(words)}, not {value!r}", hint=hint, key=what)
+
+
+def whole(value: Any, what: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ConfigError(f"{what} is a whole number, not {value!r}", key=what)
+    if not least <= value <= most:
+        raise ConfigError(f"{what} is between {least} and {most}, not {value}", key=what)
+    return int(value)
+
+
+def short_text(value: Any, what: str, *, most: int) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is text, not {value!r}", key=what)
+    if len(value) > most:
+        raise ConfigError(f"{what} has at most {most} characters, not {len(value)}", key=what)
+    return value
+
+
+def real(
+    value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above: float | None = None
+) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{what} is a number, not {value!r}", key=what)
+    if not math.isfinite(value) or not least <= value <= most:
+        raise ConfigError(f"{what} is between {least:g} and {most:g}, not {value}", key=what)
+    if above is not None and value <= above:
+        raise ConfigError(f"{what} is more than {above:g}, not {value}", key=what)
+    return float(value)
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A frozen value made of plain settings; subclasses check themselves in `__post_init__`."""
+
+    CALLBACKS: ClassVar[tuple[str, ...]] = ()  # fields that are functions: they compare, but are not saved
+    WORD: ClassVar[str] = "declaration"  # what a message calls it
+
+    @classmethod
+    def from_data(cls, data: Any) -> Self:
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{cls.WORD} is a mapping of settings, not {data!r}")
+        known_keys(data, cls.__struct_fields__, cls.WORD)
+        return cls(**data)
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data that `from_data` reads back; callbacks stay behind."""
+        data: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name in self.CALLBACKS or value is None:
+                continue
+            if isinstance(value, Declaration):
+                value = value.to_data()
+            data[name] = list(value) if isinstance(value, tuple) else value
+        return data
+
+    def _put(self, **values: Any) -> None:
+        """Store a checked value during `__post_init__`; afterwards the value is frozen."""
+        for name, value in values.items():
+            msgspec.structs.force_setattr(self, name, value)

@@ -1,0 +1,158 @@
+"""Values to bytes and back: what a journal row, a message and a snapshot hold.
+
+The form is msgpack. Text, numbers, bytes, lists, mappings and None come back as they were; tuples and sets come back as
+lists, and Decimal, UUID, Enum, dataclasses and Structs as the plain data they are made of, unless `decoder_for` is told
+the type. A value that has no such form is a ConfigError that names its type; bytes that are not such a form are Corrupt, and
+nothing else is ever raised by reading them. Sizes are the caller's to check. Nothing is ever unpickled.
+
+`canonical` is the same form made unique (sorted keys, sorted sets), for hashing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.errors import ConfigError, Corrupt
+
+__all__ = ["canonical", "decode", "decoder_for", "encode"]
+
+_EXT_MAP: Final = 1  # a mapping with keys that are not text, in `canonical` only
+_EXT_INT: Final = 2  # a whole number beyond 64 bits, in `canonical` only
+_DECODERS_MAX: Final = 1_024
+
+
+class _NoForm(TypeError):
+    """Names the type that has no form; msgspec lets it through from the hook."""
+
+
+def _hook(value: Any) -> Any:
+    """What msgspec does not know: our own values, and subclasses of str, int and float."""
+    to_data = getattr(value, "to_data", None)
+    if to_data is not None and not isinstance(value, type):
+        return to_data()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise _NoForm(type(value).__name__)
+
+
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=_hook).encode
+_encode_sorted: Final = msgspec.msgpack.Encoder(enc_hook=_hook, order="deterministic").encode
+
+
+def encode(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _unwritable(error) from None
+
+
+def canonical(value: Any) -> bytes:
+    """Equal values give equal bytes: the order of keys and of sets does not matter; 1, 1.0 and True differ."""
+    try:
+        return _encode_sorted(value)
+    except (TypeError, OverflowError):
+        pass  # keys that are not text, a set of several types, a large number: the slow way
+    except (ValueError, RecursionError) as error:
+        raise _unwritable(error) from None
+    try:
+        return _encode_sorted(_ordered(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _unwritable(error) from None
+
+
+def _ordered(value: Any) -> Any:
+    """`value` with everything that msgspec cannot sort already sorted, by its bytes."""
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) for key in value):
+            return {key: _ordered(item) for key, item in value.items()}
+        pairs = sorted(
+            (_encode_sorted(_ordered(key)), _encode_sorted(_ordered(item))) for key, item in value.items()
+        )
+        return msgspec.msgpack.Ext(_EXT_MAP, _encode_sorted(pairs))
+    if isinstance(value, (list, tuple)):
+        return [_ordered(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_ordered(item) for item in value), key=_encode_sorted)
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        return msgspec.msgpack.Ext(_EXT_INT, hex(value).encode())
+    return value
+
+
+def _unwritable(error: Exception) -> ConfigError:
+    hint = "return text, numbers, bytes, lists, mappings, dataclasses or msgspec Structs"
+    if isinstance(error, _NoForm):
+        return ConfigError(f"a value of type {error} cannot be saved", hint=hint, type=str(error))
+    if isinstance(error, RecursionError):
+        return ConfigError(
+            "a value that contains itself, or is nested too deeply, cannot be saved", hint=hint
+        )
+    if isinstance(error, OverflowError):
+        return ConfigError("a whole number beyond 64 bits cannot be saved", hint="write it as text")
+    if isinstance(error, UnicodeError):
+        return ConfigError(
+            "text with half a surrogate pair cannot be saved", hint="decode it with errors='replace'"
+        )
+    return ConfigError(f"a value cannot be saved: {error}", hint=hint)
+
+
+# ---------------------------------------------------------------- reading
+def _no_ext(code: int, _data: Any) -> Any:
+    raise ValueError(f"unknown extension {code}")
+
+
+def _from_data(wanted: type, value: Any) -> Any:
+    """Our own types read themselves."""
+    from_data = getattr(wanted, "from_data", None)
+    if from_data is None:
+        raise NotImplementedError(f"{wanted.__name__} has no from_data")
+    return from_data(value)
+
+
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=_no_ext).decode
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
+
+
+def decode(data: bytes) -> Any:
+    try:
+        return _decode(data)
+    except (ValueError, RecursionError, TypeError, OverflowError) as error:
+        raise Corrupt(f"bytes that should hold a value do not: {error}") from None
+
+
+def decoder_for(annotation: Any) -> Callable[[bytes], Any]:
+    """A function from bytes to a value of that type; for an annotation that has no such form, plain `decode`."""
+    try:
+        known = _decoders.get(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return _make_decoder(annotation)
+    if known is None:
+        if len(_decoders) >= _DECODERS_MAX:
+            _decoders.clear()
+        known = _decoders[annotation] = _make_decoder(annotation)
+    return known
+
+
+def _make_decoder(annotation: Any) -> Callable[[bytes], Any]:
+    if annotation is Any or annotation is object:
+        return decode
+    try:
+        typed = msgspec.msgpack.Decoder(annotation, ext_hook=_no_ext, dec_hook=_from_data).decode
+    except (TypeError, ValueError, NameError, RecursionError):
+        return decode
+
+    def decode_typed(data: bytes) -> Any:
+        try:
+            return typed(data)
+        except NotImplementedError:
+            return decode(data)
+        except Exception as error:  # noqa: BLE001 (a type's own checks may raise anything)
+            raise Corrupt(f"saved bytes do not hold the type expected: {error}") from None
+
+    return decode_typed

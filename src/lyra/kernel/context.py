@@ -1,0 +1,446 @@
+"""What a program holds: `ctx`, its only way to anything outside itself.
+
+    async def review(ctx, path):
+        text = await ctx.do(read_page, path)             # an act, through the door
+        helper = ctx.spawn(summarise, text)              # a child process
+        ctx.send("editor", {"path": path})               # a message
+        answer = await ctx.ask("Publish?", kind="confirmation")
+        ...
+
+Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by `gather` or
+a `TaskGroup`). The key is how a replay finds the journaled answer, so it depends only on the program's own structure, never on
+which of two parallel branches happened to be faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn
+from zlib import crc32
+
+from lyra.core import codec
+from lyra.core.budget import Budget
+from lyra.core.capability import Grant
+from lyra.core.effect import Effect, canonical_hash
+from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX
+from lyra.errors import NoSuchProcess, ProcessError
+from lyra.kernel import rows
+from lyra.kernel.door import recalled
+from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.mailbox import NOTHING, Receive, receive_within
+from lyra.kernel.process import Exit, Process, suspend
+
+if TYPE_CHECKING:
+    from lyra.kernel.interrupts import Answer
+
+__all__ = ["Child", "Context", "ExitProgram"]
+
+
+class ExitProgram(BaseException):
+    """`ctx.exit(reason)`: leaves the program from any depth; not an Exception, so no handler swallows it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Branch:
+    """One parallel line of a program: the task it runs in and its own count of keys."""
+
+    __slots__ = ("branches", "keys", "path", "rng", "task")
+
+    def __init__(self, task: object, path: str, rng: ProcessRandom) -> None:
+        self.task = task
+        self.path = path
+        self.rng = rng
+        self.keys = 0
+        self.branches = 0
+
+
+_branch: ContextVar[tuple[Process, _Branch] | None] = ContextVar("lyra_branch", default=None)
+
+
+def next_key(process: Process) -> rows.Key:
+    """The key of the next call: a number in the program itself, a path in a branch of it."""
+    if process.stepping:
+        key = process.keys
+        process.keys = key + 1
+        return key
+    branch = current_branch(process)
+    key_in_branch = branch.keys
+    branch.keys += 1
+    return f"{branch.path}{key_in_branch}"
+
+
+def current_branch(process: Process) -> _Branch:
+    """The branch this task is; a task met for the first time becomes a child of the branch that made it."""
+    task = asyncio.current_task()
+    if task is None or process.exit is not None:
+        raise ProcessError(
+            f"ctx of process {process.pid} was used outside its program",
+            hint="use it only inside the program",
+            pid=process.pid,
+        )
+    held = _branch.get()
+    outer = held[1] if held is not None and held[0] is process else None
+    if outer is not None and outer.task is task:
+        return outer
+    # Numbered in the order made, which the program alone decides; the contextvar was copied with the task.
+    parent: Process | _Branch = outer if outer is not None else process
+    path = f"{outer.path if outer is not None else ''}{parent.branches}/"
+    parent.branches += 1
+    branch = _Branch(task, path, seeded(process.seed ^ crc32(path.encode())))
+    _branch.set((process, branch))
+    return branch
+
+
+class Done:
+    """An awaitable that is ready: calls that need no waiting may be awaited or not, as the reader likes."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if False:
+            yield
+        return self._value
+
+
+class Context:
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    # ------------------------------------------------------------------ who and what
+
+    @property
+    def pid(self) -> str:
+        return self._process.pid
+
+    @property
+    def name(self) -> str | None:
+        return self._process.name
+
+    @property
+    def parent(self) -> str | None:
+        parent = self._process.parent
+        return parent.pid if parent is not None else None
+
+    @property
+    def grant(self) -> Grant:
+        return self._process.grant
+
+    @property
+    def budget(self) -> BudgetView:
+        return BudgetView(self._process)
+
+    @property
+    def restored(self) -> Any:
+        """What the last `checkpoint` of this process kept; None on a first run."""
+        return self._process.restored
+
+    @property
+    def replaying(self) -> bool:
+        """True while answers come from the journal: the place to skip progress output, nothing else."""
+        return self._process.recall is not None
+
+    # ------------------------------------------------------------------ acts
+
+    def do(self, act: Callable[..., Awaitable[Any]] | Effect, /, *args: Any, **options: Any) -> Awaitable[Any]:
+        """Perform an effect through the door.
+
+        Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any other keyword goes
+        to the function.
+        """
+        process = self._process
+        effect, kwargs = process.kernel.effect(act, options)
+        return process.kernel.door.perform(process, next_key(process), effect, args, kwargs)
+
+    def spawn(
+        self,
+        program: Callable[..., Any],
+        *args: Any,
+        pid: str | None = None,
+        name: str | None = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+    ) -> Child:
+        """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
+        process = self._process
+        kernel = process.kernel
+        key = next_key(process)
+        digest = b""
+        if kernel.journal is not None:
+            digest = canonical_hash(kernel.program_name(program), args, {})
+            if process.recall is not None:
+                entry = recalled(process, key, "spawn", kernel.program_name(program), digest)
+                if entry is not None:
+                    kernel.register(program)
+                    return Child(process, kernel.find(entry.link))
+        child = kernel.start_process(
+            program,
+            args,
+            parent=process,
+            key=key,
+            digest=digest,
+            pid=pid,
+            name=name,
+            budget=budget,
+            grant=grant,
+            priority=priority,
+        )
+        return Child(process, child)
+
+    def send(self, to: str | Child | Any, message: Any) -> Awaitable[None]:
+        """Put a message in another process's mailbox; await it to be held back while that one is full."""
+        process = self._process
+        kernel = process.kernel
+        key = next_key(process)
+        target = to if isinstance(to, str) else to.pid
+        digest = b""
+        if kernel.journal is not None:
+            digest = canonical_hash("send", (target, message), {})
+            if process.recall is not None:
+                receiver = kernel.lookup(target)
+                entry = recalled(process, key, "send", receiver.pid if receiver is not None else target, digest)
+                if entry is not None:
+                    return Done()
+        receiver = kernel.lookup(target)
+        if receiver is None:
+            raise NoSuchProcess(f"no process {target!r}", pid=target)
+        if kernel.mailboxes.full(receiver):
+            return self._send_with_room(receiver, message, key, digest)
+        kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
+        return Done()
+
+    async def _send_with_room(self, receiver: Process, message: Any, key: rows.Key, digest: bytes) -> None:
+        mailboxes = self._process.kernel.mailboxes
+        await mailboxes.room(receiver, self._process)
+        mailboxes.deliver(receiver, message, sender=self._process, key=key, digest=digest)
+
+    def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
+        """The next message; None when `timeout` seconds pass first."""
+        process = self._process
+        key = next_key(process)
+        limit_s = timeout if timeout_s is None else timeout_s
+        if process.receiver is not None:
+            raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
+        if process.recall is None and limit_s is None and process.stepping:
+            return Receive(process, key)
+        return self._receive(key, limit_s)
+
+    async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
+        process = self._process
+        if process.recall is not None:
+            entry = recalled(process, key, "receive", "", b"")
+            if entry is not None:
+                return None if entry.link == "timeout" else codec.decode(await process.kernel.value_of(entry))
+        message = await receive_within(process, key, limit_s)
+        return None if message is NOTHING else message
+
+    def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
+        """Put a question to a human and wait for the answer, across restarts."""
+        process = self._process
+        return process.kernel.interrupts.ask(
+            process, kind=kind, key=next_key(process), question=question, message=message
+        )
+
+    # ------------------------------------------------------------------ time and chance
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a restart waits only for what is left."""
+        process = self._process
+        kernel = process.kernel
+        key = next_key(process)
+        clock = kernel.clock
+        left_s = seconds
+        if kernel.journal is not None:
+            entry = recalled(process, key, "sleep", "", b"") if process.recall is not None else None
+            if entry is not None:
+                left_s = min(seconds, entry.due - clock.now())
+            else:
+                row = rows.TimerSet(key, clock.now() + seconds)
+                kernel.journal.write(process.pid, "timer.set", rows.encode(row))
+        if left_s > 0:
+            await kernel.pause(process, left_s)
+
+    def now(self) -> float:
+        """The wall clock, read once: a replay sees the same time."""
+        return float(self._read("clock", self._process.kernel.clock.now))
+
+    @property
+    def random(self) -> ProcessRandom:
+        """A generator that follows from the process's seed; `ctx.random()` and all methods of random.Random."""
+        process = self._process
+        if not process.stepping:
+            return current_branch(process).rng
+        if process.rng is None:
+            process.rng = seeded(process.seed)
+        rng: ProcessRandom = process.rng
+        return rng
+
+    def _read(self, what: str, reading: Callable[[], Any]) -> Any:
+        return read(self._process, what, reading)
+
+    # ------------------------------------------------------------------ its own life
+
+    def exit(self, reason: str = "normal") -> NoReturn:
+        """End this process now, with a reason."""
+        raise ExitProgram(reason)
+
+    async def checkpoint(self, state: Any) -> None:
+        """Keep `state` and forget the answers so far: after a restart the program begins again with `ctx.restored`."""
+        process = self._process
+        kernel = process.kernel
+        if not process.stepping:
+            raise ProcessError("checkpoint belongs in the program itself, not in a parallel branch", pid=process.pid)
+        key = next_key(process)
+        journal = kernel.journal
+        if journal is None:
+            return
+        if process.recall is not None:
+            recalled(process, key, "checkpoint", "", b"")
+        data = codec.encode(state)
+        blob = await kernel.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+        row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob)
+        journal.write(process.pid, "program.checkpoint", rows.encode(row))
+        await suspend(process, journal.waiters)
+
+    def process(self, pid: str) -> Child:
+        """A handle on another process by pid or name: to send to it, or to wait for its end."""
+        found = self._process.kernel.lookup(pid)
+        if found is None:
+            raise NoSuchProcess(f"no process {pid!r}", pid=pid)
+        return Child(self._process, found)
+
+
+class BudgetView:
+    """The process's Budget as its program sees it: readings are journaled, since others spend from it too."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def remaining(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"budget.{dimension}", lambda: self._process.budget.remaining(dimension))
+
+    def used(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"used.{dimension}", lambda: self._process.budget.used(dimension))
+
+    def limit(self, dimension: str = "usd") -> Any:
+        """Limits never change during a life, so reading one needs no row."""
+        return self._process.budget.limit(dimension)
+
+    @property
+    def scope(self) -> Budget:
+        return self._process.budget
+
+
+def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
+    """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""
+    journal = process.kernel.journal
+    key = next_key(process)
+    if journal is None:
+        return reading()
+    if process.recall is not None:
+        entry = recalled(process, key, "read", what, b"")
+        if entry is not None:
+            return _money(what, codec.decode(bytes(entry.value)))
+    value = reading()
+    row = rows.Finished(key, rows.Raw(codec.encode(value)), name=what, form="read")
+    journal.write(process.pid, "effect.finished", rows.encode(row))
+    return value
+
+
+def _money(what: str, value: Any) -> Any:
+    from lyra.core.money import Money
+
+    return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
+
+
+class Child:
+    """A process as its parent's program holds it."""
+
+    __slots__ = ("_owner", "_process")
+
+    def __init__(self, owner: Process, process: Process) -> None:
+        self._owner = owner
+        self._process = process
+
+    def __await__(self) -> Generator[Any, None, Child]:
+        if False:
+            yield
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Child {self._process!r}>"
+
+    @property
+    def pid(self) -> str:
+        return self._process.pid
+
+    @property
+    def name(self) -> str | None:
+        return self._process.name
+
+    @property
+    def alive(self) -> bool:
+        """As of now; a program that must decide the same way twice waits instead."""
+        return self._process.alive
+
+    def send(self, message: Any) -> Awaitable[None]:
+        return Context(self._owner).send(self, message)
+
+    async def wait(self) -> Exit:
+        """How it ended; on replay, how it ended then."""
+        owner, process = self._owner, self._process
+        kernel = owner.kernel
+        key = next_key(owner)
+        if kernel.journal is not None and owner.recall is not None:
+            entry = recalled(owner, key, "wait", process.pid, b"")
+            if entry is not None:
+                value = codec.decode(await kernel.value_of(entry))
+                error = error_from_row(value["error"]) if value["error"] is not None else None
+                return Exit(value["reason"], value["result"], error)
+        if process.exit is None:
+            await suspend(owner, _Watchers(process))
+        ended = process.exit
+        assert ended is not None
+        if kernel.journal is not None:
+            value = {
+                "reason": ended.reason,
+                "result": ended.result,
+                "error": error_to_row(ended.error) if ended.error is not None else None,
+            }
+            data = codec.encode(value)
+            blob = await kernel.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+            row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=process.pid, form="wait")
+            kernel.journal.write(owner.pid, "effect.finished", rows.encode(row))
+        return ended
+
+
+class _Watchers:
+    """Makes a process's watchers look like the list that `suspend` wants."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def append(self, waker: Any) -> None:
+        self._process.watch(waker)
+
+    def __contains__(self, waker: Any) -> bool:
+        return waker in (self._process.watchers or ())
+
+    def remove(self, waker: Any) -> None:
+        if self._process.watchers is not None:
+            self._process.watchers.remove(waker)

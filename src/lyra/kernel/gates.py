@@ -1,0 +1,98 @@
+"""Admission: the rate limit and the circuit breaker that all processes share for one effect.
+
+A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line, or refuses
+it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure` waits while the line is
+short and is `Overloaded` when it is not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.effect import Effect
+from lyra.core.policy import Breaker, TokenBucket
+from lyra.errors import Overloaded, RateLimited
+from lyra.kernel.process import Process, resume, suspend
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "_tokens", "waiting_max")
+
+    def __init__(self, kernel: Kernel, effect: Effect) -> None:
+        policy = effect.policy
+        assert policy is not None
+        self._kernel = kernel
+        limit = policy.rate_limit
+        self._bucket = TokenBucket(limit) if limit is not None else None
+        self._strategy = limit.strategy if limit is not None else "queue"
+        self.waiting_max = (limit.burst or 1) if limit is not None else 0
+        self._breaker = Breaker(policy.circuit_breaker) if policy.circuit_breaker is not None else None
+        self._line: deque[deque[Any]] = deque()
+        self._busy = False
+        self._tokens = effect.tokens
+
+    async def admit(self, process: Process, effect: Effect) -> None:
+        now = self._kernel.clock.monotonic
+        if self._bucket is not None:
+            wait_s = self._bucket.take(now(), self._tokens) if not self._busy else 0.0
+            if self._busy or wait_s > 0:
+                await self._queue(process, effect, wait_s)
+        if self._breaker is not None:
+            self._breaker.admit(now())
+
+    async def _queue(self, process: Process, effect: Effect, wait_s: float) -> None:
+        """First come, first served: only the head of the line asks the bucket."""
+        if self._strategy == "reject":
+            raise RateLimited(
+                f"{effect.name} is over its rate; the next call fits in {wait_s:.2f} s",
+                effect=effect.name,
+                retry_after_s=wait_s,
+            )
+        if self._strategy == "backpressure" and len(self._line) >= self.waiting_max:
+            raise Overloaded(
+                f"{effect.name} is over its rate and {len(self._line)} calls are waiting already",
+                effect=effect.name,
+                retry_after_s=wait_s,
+            )
+        bucket = self._bucket
+        assert bucket is not None
+        if self._busy:
+            await self._turn(process)
+        self._busy = True
+        try:
+            while (wait_s := bucket.take(self._kernel.clock.monotonic(), self._tokens)) > 0:
+                await self._kernel.pause(process, wait_s)
+        finally:
+            self._next()
+
+    async def _turn(self, process: Process) -> None:
+        turn: deque[Any] = deque()
+        self._line.append(turn)
+        try:
+            await suspend(process, turn)
+        except BaseException:
+            if turn in self._line:
+                self._line.remove(turn)
+            else:  # cancelled with the turn already in hand: pass it on
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        """Hand the turn to the next in line; the gate stays busy meanwhile, so nobody jumps the queue."""
+        self._busy = bool(self._line)
+        if self._line:
+            resume(self._line.popleft().popleft())
+
+    def succeeded(self) -> None:
+        if self._breaker is not None:
+            self._breaker.success(self._kernel.clock.monotonic())
+
+    def failed(self, error: BaseException) -> None:
+        if self._breaker is not None:
+            self._breaker.failure(self._kernel.clock.monotonic())

@@ -1,0 +1,157 @@
+"""The journal: rows in order, committed in batches, and nobody told before they are durable.
+
+`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` once a round: one commit
+for everything that happened in it. `durable` waits until all rows written so far are in the store. Since rows reach the
+store in order and batches are atomic, what survives a crash is always a prefix of what happened.
+
+A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that arrive
+meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store error is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lyra.core.faultpoint import point
+from lyra.errors import InternalError, LyraError, StoreError, StoreFull
+from lyra.kernel.process import Process, resume, suspend
+from lyra.store.protocol import Store
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Journal"]
+
+_RETRY_FULL_S = 1.0
+
+Row = tuple[int, float, str, str, bytes]
+
+
+class Journal:
+    __slots__ = (
+        "_flying",
+        "_kernel",
+        "_now",
+        "callers",
+        "commits",
+        "durable_seq",
+        "epoch",
+        "frozen",
+        "pending",
+        "seq",
+        "store",
+        "stuck",
+        "waiters",
+    )
+
+    def __init__(self, kernel: Kernel, store: Store, *, epoch: int, seq: int) -> None:
+        self._kernel = kernel
+        self._now: Callable[[], float] = kernel.clock.now
+        self.store = store
+        self.epoch = epoch
+        self.seq = seq
+        self.durable_seq = seq
+        self.pending: list[Row] = []
+        self.waiters: list[Process | asyncio.Future[Any]] = []  # processes and their branches
+        self.callers: list[asyncio.Future[Any]] = []  # everybody else
+        self.stuck: StoreFull | None = None
+        self.frozen = False
+        self.commits = 0
+        self._flying = False
+
+    def write(self, pid: str, kind: str, data: bytes) -> int:
+        if self.frozen:
+            return self.seq
+        self.seq = seq = self.seq + 1
+        self.pending.append((seq, self._now(), pid, kind, data))
+        if not self._kernel.scheduler.running:
+            self._kernel.scheduler.poke()
+        return seq
+
+    async def durable(self, process: Process) -> None:
+        """Wait until every row written so far is in the store."""
+        await suspend(process, self.waiters)
+
+    async def acknowledged(self, seq: int) -> None:
+        """The same for callers outside any process; a failure to store is raised here."""
+        while self.durable_seq < seq and not self.frozen:
+            if self.stuck is not None:
+                raise self.stuck
+            self._kernel.raise_if_failed()
+            future: asyncio.Future[None] = self._kernel.loop.create_future()
+            self.callers.append(future)
+            self._kernel.scheduler.poke()
+            await future
+
+    # ------------------------------------------------------------------ committing
+
+    def flush(self) -> None:
+        """Commit what is pending, unless a commit is on its way (then the next one takes it along)."""
+        if self._flying or not self.pending:
+            return
+        batch, self.pending = self.pending, []
+        waiters, self.waiters = self.waiters, []
+        point("journal.before_commit")
+        if self.store.inline:
+            self._settle(batch, waiters, self._append(batch))
+            return
+        self._flying = True
+        done = self._kernel.writer.submit(self.store.append, batch, self.epoch)
+        done.add_done_callback(lambda future: self._landed(batch, waiters, future))
+
+    def _append(self, batch: list[Row]) -> LyraError | None:
+        try:
+            self.store.append(batch, self.epoch)
+        except LyraError as error:
+            return error
+        return None
+
+    def _landed(self, batch: list[Row], waiters: list[Any], future: asyncio.Future[None]) -> None:
+        self._flying = False
+        error = StoreError("the write was abandoned") if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, LyraError):
+            error = InternalError(f"the store failed in an unforeseen way: {error}")
+        self._settle(batch, waiters, error)
+        self._kernel.scheduler.poke()
+
+    def _settle(self, batch: list[Row], waiters: list[Any], error: LyraError | None) -> None:
+        if error is None:
+            self.durable_seq = batch[-1][0]
+            self.commits += 1
+            point("journal.after_commit")
+            self._kernel.committed(batch)
+            for waker in waiters:
+                resume(waker)
+            if self.callers:
+                self._answer(None)
+        elif isinstance(error, StoreFull):
+            self._hold(batch, waiters, error)
+        else:
+            self.frozen = True
+            self._kernel.abort(error)
+            self._answer(error)
+
+    def _answer(self, error: LyraError | None) -> None:
+        """Callers look again themselves: their row may be in a later batch."""
+        callers, self.callers = self.callers, []
+        for caller in callers:
+            resume(caller, error)
+
+    def _hold(self, batch: list[Row], waiters: list[Any], error: StoreFull) -> None:
+        """Nothing was written: keep the rows, hold the processes still, tell callers, try again in a while."""
+        self.pending = batch + self.pending
+        self.waiters = waiters + self.waiters
+        self.stuck = error
+        self._answer(error)
+        self._kernel.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
+        clock = self._kernel.clock
+        clock.call_at(clock.monotonic() + _RETRY_FULL_S, self.retry)
+
+    def retry(self) -> None:
+        """Try the held batch again."""
+        if self.stuck is not None and not self.frozen:
+            self.stuck = None
+            self.flush()
+            self._kernel.scheduler.poke()

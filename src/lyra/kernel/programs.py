@@ -1,0 +1,99 @@
+"""Programs: async functions known by name, so that a journal can find them again.
+
+A process remembers its program as `module:function`. `Programs` maps those names to functions; a name in a journal is only
+ever looked up here, never imported. Arguments come back through the same form as results: what a program gets is what
+its journal holds, read as the types that its parameters declare.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.core import codec
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Programs", "program_name"]
+
+
+def program_name(program: Callable[..., Any]) -> str:
+    try:
+        return f"{program.__module__}:{program.__qualname__}"
+    except AttributeError:
+        raise ConfigError(
+            f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
+        ) from None
+
+
+class Programs:
+    __slots__ = ("_by_name", "_types")
+
+    def __init__(self, programs: Iterable[Callable[..., Any]] = ()) -> None:
+        self._by_name: dict[str, Callable[..., Any]] = {}
+        self._types: dict[Callable[..., Any], list[Any]] = {}
+        for program in programs:
+            self._check(program)
+            self._by_name[program_name(program)] = program
+
+    def add(self, program: Callable[..., Any], kernel: Kernel) -> None:
+        """Make a program known; processes that waited for it go on."""
+        name = program_name(program)
+        known = self._by_name.get(name)
+        if known is not program:
+            self._check(program)
+            self._by_name[name] = program
+            if known is None:
+                kernel.start_dormant(name)
+
+    def get(self, name: str) -> Callable[..., Any] | None:
+        return self._by_name.get(name)
+
+    def begin(self, program: Callable[..., Any], ctx: Any, args: Iterable[Any]) -> Coroutine[Any, Any, Any]:
+        try:
+            started = program(ctx, *args)
+        except TypeError as error:
+            raise ConfigError(f"{program_name(program)} cannot be called like this: {error}") from error
+        if not inspect.iscoroutine(started):
+            raise ConfigError(
+                f"{program_name(program)} is not an async function", hint="write `async def main(ctx, …)`"
+            )
+        return started
+
+    def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:
+        """Saved arguments as the program's parameters want them."""
+        values = codec.decode(data)
+        types = self._types.get(program)
+        if types is None:
+            types = self._types[program] = _parameter_types(program)
+        return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
+
+    @staticmethod
+    def _check(program: Callable[..., Any]) -> None:
+        if not inspect.iscoroutinefunction(program):
+            raise ConfigError(
+                f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
+            )
+
+
+def _parameter_types(program: Callable[..., Any]) -> list[Any]:
+    try:
+        hints = inspect.get_annotations(program, eval_str=True)
+    except Exception:  # noqa: BLE001 - an annotation that cannot be looked up: plain values will do
+        return []
+    parameters = list(inspect.signature(program).parameters.values())[1:]
+    return [hints.get(parameter.name) for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+
+
+def _convert(value: Any, wanted: Any) -> Any:
+    if wanted is None or wanted is Any or type(value) is wanted:
+        return value
+    try:
+        return msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, TypeError):
+        return value

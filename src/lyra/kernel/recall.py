@@ -1,0 +1,249 @@
+"""What the journal says about each process: the fold of its rows.
+
+`Fold.add(record)` takes rows in order and keeps, for every process, what a restart needs: how it was made, the answer to
+each effect, its undelivered messages, its pending interrupts, what it spent, how it ended. A snapshot is this very
+state written down (`dump`), so recovering from snapshot and tail gives the same as recovering from the whole journal.
+Nothing here runs a program or looks at a clock; `recovery` brings the processes back to life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from lyra.errors import Corrupt
+from lyra.kernel import rows
+from lyra.store.protocol import Record
+
+__all__ = ["Entry", "Fold", "ProcessState"]
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """The answer to one effect of a program, or the fact that it was begun."""
+
+    kind: str  # do, send, spawn, receive, sleep, ask, wait, read
+    name: str
+    hash: bytes
+    done: bool = False
+    idempotent: bool = False
+    value: Raw = rows.NIL
+    blob: str = ""
+    error: dict[str, Any] | None = None
+    link: str = ""  # the child's pid, the interrupt's id
+    due: float = 0.0
+
+
+class PendingInterrupt(msgspec.Struct, array_like=True):
+    id: str
+    kind: str
+    question: str
+    message: str
+    created_at: float
+    expires_at: float | None
+    key: rows.Key | None
+
+
+class ProcessState(msgspec.Struct):
+    created: rows.Created
+    created_at: float = 0.0
+    created_seq: int = 0
+    effects: dict[rows.Key, Entry] = {}
+    inbox: list[tuple[int, Raw, str]] = []
+    interrupts: dict[str, PendingInterrupt] = {}
+    spent: dict[str, int] = {}
+    exit: rows.Terminated | None = None
+    exit_at: float = 0.0
+    exit_seq: int = 0
+    first_key: int = 0
+    restored: Raw = rows.NIL
+    restored_blob: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(ProcessState).decode
+
+
+class Fold:
+    """All processes as of one sequence number."""
+
+    __slots__ = ("changed", "processes", "seq")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.processes: dict[str, ProcessState] = {}
+        self.changed: set[str] = set()
+
+    @classmethod
+    def load(cls, seq: int, states: dict[str, bytes]) -> Fold:
+        fold = cls()
+        fold.seq = seq
+        for pid, data in states.items():
+            try:
+                fold.processes[pid] = _decode_state(data)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
+        return fold
+
+    def dump(self, *, forget_before: float | None = None) -> dict[str, bytes | None]:
+        """The states that changed since they were loaded; None for those forgotten.
+
+        A process that ended before `forget_before` is forgotten once its parent is gone too: until then the parent's
+        replay may ask for it. What it spent stays with the parent.
+        """
+        forgotten = self._forget(forget_before) if forget_before is not None else []
+        states: dict[str, bytes | None] = {
+            pid: _encode(self.processes[pid]) for pid in self.changed if pid in self.processes
+        }
+        states.update(dict.fromkeys(forgotten))
+        self.changed.clear()
+        return states
+
+    def _forget(self, before: float) -> list[str]:
+        forgotten = []
+        for pid, state in list(self.processes.items()):
+            parent = self.processes.get(state.created.parent)
+            if state.exit is not None and state.exit_at < before and (parent is None or parent.exit is not None):
+                forgotten.append(pid)
+        for pid in forgotten:
+            state = self.processes.pop(pid)
+            parent = self.processes.get(state.created.parent)
+            if parent is not None:
+                _add(parent.spent, state.spent)
+                self.changed.add(state.created.parent)
+        return forgotten
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        seq, time, pid, kind, data = record
+        self.seq = seq
+        decoder = rows.DECODERS.get(kind)
+        if decoder is None:
+            return
+        try:
+            row = decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
+        self.changed.add(pid)
+        if kind == "process.created":
+            self._created(record, row)
+        elif kind == "message.sent":
+            self._sent(seq, row)
+        else:
+            state = self.processes.get(pid)
+            if state is None:
+                raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
+            _APPLY[kind](state, row, seq, time)
+
+    def _created(self, record: Record, row: rows.Created) -> None:
+        seq, time, pid, _, _ = record
+        if pid in self.processes:
+            raise Corrupt(f"row {seq} creates process {pid} a second time", seq=seq)
+        self.processes[pid] = ProcessState(created=row, created_at=time, created_seq=seq)
+        parent = self.processes.get(row.parent)
+        if parent is not None and row.key is not None:
+            parent.effects[row.key] = Entry("spawn", row.program, row.hash, done=True, link=pid)
+            self.changed.add(row.parent)
+
+    def _sent(self, seq: int, row: rows.Sent) -> None:
+        receiver = self.processes.get(row.to)
+        if receiver is not None and not row.dropped:
+            receiver.inbox.append((seq, row.message, row.blob))
+            self.changed.add(row.to)
+        sender = self.processes.get(row.sender)
+        if sender is not None and row.key is not None:
+            sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
+            self.changed.add(row.sender)
+
+
+def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
+    state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent)
+
+
+def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
+    entry = state.effects.get(row.key)
+    if entry is None:
+        entry = state.effects[row.key] = Entry(row.form, row.name, row.hash)
+    entry.done = True
+    entry.value = row.value
+    entry.blob = row.blob
+    entry.error = row.error
+    if row.usage:
+        _add(state.spent, row.usage)
+
+
+def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
+    entry = Entry("receive", "", b"", done=True, link="timeout")
+    if row.message:
+        for index, (message, value, blob) in enumerate(state.inbox):
+            if message == row.message:
+                del state.inbox[index]
+                entry = Entry("receive", "", b"", done=True, value=value, blob=blob)
+                break
+        else:
+            raise Corrupt(f"row {seq} receives message {row.message}, which was not in the mailbox", seq=seq)
+    state.effects[row.key] = entry
+
+
+def _timer(state: ProcessState, row: rows.TimerSet, seq: int, time: float) -> None:
+    state.effects[row.key] = Entry("sleep", "", row.hash, done=True, due=row.due)
+
+
+def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: float) -> None:
+    state.interrupts[row.id] = PendingInterrupt(
+        row.id, row.kind, row.question, row.message, time, row.expires_at, row.key
+    )
+    if row.key is not None:
+        state.effects[row.key] = Entry("ask", row.kind, row.hash, link=row.id)
+
+
+def _ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float) -> None:
+    pending = state.interrupts.pop(row.id, None)
+    if pending is not None and pending.key is not None:
+        entry = state.effects[pending.key]
+        entry.done = True
+        entry.value = row.response
+        entry.name = pending.kind
+        if row.reason:
+            entry.error = {"code": "deadline_exceeded", "message": row.reason}
+
+
+def _checkpoint(state: ProcessState, row: rows.Checkpointed, seq: int, time: float) -> None:
+    assert isinstance(row.key, int)
+    state.effects.clear()
+    state.first_key = row.key + 1
+    state.restored = row.state
+    state.restored_blob = row.blob
+
+
+def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
+    state.exit = row
+    state.exit_at = time
+    state.exit_seq = seq
+    state.effects.clear()
+    state.inbox.clear()
+    state.interrupts.clear()
+
+
+def _add(total: dict[str, int], usage: dict[str, int]) -> None:
+    for dimension, amount in usage.items():
+        total[dimension] = total.get(dimension, 0) + amount
+
+
+_APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {
+    "effect.started": _started,
+    "effect.finished": _finished,
+    "message.received": _received,
+    "timer.set": _timer,
+    "interrupt.created": _raised,
+    "interrupt.resolved": _ended,
+    "interrupt.expired": _ended,
+    "interrupt.cancelled": _ended,
+    "program.checkpoint": _checkpoint,
+    "process.terminated": _terminated,
+}

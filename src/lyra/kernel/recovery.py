@@ -1,0 +1,217 @@
+"""Coming back: from snapshot and journal to live processes, and from the journal to the next snapshot.
+
+`load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not read,
+questions that still wait. Each live Python program then runs again from its beginning, and the door answers it from
+the journal until it is where it was. A program this kernel does not know leaves its processes dormant until somebody registers it.
+
+Snapshots are the same fold, written down: made from the store's own rows, in slices between other work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import copy_context
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from lyra.core import codec
+from lyra.core.budget import Usage
+from lyra.core.capability import Grant
+from lyra.core.faultpoint import point
+from lyra.errors import LyraError
+from lyra.kernel.context import Context
+from lyra.kernel.faults import error_from_row
+from lyra.kernel.interrupts import Interrupt
+from lyra.kernel.process import Exit, Process
+from lyra.kernel.recall import Fold, ProcessState
+from lyra.store.protocol import Store
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Recovery"]
+
+_ROWS_A_SLICE = 500
+_WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is written
+
+
+class Recovery:
+    __slots__ = ("_dormant", "_kernel", "_snapshot_seq", "_snapshotting", "_store")
+
+    def __init__(self, kernel: Kernel, store: Store) -> None:
+        self._kernel = kernel
+        self._store = store
+        self._snapshot_seq = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._dormant: dict[str, list[tuple[Process, ProcessState]]] = {}
+
+    # ------------------------------------------------------------------ loading
+
+    async def load(self) -> None:
+        fold: Fold = await self._kernel.call(self._fold)
+        journal = self._kernel.journal
+        assert journal is not None
+        journal.seq = journal.durable_seq = max(fold.seq, self._store.last_seq())
+        point("recovery.loaded")
+        ordered = sorted(fold.processes.items(), key=lambda item: item[1].created_seq)
+        for pid, state in ordered:
+            self._rebuild(pid, state)
+        for pid, state in ordered:
+            if state.exit is None:
+                self._go_on(self._kernel.processes[pid], state)
+
+    def _fold(self) -> Fold:
+        snapshot = self._store.load_snapshots()
+        fold = Fold.load(snapshot.seq, snapshot.states)
+        self._snapshot_seq = snapshot.seq
+        fold.add_all(self._store.read(after=snapshot.seq))
+        return fold
+
+    def _rebuild(self, pid: str, state: ProcessState) -> None:
+        kernel = self._kernel
+        created = state.created
+        parent = kernel.processes.get(created.parent)
+        scope = parent.budget if parent is not None else kernel.budget
+        if created.budget is not None:
+            scope = scope.child(created.budget.get("limits"))
+        right = parent.grant if parent is not None else kernel.grant
+        if created.grant is not None:
+            # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
+            right = right.narrow(Grant.from_data(created.grant))
+        process = Process(
+            kernel, pid, created.program, parent, scope, right, created.priority, created.seed, copy_context()
+        )
+        process.name = created.name or None
+        scope.charge(Usage.from_data(state.spent))
+        if state.exit is not None:
+            self._bury(process, state)
+        else:
+            if parent is not None and parent.exit is not None:
+                process.parent = None
+            kernel.enter(process)
+            self._refill(process, state)
+
+    def _bury(self, process: Process, state: ProcessState) -> None:
+        """An ended process is kept for those who ask how it ended."""
+        ended = state.exit
+        assert ended is not None
+        error = error_from_row(ended.error) if ended.error is not None else None
+        data = bytes(ended.value) if not ended.blob else self._store.get_blob(ended.blob)
+        process.exit = Exit(ended.reason, codec.decode(data), error)
+        process.exit_seq = state.exit_seq
+        process.state = "terminated"
+        self._kernel.keep_ended(process)
+
+    def _refill(self, process: Process, state: ProcessState) -> None:
+        process.recall = dict(state.effects) or None
+        process.keys = state.first_key
+        if state.restored_blob:
+            process.restored = codec.decode(self._store.get_blob(state.restored_blob))
+        else:
+            process.restored = codec.decode(bytes(state.restored))
+        if state.inbox:
+            process.inbox = deque(
+                (seq, codec.decode(self._store.get_blob(blob) if blob else bytes(message)))
+                for seq, message, blob in state.inbox
+            )
+        for pending in state.interrupts.values():
+            self._kernel.interrupts.restore(
+                Interrupt(
+                    pending.id,
+                    process.pid,
+                    pending.kind,
+                    pending.question,
+                    pending.message,
+                    created_at=pending.created_at,
+                    expires_at=pending.expires_at,
+                )
+            )
+
+    def _go_on(self, process: Process, state: ProcessState) -> None:
+        kernel = self._kernel
+        program = kernel.programs.get(process.program)
+        if program is None:
+            self._dormant.setdefault(process.program, []).append((process, state))
+            kernel.publish(process.pid, "process.dormant", {"program": process.program})
+            return
+        created = state.created
+        data = self._store.get_blob(created.blob) if created.blob else bytes(created.args)
+        try:
+            process.coroutine = kernel.programs.begin(
+                program, Context(process), kernel.programs.arguments(program, data)
+            )
+        except LyraError as error:
+            kernel.finish(process, "error", error=error)
+            return
+        seconds = process.budget.seconds
+        if created.budget is not None and seconds is not None:
+            kernel.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
+        process.move("ready")
+        kernel.scheduler.push(process)
+
+    def revive(self, program: str) -> None:
+        """The program is known now: its dormant processes go on."""
+        for process, state in self._dormant.pop(program, []):
+            if process.exit is None:
+                self._go_on(process, state)
+
+    @property
+    def dormant(self) -> list[str]:
+        return [process.pid for waiting in self._dormant.values() for process, _ in waiting]
+
+    # ------------------------------------------------------------------ snapshots
+
+    def rows_written(self, seq: int) -> None:
+        if seq - self._snapshot_seq >= self._kernel.snapshot_every_events and self._snapshotting is None:
+            self._snapshotting = self._kernel.tasks.start(self._in_background(), name="lyra-snapshot")
+
+    async def _in_background(self) -> None:
+        try:
+            await self.snapshot()
+        except LyraError as error:
+            # Not the end of anything: the journal has it all, the next restart is only slower.
+            self._kernel.publish("", "snapshot.failed", {"message": error.message})
+            journal = self._kernel.journal
+            assert journal is not None
+            self._snapshot_seq = journal.durable_seq
+        finally:
+            self._snapshotting = None
+
+    async def snapshot_at_close(self) -> None:
+        journal = self._kernel.journal
+        assert journal is not None
+        if journal.durable_seq - self._snapshot_seq >= _WORTH_A_SNAPSHOT:
+            await self.snapshot()
+
+    async def snapshot(self) -> int:
+        """Fold the journal up to now and write it down; then drop what is older than the retention."""
+        kernel = self._kernel
+        journal = kernel.journal
+        assert journal is not None
+        upto = journal.durable_seq
+        loaded = await kernel.call(self._store.load_snapshots)
+        fold = Fold.load(loaded.seq, loaded.states)
+        for after in range(loaded.seq, upto, _ROWS_A_SLICE):
+            last = min(after + _ROWS_A_SLICE, upto)
+            fold.add_all(await kernel.call(self._read, after, last))
+            await kernel.outside_pause(0.0)
+        before = kernel.clock.now() - kernel.retention_s
+        states = fold.dump(forget_before=before)
+        point("snapshot.before")
+        await kernel.call(self._store.save_snapshots, upto, states, journal.epoch)
+        point("snapshot.after")
+        self._snapshot_seq = upto
+        await kernel.call(self._store.compact, before=before, epoch=journal.epoch)
+        return upto
+
+    def _read(self, after: int, upto: int) -> list[Any]:
+        return list(islice(self._store.read(after=after, upto=upto), _ROWS_A_SLICE))
+
+    def stop(self) -> None:
+        if self._snapshotting is not None:
+            self._snapshotting.cancel()
+            self._snapshotting = None
+
+

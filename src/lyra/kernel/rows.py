@@ -1,0 +1,143 @@
+"""What each kind of journal row holds: one typed struct a kind, one table.
+
+A row is (seq, time, pid, kind, data); `data` is one of these structs as msgpack. Values that belong to users (arguments,
+results, messages) are stored as raw msgpack inside, so they are encoded once and decoded only by whoever needs them.
+Fields may be added with a default; none is ever renamed or reused, because old journals are replayed for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+__all__ = [
+    "DECODERS",
+    "NIL",
+    "Checkpointed",
+    "Created",
+    "Finished",
+    "InterruptEnded",
+    "InterruptRaised",
+    "Key",
+    "Received",
+    "Sent",
+    "Started",
+    "Terminated",
+    "TimerSet",
+    "encode",
+]
+
+Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
+NIL: Final = Raw(b"\xc0")
+
+
+class Row(msgspec.Struct, omit_defaults=True):
+    """Left-out fields take their default, so a row is as short as what it says."""
+
+
+class Created(Row):
+    program: str
+    args: Raw = NIL
+    parent: str = ""
+    key: Key | None = None  # the parent's effect that made it
+    hash: bytes = b""
+    name: str = ""
+    priority: int = 2
+    budget: dict[str, Any] | None = None  # None: it shares its parent's scope
+    grant: Any = None  # None: it has its parent's
+    seed: int = 0
+    blob: str = ""
+
+
+class Terminated(Row):
+    reason: str
+    value: Raw = NIL
+    blob: str = ""
+    error: dict[str, Any] | None = None
+
+
+class Started(Row):
+    key: Key
+    name: str
+    hash: bytes
+    idempotent: bool = False
+    cost: dict[str, int] | None = None
+
+
+class Finished(Row):
+    key: Key
+    value: Raw = NIL
+    blob: str = ""
+    error: dict[str, Any] | None = None
+    usage: dict[str, int] | None = None
+    # Only when there was no `started` row: readings of the clock, and effects refused before they began.
+    name: str = ""
+    hash: bytes = b""
+    form: str = "do"  # do, read or wait
+
+
+class Sent(Row):
+    to: str
+    message: Raw
+    sender: str = ""
+    key: Key | None = None
+    hash: bytes = b""
+    dropped: bool = False
+    blob: str = ""
+
+
+class Received(Row):
+    key: Key
+    message: int = 0  # the seq of its `message.sent` row; 0 when time ran out
+
+
+class TimerSet(Row):
+    key: Key
+    due: float
+    hash: bytes = b""
+
+
+class InterruptRaised(Row):
+    id: str
+    kind: str
+    key: Key | None = None
+    hash: bytes = b""
+    question: str = ""
+    message: str = ""
+    expires_at: float | None = None
+
+
+class InterruptEnded(Row):
+    id: str
+    response: Raw = NIL
+    reason: str = ""
+
+
+class Checkpointed(Row):
+    key: Key
+    state: Raw = NIL
+    blob: str = ""
+
+
+_KINDS: Final[dict[str, type[Row]]] = {
+    "process.created": Created,
+    "process.terminated": Terminated,
+    "effect.started": Started,
+    "effect.finished": Finished,
+    "message.sent": Sent,
+    "message.received": Received,
+    "timer.set": TimerSet,
+    "interrupt.created": InterruptRaised,
+    "interrupt.resolved": InterruptEnded,
+    "interrupt.expired": InterruptEnded,
+    "interrupt.cancelled": InterruptEnded,
+    "program.checkpoint": Checkpointed,
+}
+
+DECODERS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(row) for kind, row in _KINDS.items()
+}
+
+encode = msgspec.msgpack.Encoder().encode

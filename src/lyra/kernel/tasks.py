@@ -1,0 +1,56 @@
+"""The one home of asyncio tasks and threads.
+
+`Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task can be
+collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in which a
+Store that must wait for a disk or a network is called, one call at a time, in the order asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+__all__ = ["Tasks", "Writer"]
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """Background work that belongs to one owner."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self) -> None:
+        self._live: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name=name)
+        self._live.add(task)
+        task.add_done_callback(self._live.discard)
+        return task
+
+    async def close(self) -> None:
+        live = [task for task in self._live if task is not asyncio.current_task()]
+        for task in live:
+            task.cancel()
+        if live:
+            await asyncio.gather(*live, return_exceptions=True)
+
+
+class Writer:
+    """One thread, calls in order: `submit(fn, …)` gives an asyncio future."""
+
+    __slots__ = ("_loop", "_pool")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lyra-writer")
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> asyncio.Future[T]:
+        done: Future[T] = self._pool.submit(fn, *args, **kwargs)
+        return asyncio.wrap_future(done, loop=self._loop)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)

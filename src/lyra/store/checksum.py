@@ -1,0 +1,64 @@
+"""The checksums that make damage visible: one function for each kind of row.
+
+Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was altered,
+swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit digest of their
+content instead. Nothing here reads or writes a Store; `rows` applies these to the journal, `sql` to everything else.
+A checksum finds accidents. It is no signature: whoever can write the file can also write its checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+__all__ = ["blob_digest", "fields_crc", "row_crc", "seal", "state_crc", "total_of"]
+
+# The lengths keep ("ab", "c") and ("a", "bc") apart. Adding 0.0 turns -0.0 into 0.0, as SQLite does on disk.
+_head: Final = Struct("<qdII").pack
+
+TOTAL_MODULUS: Final = 1 << 63
+
+
+def row_crc(seq: int, time: float, pid: str, kind: str, data: bytes) -> int:
+    """The checksum of one journal row."""
+    return crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind)))))
+
+
+def seal(
+    records: Sequence[tuple[int, float, str, str, bytes]],
+) -> list[tuple[int, float, str, str, bytes, int]]:
+    """The records with their checksums. `row_crc` written out: a call a row is a tenth of an append."""
+    return [
+        (
+            seq,
+            time,
+            pid,
+            kind,
+            data,
+            crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind))))),
+        )
+        for seq, time, pid, kind, data in records
+    ]
+
+
+def state_crc(pid: str, data: bytes) -> int:
+    """The checksum of one process's state in the snapshot."""
+    return crc32(data, crc32(b"state\0" + pid.encode()))
+
+
+def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:
+    """A running sum of state checksums: it shows that the states are one set, without reading all of them to change one."""
+    return (total + added - removed) % TOTAL_MODULUS
+
+
+def fields_crc(table: str, *values: str | int | float) -> int:
+    """The checksum of a small row; `table` keeps a row of one table from passing for a row of another."""
+    return crc32(repr((table, *values)).encode(errors="surrogatepass"))
+
+
+def blob_digest(data: bytes) -> str:
+    """The name of a blob: BLAKE2b-256 of its content, in hex."""
+    return blake2b(data, digest_size=32).hexdigest()

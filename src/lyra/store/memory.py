@@ -1,0 +1,139 @@
+"""A Store in RAM, for runs that need no memory of themselves and for simulated worlds.
+
+It keeps every rule of `protocol` but one: it ends with the OS process. Two kernels that share one MemoryStore object behave
+like two kernels on one database, and a kernel that "crashes" in a simulation leaves it exactly as its last append did.
+`close()` therefore does nothing. Values are kept as they are given, not copied: bytes do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lyra.errors import StoreError
+from lyra.store import conflicts
+from lyra.store.checksum import blob_digest
+from lyra.store.protocol import Lease, Record, Snapshot
+from lyra.store.rows import dense
+
+__all__ = ["MemoryStore"]
+
+_NOBODY = Lease("", 0, 0.0)
+
+
+class MemoryStore:
+    """The whole store is five plain values."""
+
+    __slots__ = ("_blobs", "_first", "_lease", "_rows", "_snapshot_seq", "_states")
+
+    inline: bool = True
+    location: str = "memory"
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, float, str, str, bytes]] = []
+        self._first = 1
+        self._snapshot_seq = 0
+        self._states: dict[str, bytes] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._lease = _NOBODY
+
+    # ------------------------------------------------------------ journal
+    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+        self._fence(epoch)
+        if not records:
+            return
+        first, last = dense(records), self.last_seq()
+        if first != last + 1:
+            raise conflicts.out_of_order(first, last)
+        self._rows.extend(records)
+
+    def read(
+        self, *, after: int = 0, upto: int | None = None, pid: str | None = None, kind: str | None = None
+    ) -> Iterator[Record]:
+        last = self.last_seq() if upto is None else min(upto, self.last_seq())
+        return self._walk(max(after + 1, self._first), last, pid, kind)
+
+    def _walk(self, seq: int, last: int, pid: str | None, kind: str | None) -> Iterator[Record]:
+        while seq <= last:
+            if seq < self._first:
+                raise conflicts.compacted(seq)
+            row = self._rows[seq - self._first]
+            if (pid is None or row[2] == pid) and (kind is None or row[3] == kind):
+                yield Record._make(row)
+            seq += 1
+
+    def first_seq(self) -> int:
+        return self._first
+
+    def last_seq(self) -> int:
+        return self._first + len(self._rows) - 1
+
+    # ------------------------------------------------------------ snapshots
+    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+        self._fence(epoch)
+        if not self._snapshot_seq <= seq <= self.last_seq():
+            raise conflicts.snapshot_outside(seq, self._snapshot_seq, self.last_seq())
+        for pid, state in states.items():
+            if state is None:
+                self._states.pop(pid, None)
+            else:
+                self._states[pid] = state
+        self._snapshot_seq = seq
+
+    def load_snapshots(self) -> Snapshot:
+        return Snapshot(self._snapshot_seq, dict(self._states))
+
+    # ------------------------------------------------------------ blobs
+    def put_blob(self, data: bytes) -> str:
+        digest = blob_digest(data)
+        self._blobs.setdefault(digest, bytes(data))
+        return digest
+
+    def get_blob(self, digest: str) -> bytes:
+        try:
+            return self._blobs[digest]
+        except KeyError:
+            raise StoreError(f"no blob {digest} in {self.location}", digest=digest) from None
+
+    # ------------------------------------------------------------ lease
+    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+        held = self._lease
+        if held.expires_at != 0.0 and now < held.expires_at:
+            raise conflicts.held(held)
+        self._lease = Lease(owner, held.epoch + 1, now + ttl_s)
+        return self._lease
+
+    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+        held = self._lease
+        if held.epoch != lease.epoch or held.expires_at == 0.0:
+            raise conflicts.lost(lease, held)
+        self._lease = Lease(held.owner, held.epoch, now + ttl_s)
+        return self._lease
+
+    def release(self, lease: Lease) -> None:
+        if self._lease.epoch == lease.epoch:
+            self._lease = self._lease._replace(expires_at=0.0)
+
+    def holder(self) -> Lease | None:
+        return self._lease if self._lease.expires_at != 0.0 else None
+
+    def _fence(self, epoch: int) -> None:
+        if epoch != self._lease.epoch:
+            raise conflicts.fenced(epoch, self._lease)
+
+    # ------------------------------------------------------------ care
+    def check(self) -> list[str]:
+        return []
+
+    def compact(self, *, before: float, epoch: int) -> int:
+        self._fence(epoch)
+        dropped = 0
+        for row in self._rows:
+            if row[0] > self._snapshot_seq or row[1] >= before:
+                break
+            dropped += 1
+        del self._rows[:dropped]
+        self._first += dropped
+        return dropped
+
+    def close(self) -> None:
+        """Nothing: another kernel may share it."""

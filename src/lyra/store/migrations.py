@@ -1,0 +1,72 @@
+"""The tables of a database Store, as a numbered list of steps.
+
+A step, once released, is never edited: a new shape is a new step at the end. Each step is applied in a transaction of its own
+and leaves its row in `migrations`, which every later version of Lyra keeps as it is, so that an old Lyra can tell "written
+by a newer one" from damage. Statements are written once, with the column types of each database filled in.
+`sqlite` and `postgres` apply the list; nothing else creates or alters a table.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lyra.store.checksum import fields_crc
+
+__all__ = ["LATEST", "MIGRATIONS", "POSTGRES_TYPES", "SQLITE_TYPES", "Migration", "lease_crc", "meta_crc", "migration_crc"]
+
+SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
+POSTGRES_TYPES: Final = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
+
+
+def lease_crc(owner: str, epoch: int, expires_at: float) -> int:
+    return fields_crc("lease", owner, epoch, float(expires_at) + 0.0)
+
+
+def meta_crc(first_seq: int, snapshot_seq: int, states: int, states_total: int) -> int:
+    return fields_crc("meta", first_seq, snapshot_seq, states, states_total)
+
+
+def migration_crc(number: int, name: str) -> int:
+    return fields_crc("migrations", number, name)
+
+
+class Migration(NamedTuple):
+    """One step: statements with `{int}`, `{real}` and `{bytes}` for column types, then first rows with `?` for values."""
+
+    number: int
+    name: str
+    tables: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str | int | float, ...]], ...] = ()
+
+    def statements(self, types: dict[str, str]) -> list[str]:
+        return [table.format(**types) for table in self.tables]
+
+
+MIGRATIONS: Final = (
+    Migration(
+        1,
+        "journal, snapshots, lease",
+        (
+            "CREATE TABLE migrations (number {int} PRIMARY KEY, name TEXT NOT NULL, crc {int} NOT NULL)",
+            "CREATE TABLE journal (seq {int} PRIMARY KEY, time {real} NOT NULL, pid TEXT NOT NULL,"
+            " kind TEXT NOT NULL, data {bytes} NOT NULL, crc {int} NOT NULL)",
+            "CREATE TABLE snapshots (pid TEXT PRIMARY KEY, data {bytes} NOT NULL, crc {int} NOT NULL)",
+            # One row each, there from the start: a row that is missing later is damage, not a new store.
+            "CREATE TABLE lease (id {int} PRIMARY KEY, owner TEXT NOT NULL, epoch {int} NOT NULL,"
+            " expires_at {real} NOT NULL, crc {int} NOT NULL)",
+            "CREATE TABLE meta (id {int} PRIMARY KEY, first_seq {int} NOT NULL, snapshot_seq {int} NOT NULL,"
+            " states {int} NOT NULL, states_total {int} NOT NULL, crc {int} NOT NULL)",
+        ),
+        (
+            ("INSERT INTO lease VALUES (1, ?, ?, ?, ?)", ("", 0, 0.0, lease_crc("", 0, 0.0))),
+            ("INSERT INTO meta VALUES (1, ?, ?, ?, ?, ?)", (1, 0, 0, 0, meta_crc(1, 0, 0, 0))),
+        ),
+    ),
+    Migration(
+        2,
+        "blobs",  # large values are stored once, beside the journal, so that reading it stays quick
+        ("CREATE TABLE blobs (digest TEXT PRIMARY KEY, data {bytes} NOT NULL)",),
+    ),
+)
+
+LATEST: Final = MIGRATIONS[-1].number

@@ -1,0 +1,331 @@
+"""What the two database stores have in common: the meaning, without the driver.
+
+`SqlStore` holds the rules of lease, snapshots, blobs, compaction, reading and checking, written over six small hooks that
+`sqlite` and `postgres` fill in: run a statement, ask a question, and three kinds of transaction. Inside `_writing()` nobody else
+writes, so a rule reads the rows it depends on, verifies them, decides and writes. `append` belongs to each driver,
+because there the round trips and the microseconds are counted. Statements use `?` for values.
+This module never opens a connection and never sees a driver's exception.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from lyra.errors import Corrupt, StoreError
+from lyra.store import conflicts
+from lyra.store.checksum import blob_digest, state_crc, total_of
+from lyra.store.migrations import LATEST, MIGRATIONS, Migration, lease_crc, meta_crc, migration_crc
+from lyra.store.protocol import Lease, Record, Snapshot
+from lyra.store.rows import PAGE_ROWS, faults, intact, scan
+
+__all__ = ["INSERT_ROW", "Head", "SqlStore"]
+
+Row = tuple[Any, ...]
+
+INSERT_ROW: Final = "INSERT INTO journal (seq, time, pid, kind, data, crc) VALUES (?, ?, ?, ?, ?, ?)"
+
+_PAGE: Final = (
+    "SELECT seq, time, pid, kind, data, crc FROM journal WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?"
+)
+_HEAD: Final = (
+    "SELECT first_seq, snapshot_seq, states, states_total, crc,"
+    " (SELECT min(seq) FROM journal), (SELECT max(seq) FROM journal) FROM meta"
+)
+_LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
+_PUT_STATE: Final = (
+    "INSERT INTO snapshots (pid, data, crc) VALUES (?, ?, ?)"
+    " ON CONFLICT (pid) DO UPDATE SET data = excluded.data, crc = excluded.crc"
+)
+_PUT_BLOB: Final = (
+    "INSERT INTO blobs (digest, data) VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET data = excluded.data"
+)
+
+_NAMES_AT_ONCE: Final = 500  # old SQLite libraries take at most 999 values in a statement
+_TAIL_ROWS: Final = 16  # rows verified when a store is opened: what the last commits of a dying machine touched
+
+
+class Head(NamedTuple):
+    """Where the journal begins and ends, and what the snapshot covers."""
+
+    first_seq: int
+    last_seq: int
+    snapshot_seq: int
+    states: int
+    states_total: int
+
+
+class SqlStore(ABC):
+    """The Store protocol over a database with the tables of `migrations`."""
+
+    # ------------------------------------------------------------ what a driver gives
+    @property
+    @abstractmethod
+    def location(self) -> str: ...
+
+    @abstractmethod
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a question."""
+
+    @abstractmethod
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """Change something; returns how many rows changed."""
+
+    @abstractmethod
+    def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        """The same change for each of these."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[None]:
+        """A transaction that nobody else writes beside; an exception undoes it."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[None]:
+        """A transaction in which every question sees the same moment."""
+
+    @abstractmethod
+    def _engine_faults(self) -> list[str]:
+        """What the database itself finds wrong."""
+
+    # ------------------------------------------------------------ journal
+    def read(
+        self, *, after: int = 0, upto: int | None = None, pid: str | None = None, kind: str | None = None
+    ) -> Iterator[Record]:
+        head = self._head()
+        first = max(after + 1, head.first_seq)
+        last = head.last_seq if upto is None else min(upto, head.last_seq)
+        return scan(
+            self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind
+        )
+
+    def first_seq(self) -> int:
+        return self._head().first_seq
+
+    def last_seq(self) -> int:
+        return self._head().last_seq
+
+    def _page(self, first: int, last: int) -> list[Row]:
+        return self._ask(_PAGE, (first, last, PAGE_ROWS))
+
+    def _head(self) -> Head:
+        row = self._single(_HEAD, "meta")
+        first, snapshot, states, total, crc, low, high = row
+        if meta_crc(first, snapshot, states, total) != crc:
+            raise self._corrupt("its record of where the journal begins is damaged")
+        last = first - 1 if high is None else high
+        if low is not None and low != first:
+            raise self._corrupt(f"the journal begins at row {low} instead of {first}")
+        if not first - 1 <= snapshot <= last:
+            raise self._corrupt(f"the snapshot at row {snapshot} does not meet rows {first} to {last}")
+        return Head(first, last, snapshot, states, total)
+
+    def _put_head(self, head: Head) -> None:
+        values = (head.first_seq, head.snapshot_seq, head.states, head.states_total)
+        self._run(
+            "UPDATE meta SET first_seq = ?, snapshot_seq = ?, states = ?, states_total = ?, crc = ? WHERE id = 1",
+            (*values, meta_crc(*values)),
+        )
+
+    # ------------------------------------------------------------ snapshots
+    def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
+        kept = [(pid, data, state_crc(pid, data)) for pid, data in states.items() if data is not None]
+        with self._writing():
+            self._fence(epoch)
+            head = self._head()
+            if not head.snapshot_seq <= seq <= head.last_seq:
+                raise conflicts.snapshot_outside(seq, head.snapshot_seq, head.last_seq)
+            old = self._state_crcs(list(states))
+            self._run_many(
+                "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
+            )
+            self._run_many(_PUT_STATE, kept)
+            total = total_of(
+                head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values())
+            )
+            count = head.states + len(kept) - len(old)
+            self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
+
+    def _state_crcs(self, pids: list[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for start in range(0, len(pids), _NAMES_AT_ONCE):
+            some = pids[start : start + _NAMES_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            found.update(self._ask(f"SELECT pid, crc FROM snapshots WHERE pid IN ({marks})", some))  # noqa: S608 - marks only
+        if not all(isinstance(crc, int) for crc in found.values()):
+            raise self._corrupt("the saved state of a process is damaged")
+        return found
+
+    def load_snapshots(self) -> Snapshot:
+        with self._reading():
+            head = self._head()
+            rows = self._ask("SELECT pid, data, crc FROM snapshots")
+        for pid, data, crc in rows:
+            if not isinstance(pid, str) or not isinstance(data, bytes) or state_crc(pid, data) != crc:
+                raise self._corrupt("the saved state of a process is damaged")
+        total = total_of(0, added=sum(crc for _, _, crc in rows))
+        if (len(rows), total) != (head.states, head.states_total):
+            raise self._corrupt("the saved states do not belong to one snapshot")
+        return Snapshot(head.snapshot_seq, {pid: data for pid, data, _ in rows})
+
+    # ------------------------------------------------------------ blobs
+    def put_blob(self, data: bytes) -> str:
+        digest = blob_digest(data)
+        # Compared, not merely found: putting a blob again heals a damaged copy.
+        if self._ask("SELECT data FROM blobs WHERE digest = ?", (digest,)) != [(data,)]:
+            with self._writing():
+                self._run(_PUT_BLOB, (digest, data))
+        return digest
+
+    def get_blob(self, digest: str) -> bytes:
+        rows = self._ask("SELECT data FROM blobs WHERE digest = ?", (digest,))
+        if not rows:
+            raise StoreError(f"no blob {digest} in {self.location}", digest=digest)
+        data = rows[0][0]
+        if not isinstance(data, bytes) or blob_digest(data) != digest:
+            raise self._corrupt(f"blob {digest} is damaged")
+        return data
+
+    # ------------------------------------------------------------ lease
+    def acquire(self, owner: str, *, now: float, ttl_s: float) -> Lease:
+        with self._writing():
+            held = self._lease()
+            if held.expires_at != 0.0 and now < held.expires_at:
+                raise conflicts.held(held)
+            return self._put_lease(Lease(owner, held.epoch + 1, now + ttl_s))
+
+    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+        with self._writing():
+            held = self._lease()
+            if held.epoch != lease.epoch or held.expires_at == 0.0:
+                raise conflicts.lost(lease, held)
+            return self._put_lease(Lease(held.owner, held.epoch, now + ttl_s))
+
+    def release(self, lease: Lease) -> None:
+        with self._writing():
+            held = self._lease()
+            if held.epoch == lease.epoch:
+                self._put_lease(held._replace(expires_at=0.0))
+
+    def holder(self) -> Lease | None:
+        lease = self._lease()
+        return lease if lease.expires_at != 0.0 else None
+
+    def _lease(self) -> Lease:
+        owner, epoch, expires_at, crc = self._single(_LEASE, "lease")
+        if not isinstance(expires_at, float) or lease_crc(owner, epoch, expires_at) != crc:
+            raise self._corrupt("its record of the owner's lease is damaged")
+        return Lease(owner, epoch, expires_at)
+
+    def _put_lease(self, lease: Lease) -> Lease:
+        self._run(
+            "UPDATE lease SET owner = ?, epoch = ?, expires_at = ?, crc = ? WHERE id = 1",
+            (*lease, lease_crc(*lease)),
+        )
+        return lease
+
+    def _fence(self, epoch: int) -> None:
+        lease = self._lease()
+        if lease.epoch != epoch:
+            raise conflicts.fenced(epoch, lease)
+
+    # ------------------------------------------------------------ care
+    def check(self) -> list[str]:
+        found = self._engine_faults()
+        for part in (self._check_journal, self._check_snapshots, self._check_lease, self._check_blobs):
+            try:
+                found.extend(part())
+            except Corrupt as error:
+                found.append(error.message)
+        return found
+
+    def _check_journal(self) -> list[str]:
+        head = self._head()
+        return faults(self._page, head.first_seq, head.last_seq)
+
+    def _check_snapshots(self) -> list[str]:
+        self.load_snapshots()
+        return []
+
+    def _check_lease(self) -> list[str]:
+        self._lease()
+        return []
+
+    def _check_blobs(self) -> list[str]:
+        found = []
+        for (digest,) in self._ask("SELECT digest FROM blobs"):
+            try:
+                self.get_blob(digest)
+            except StoreError as error:
+                found.append(error.message)
+        return found
+
+    def compact(self, *, before: float, epoch: int) -> int:
+        with self._writing():
+            self._fence(epoch)
+            head = self._head()
+            # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
+            stay = self._ask(
+                "SELECT seq FROM journal WHERE seq <= ? AND time >= ? ORDER BY seq LIMIT 1", (head.snapshot_seq, before)
+            )
+            cut = stay[0][0] - 1 if stay else head.snapshot_seq
+            if cut < head.first_seq:
+                return 0
+            dropped = self._run("DELETE FROM journal WHERE seq <= ?", (cut,))
+            if dropped != cut - head.first_seq + 1:
+                raise self._corrupt(f"rows are missing between {head.first_seq} and {cut}")
+            self._put_head(head._replace(first_seq=cut + 1))
+            return dropped
+
+    # ------------------------------------------------------------ opening
+    def _check_tail(self) -> None:
+        """The quick look at opening: the small rows and the newest journal rows have to be sound."""
+        head = self._head()
+        self._lease()
+        first = max(head.first_seq, head.last_seq - _TAIL_ROWS + 1)
+        rows = self._page(first, head.last_seq)
+        if [row[0] for row in rows] != list(range(first, head.last_seq + 1)) or not all(map(intact, rows)):
+            raise self._corrupt("its newest journal rows are damaged")
+
+    def _apply(self, migration: Migration, types: dict[str, str]) -> None:
+        """One step, inside the caller's transaction."""
+        for statement in migration.statements(types):
+            self._run(statement)
+        for statement, values in migration.rows:
+            self._run(statement, values)
+        self._run(
+            "INSERT INTO migrations (number, name, crc) VALUES (?, ?, ?)",
+            (migration.number, migration.name, migration_crc(migration.number, migration.name)),
+        )
+
+    def _check_migrations(self, version: int, rows: list[Row]) -> None:
+        """`version` as found elsewhere has to be what the table says; only then is a high number a newer Lyra."""
+        numbers = [number for number, _, _ in rows]
+        sound = all(isinstance(name, str) and migration_crc(number, name) == crc for number, name, crc in rows)
+        if version < 1 or not sound or numbers != list(range(1, version + 1)):
+            raise self._corrupt("its record of migrations is damaged")
+        if version > LATEST:
+            raise StoreError(
+                f"{self.location} was written by a newer Lyra (migration {version}, this one knows {LATEST})",
+                hint="upgrade with: pip install --upgrade lyra-agents",
+                migration=version,
+                known=LATEST,
+            )
+
+    def _pending(self, version: int) -> tuple[Migration, ...]:
+        return MIGRATIONS[version:]
+
+    # ------------------------------------------------------------ small things
+    def _single(self, statement: str, table: str) -> Row:
+        rows = self._ask(statement)
+        if len(rows) != 1:
+            raise self._corrupt(f"its {table} table has {len(rows)} rows instead of one")
+        return rows[0]
+
+    def _corrupt(self, what: str) -> Corrupt:
+        return Corrupt(
+            f"{self.location} is damaged: {what}",
+            hint="stop using it and restore it from a backup",
+            location=self.location,
+        )

@@ -1,0 +1,376 @@
+"""The default Store: one SQLite file in WAL mode.
+
+Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning everything SQLite can
+say into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in `migrations`.
+
+`durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has every
+acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`).
+A file that is not ours is never written to: it is looked at through a read-only connection first. Only SQLite opens the file,
+also for that look, because closing any other descriptor of it would drop the locks that this process holds on it.
+SQLite's automatic checkpoint keeps the log short; reads are short (see `rows`), so they do not hold it back.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
+from lyra.store import conflicts
+from lyra.store.checksum import seal
+from lyra.store.migrations import SQLITE_TYPES
+from lyra.store.rows import dense
+from lyra.store.sql import INSERT_ROW, Row, SqlStore
+
+__all__ = ["APPLICATION_ID", "SqliteStore"]
+
+APPLICATION_ID: Final = 0x4C797261  # "Lyra"; `file` and other tools show it
+
+_SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}
+_LOG_BYTES_MAX: Final = 64 << 20  # a log that one huge batch blew up is cut back to this
+_FULL_BYTES: Final = 64 << 10  # an I/O error with less than this free is a full disk
+
+# SQLite's primary result codes, by what they mean to the caller.
+_BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_REFUSED: Final = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
+_TAKEN: Final = {sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID}
+
+
+class SqliteStore(SqlStore):
+    """A journal in the file `path`; parents and file are made when missing."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, durability: str = "process", busy_timeout_s: float = 5.0
+    ) -> None:
+        if durability not in _SYNCHRONOUS:
+            raise ConfigError(f"durability is {durability!r}", hint="use 'process' or 'power'")
+        if os.fspath(path) == ":memory:":
+            raise ConfigError("':memory:' is not a file", hint="use the target 'memory' for a store in RAM")
+        if "\0" in os.fspath(path):
+            raise StoreError("a path cannot hold a NUL character")
+        self.path = Path(os.path.abspath(path))
+        self._durability = durability
+        self._busy_timeout_s = busy_timeout_s
+        self._known: tuple[int, int, int] | None = None  # (data_version, epoch, last seq) after the last append
+        self._cursor: sqlite3.Cursor | None = None
+        self._connection: sqlite3.Connection | None = None
+        try:
+            if not self._exists():
+                self._create()
+            self._open()
+        except OSError as error:
+            raise self._os_error(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def inline(self) -> bool:
+        return self._durability == "process"
+
+    @property
+    def location(self) -> str:
+        return str(self.path)
+
+    # ------------------------------------------------------------ the file
+    def _exists(self) -> bool:
+        """Whether there is a file to open; what cannot be opened is said here, in the words of files."""
+        log = Path(f"{self.path}-wal")
+        logged = log.exists() and log.stat().st_size > 0
+        if not self.path.exists():
+            if logged:  # SQLite would replay the old log into the new file
+                raise self._corrupt(f"the file is gone, but its log {log.name} is still there")
+            return False
+        if not self.path.is_file():
+            raise StoreError(f"{self.path} is not a file", hint="give the path of the store's file, not of its folder")
+        if self.path.stat().st_size == 0:
+            raise Corrupt(
+                f"{self.path} is empty, so it is no store", hint="remove it and a new store is made", location=self.location
+            )
+        if not (_may(self.path, os.R_OK | os.W_OK) and _may(self.path.parent, os.W_OK | os.X_OK)):
+            raise StoreError(
+                f"{self.path} cannot be written",
+                hint="the file and its folder (for the log beside it) have to be readable and writable for this user",
+            )
+        return True
+
+    def _create(self) -> None:
+        """Make the file beside its place and link it in: it appears complete or, after a crash, not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", suffix=".new", dir=self.path.parent)
+        os.close(handle)
+        try:
+            self._attach(Path(name))
+            # Nobody sees this file before it is whole, so one flush at the end replaces SQLite's own care.
+            for pragma in ("journal_mode=OFF", "synchronous=OFF", f"application_id={APPLICATION_ID}"):
+                self._ask(f"PRAGMA {pragma}")
+            self._migrate(0)
+            self._ask("PRAGMA journal_mode=WAL")
+            self.close()
+            _flush(name)
+            with suppress(FileExistsError):  # somebody else was quicker; theirs is as good
+                _link(name, self.path)
+            _flush(self.path.parent)
+        finally:
+            self.close()
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(name + suffix).unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        self._look()
+        self._attach(self.path)
+        for pragma in (
+            f"synchronous={_SYNCHRONOUS[self._durability]}",
+            f"fullfsync={int(not self.inline)}",  # macOS: without it a flush stops at the drive's cache
+            f"journal_size_limit={_LOG_BYTES_MAX}",
+            "cell_size_check=ON",
+            "trusted_schema=OFF",
+        ):
+            self._ask(f"PRAGMA {pragma}")
+        if self._ask("PRAGMA journal_mode") != [("wal",)]:
+            raise self._corrupt("its header does not say WAL")
+        self._migrate(self._user_version())
+        self._check_schema()
+        self._check_tail()
+
+    def _look(self) -> None:
+        """Is it ours, and of our time? Through a connection that cannot write."""
+        try:
+            with closing(self._connect(self.path, "ro")) as connection:
+                ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+                ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+                if application != APPLICATION_ID:
+                    raise self._foreign(f"its application id is {application & 0xFFFFFFFF:#010x}")
+                rows = connection.execute("SELECT number, name, crc FROM migrations ORDER BY number").fetchall()
+        except sqlite3.Error as error:
+            if _primary(error) in _BUSY | _REFUSED | {sqlite3.SQLITE_IOERR}:
+                raise self._error(error) from error
+            raise self._foreign(str(error)) from error
+        self._check_migrations(version, rows)
+
+    def _foreign(self, why: str) -> Corrupt:
+        return Corrupt(
+            f"{self.path} is not a Lyra store, or is damaged: {why}",
+            hint="choose another path (this file was not changed), or restore it from a backup",
+            location=self.location,
+        )
+
+    def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}",
+            uri=True,
+            timeout=self._busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def _attach(self, path: Path) -> None:
+        self._connection = self._connect(path, "rw")
+        self._cursor = self._connection.cursor()
+
+    def _user_version(self) -> int:
+        return int(self._ask("PRAGMA user_version")[0][0])
+
+    def _migrate(self, version: int) -> None:
+        for migration in self._pending(version):
+            with self._writing():
+                if self._user_version() >= migration.number:
+                    continue  # another process was quicker
+                self._apply(migration, SQLITE_TYPES)
+                self._ask(f"PRAGMA user_version={migration.number}")
+
+    def _check_schema(self) -> None:
+        """Each table has to be declared as the migrations declare it: a flipped letter there changes what rows mean."""
+        declared = {statement for (statement,) in self._ask("SELECT sql FROM sqlite_master WHERE type = 'table'")}
+        for migration in self._pending(0):
+            if not declared.issuperset(migration.statements(SQLITE_TYPES)):
+                raise self._corrupt(f"the tables of migration {migration.number} are not as they were made")
+
+    def close(self) -> None:
+        connection, self._connection, self._cursor = self._connection, None, None
+        if connection is not None:
+            # A log that cannot be folded in now (a full disk) stays beside the file and is read at the next opening.
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    # ------------------------------------------------------------ journal
+    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+        cursor = self._live()
+        if not records:
+            self._fence(epoch)
+            return
+        first = dense(records)
+        rows = seal(records)
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            version = cursor.execute("PRAGMA data_version").fetchone()[0]
+            if self._known != (version, epoch, first - 1):
+                self._admit(first, epoch)
+            cursor.executemany(INSERT_ROW, rows)
+            cursor.execute("COMMIT")
+        except BaseException as error:
+            self._undo()
+            if isinstance(error, sqlite3.Error):
+                raise self._error(error, writing=True) from error
+            raise
+        self._known = (version, epoch, first + len(rows) - 1)
+
+    def _admit(self, first: int, epoch: int) -> None:
+        """The fence: the newest epoch, and the row after the last one.
+
+        Skipped while `data_version`, asked for inside the same transaction, says that no other connection has committed
+        anything since the last append; this one forgets what it knows when it changes anything itself.
+        """
+        self._fence(epoch)
+        last = self._head().last_seq
+        if first != last + 1:
+            raise conflicts.out_of_order(first, last)
+
+    # ------------------------------------------------------------ what SqlStore asks for
+    def _live(self) -> sqlite3.Cursor:
+        """The one cursor; each use takes all its rows at once, and making one a statement costs a tenth of an append."""
+        if self._cursor is None:
+            raise StoreError(f"the store {self.location} is closed")
+        return self._cursor
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        try:
+            return self._live().execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        try:
+            return self._live().execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise self._error(error, writing=True) from error
+
+    def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._live().executemany(statement, values)
+        except sqlite3.Error as error:
+            raise self._error(error, writing=True) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._run("COMMIT")
+        finally:
+            self._undo()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._run("BEGIN")
+        try:
+            yield
+        finally:
+            self._undo()
+
+    def _undo(self) -> None:
+        """End what is still open: after a commit nothing is, after an error SQLite may have ended it already."""
+        self._known = None
+        if self._connection is not None and self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _engine_faults(self) -> list[str]:
+        try:
+            lines = [str(line) for (line,) in self._ask("PRAGMA integrity_check")]
+        except Corrupt as error:
+            return [error.message]
+        return [f"SQLite finds: {line}" for line in lines if line != "ok"]
+
+    # ------------------------------------------------------------ errors
+    def _error(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
+        """What SQLite said, as ours. What has no kinder reading is `Corrupt`."""
+        code = _primary(error)
+        if code in _BUSY:
+            return Conflict(
+                f"{self.location} is locked by another writer", hint="try again, or find out who holds it", cause=str(error)
+            )
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._disk_is_full()):
+            return StoreFull(
+                f"there is no room left for {self.location}; nothing was written",
+                hint="free some space; the store goes on where it stopped",
+            )
+        if code == sqlite3.SQLITE_CONSTRAINT:
+            return self._refused(error)
+        if code == sqlite3.SQLITE_READONLY:
+            return self._read_only(error)
+        if code in _REFUSED:
+            return StoreError(
+                f"{self.location} cannot be opened: {error}", hint="look at the permissions of the file and its folder"
+            )
+        if code == sqlite3.SQLITE_IOERR:
+            return StoreError(f"reading or writing {self.location} failed: {error}", hint="look at the disk under it")
+        if writing and (code == sqlite3.SQLITE_TOOBIG or code is None):
+            return StoreError(f"{self.location} cannot hold this value: {error}")
+        return self._corrupt(str(error))
+
+    def _refused(self, error: sqlite3.Error) -> StoreError:
+        if error.sqlite_errorcode in _TAKEN:
+            return Conflict(f"another writer was quicker in {self.location}; nothing was written", cause=str(error))
+        return StoreError(f"{self.location} cannot hold this value: {error}")
+
+    def _read_only(self, error: sqlite3.Error) -> StoreError:
+        """A header that says "read only" in a file that may be written is damage; the rest is a matter of files."""
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
+            return self._corrupt("its header says that it is read-only")
+        return StoreError(
+            f"{self.location} cannot be written: {error}", hint="was it moved, deleted or made read-only while open?"
+        )
+
+    def _disk_is_full(self) -> bool:
+        try:
+            disk = os.statvfs(self.path.parent)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize < _FULL_BYTES
+
+    def _os_error(self, error: OSError) -> StoreError:
+        reason = error.strerror or str(error)
+        if self._disk_is_full():
+            return StoreFull(f"there is no room left for {self.location}: {reason}", hint="free some space")
+        return StoreError(
+            f"{self.location} cannot be opened or made: {reason}", hint="choose a path in a folder that this user may write to"
+        )
+
+
+def _primary(error: sqlite3.Error) -> int | None:
+    """SQLite's main result code; None when the error is the Python module's own."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _link(name: str, place: Path) -> None:
+    """Put a finished file in its place unless something is there; file systems without links get a rename."""
+    try:
+        os.link(name, place)
+    except FileExistsError:
+        raise
+    except OSError:
+        if place.exists():
+            raise FileExistsError(str(place)) from None
+        os.rename(name, place)
+
+
+def _flush(path: str | Path) -> None:
+    """Ask the disk to keep a file or a folder's entries; folders of some file systems cannot be asked."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
