@@ -9,6 +9,7 @@ the row's sentence equal to the command's own.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "Command", "Group", "Lazy", "Session", "json_option", "root", "run"]
 
 _COMPLETION_VARIABLE: Final = "_LYRA_COMPLETE"
+_OUTPUT_FAILED: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Lazy(NamedTuple):
@@ -220,9 +222,9 @@ def run(args: list[str]) -> int:
         return end.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-    except (BrokenPipeError, KeyboardInterrupt):
-        raise
-    except Exception as error:  # noqa: BLE001 - the last stop before a person's terminal
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OUTPUT_FAILED:
+            raise  # stores say it in their own words; what is left is stdout, and `main` knows what to do
         from lyra.cli.render import report
 
         return report(error, debug=session.debug)

@@ -80,7 +80,9 @@ def key_type(key: Key) -> str:
     }
     text = words.get(key.type, key.type)
     if key.type in ("seconds", "count") and (key.least, key.most) != (0, 1e12):
-        text += f", {key.least:,.10g} to {key.most:,.10g}" if key.most != 1e12 else f", at least {key.least:g}"
+        text += (
+            f", {key.least:,.10g} to {key.most:,.10g}" if key.most != 1e12 else f", at least {key.least:g}"
+        )
     return f"{text}, or none" if key.optional else text
 
 

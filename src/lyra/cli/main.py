@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_stdout()
         return _READER_GONE
-    except OSError as error:  # only a flush gets here: the disk behind a redirection is full, say
+    except OSError as error:  # the disk behind a redirection is full, say
         _drop_stdout()
         _say(f"error[output]: the result could not be written: {error.strerror}")
         return 1

@@ -116,14 +116,14 @@ def report(error: Exception, *, debug: bool) -> int:
     return CODES["internal"].exit
 
 
-def _usage_hint(error: click.UsageError) -> str | None:
+def _usage_hint(error: click.UsageError) -> str:
     hint = getattr(error, "hint", None)
     near = getattr(error, "possibilities", None)
     if hint:
         return str(hint)
     if near:
         return f"did you mean {' or '.join(sorted(near))}?"
-    return f"see {error.ctx.command_path} --help" if error.ctx else None
+    return f"see {error.ctx.command_path if error.ctx else 'lyra'} --help"
 
 
 def _error(

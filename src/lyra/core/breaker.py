@@ -6,8 +6,9 @@
     open       calls are refused with CircuitOpen until `reset_after` seconds have passed
     half_open  at most `half_open_max` probes at a time; a success closes it, a failure opens it again
 
-Only failures of the service count (`counts_as_failure`): a bad request says nothing about its health. Takes `now`,
-never waits. A callback runs after the state has changed, so one that raises cannot leave the breaker half-way.
+Only failures of the service count (`counts_as_failure`): a bad request says nothing about its health. Takes
+`now`, never waits. A callback runs after the state has changed, so one that raises cannot leave the breaker
+half-way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from lyra.errors import CircuitOpen, ConfigError
 
 __all__ = ["TRANSITIONS", "Breaker", "CircuitBreaker", "counts_as_failure"]
 
-# (state, what happened) → next state. A pair that is not here changes nothing (answers of calls made before it opened).
+# (state, what happened) → next state. A pair that is not here changes nothing: it is the answer of a
+# call that was made before the breaker opened.
 TRANSITIONS: Final[dict[tuple[str, str], str]] = {
     ("closed", "threshold"): "open",
     ("open", "reset"): "half_open",
@@ -67,7 +69,7 @@ class CircuitBreaker(Declaration, frozen=True):
 
 
 class Breaker:
-    """The state of one CircuitBreaker. Each `admit` is followed by one of `success`, `failure` or `abandon`."""
+    """The state of one CircuitBreaker. Each `admit` is followed by a `success`, `failure` or `abandon`."""
 
     __slots__ = ("_opened_at", "_probes", "circuit_breaker", "failures", "state")
 
@@ -108,7 +110,7 @@ class Breaker:
         return self._move("threshold" if self.state == "closed" else "failure", now)
 
     def abandon(self) -> None:
-        """A call ended without saying anything about the service (cancelled, a bad request): its place is free again."""
+        """A call ended and says nothing about the service (it was cancelled): its place is free again."""
         self._end_probe()
 
     def _end_probe(self) -> None:

@@ -1,21 +1,23 @@
 """Budgets: limits that nest, and spending that is reserved before it happens.
 
-    reserve(usage)          used + reserved + asked ≤ limit, here and in every scope above, or BudgetExceeded and no change
+    reserve(usage)          used + reserved + asked ≤ limit here and in every scope above, or BudgetExceeded
     settle(reservation, …)  what it really came to; what was reserved too much is free again
     release(reservation)    the act never happened
     charge(usage)           it already happened (a replayed journal): recorded, never refused
 
-Because a reservation counts as spent until it is settled, no interleaving of callers can pass a limit, and `remaining()` is
-exact at every moment. `on_exceed` says what a scope does at its limit: `block` refuses, `warn` lets through and says so in
-`Reservation.over`, `allow` lets through; a blocking scope above still blocks. Seconds are a deadline, not a counter.
+Because a reservation counts as spent until it is settled, no interleaving of callers can pass a limit, and
+`remaining()` is exact at every moment. `on_exceed` says what a scope does at its limit: `block` refuses,
+`warn` lets through and says so in `Reservation.over`, `allow` lets through; a blocking scope above still
+blocks. Seconds are a deadline, not a counter.
 
-Nothing here knows a clock, a price or a process: the kernel asks. Amounts are whole numbers, money in micro-dollars. The lists
-indexed by dimension are for speed: this runs twice in every effect.
+Nothing here knows a clock, a price or a process: the kernel asks. Amounts are whole numbers, money in
+micro-dollars. The lists indexed by dimension are for speed: this runs twice in every effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import le
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -201,7 +203,7 @@ class Budget:
         self._limits = limits
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
-        # (used, taken, limits that block) of this scope and every one above, nearest first: the hot path reads nothing else.
+        # (used, taken, limits that block) of this scope and those above, nearest first; all a reserve reads.
         blocking = limits if self.on_exceed == "block" else [_UNLIMITED] * len(DIMENSIONS)
         above = parent._chain if parent is not None else ()
         self._chain: tuple[tuple[list[int], list[int], list[int]], ...] = (
@@ -228,7 +230,7 @@ class Budget:
         return {"usd": money(value)}
 
     def child(self, value: Any = None, **limits: Any) -> Budget:
-        """A scope below this one; what it spends counts here too, and no limit of it is larger than the one here."""
+        """A scope below this one: what it spends counts here too, and its limits are no larger than these."""
         if isinstance(value, Budget):
             value = value._limit_data()
         settings = {**self._settings(value), **limits}
@@ -287,7 +289,7 @@ class Budget:
 
     # ------------------------------------------------------------ asking
     def remaining(self, dimension: str = "usd") -> Money | int | None:
-        """What may still be reserved: the least of limit − used − reserved here and above; None without a limit."""
+        """The least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
         least = min(scope._limits[index] - scope._taken[index] for scope in self._scopes())
         return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
@@ -306,6 +308,10 @@ class Budget:
         lowest = self._lowest(index)
         return None if lowest == _UNLIMITED else _shown(index, lowest)
 
+    def within(self) -> bool:
+        """Used plus reserved is inside every limit of this scope: the promise, for tests to ask."""
+        return all(map(le, self._taken, self._limits))
+
     @property
     def usage(self) -> Usage:
         """Everything used in this scope and below it."""
@@ -316,7 +322,7 @@ class Budget:
 
     # ------------------------------------------------------------ saving
     def to_data(self) -> dict[str, Any]:
-        """Limits and what was used. Reservations are not saved: after a crash they are the journal's to settle."""
+        """Limits and what was used. Reservations are not saved: after a crash the journal settles them."""
         used = self.usage
         return (
             {"limits": self._limit_data(), "used": used.to_data()} if used else {"limits": self._limit_data()}
@@ -324,7 +330,7 @@ class Budget:
 
     @classmethod
     def from_data(cls, data: Any, *, parent: Budget | None = None) -> Self:
-        """The scope `to_data` described. Its spending is not charged to `parent`, which was saved with its own."""
+        """The scope `to_data` described. Its spending is not charged to `parent`, which has its own."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"a saved budget is a mapping, not {data!r}")
         known_keys(data, ("limits", "used"), "a saved budget")

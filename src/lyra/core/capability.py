@@ -1,19 +1,22 @@
 """Rights: what a process may do, and how a right is narrowed when it is passed on.
 
-A **Capability** is one right, `verb.object:scope` in the design's words: `fs.read:/project/**`, `process.exec:pytest`,
-`net.http:api.stripe.com`. Left out, the scope is everything (`**`). A **Grant** is a set of allow and deny rules; deny always
-wins, and `narrow` is the only way to derive one Grant from another, so that a child can never do what its parent cannot.
+A **Capability** is one right, `verb.object:scope` in the design's words: `fs.read:/project/**`,
+`process.exec:pytest`, `net.http:api.stripe.com`. Left out, the scope is everything (`**`). A **Grant** is a
+set of allow and deny rules; deny always wins, and `narrow` is the only way to derive one Grant from
+another, so that a child can never do what its parent cannot.
 
-Anything that cannot be read for certain is denied: a path with `..`, a relative path, a host with a `/` in it, a chain of
-shell commands under a rule with a wildcard. A request with wildcards (a tool that needs `fs.read:/project/**`) is allowed only
-if one rule provably covers it, and denied if any deny could touch it.
+Anything that cannot be read for certain is denied: a path with `..`, a relative path, a host with a `/` in
+it, a chain of shell commands under a rule with a wildcard. A request with wildcards (a tool that needs
+`fs.read:/project/**`) is allowed only if one rule provably covers it, and denied if any deny could touch
+it.
 
-This module decides and explains; it never resolves a symlink, a name or a command: `sandbox` enforces. Matching is in `pattern`.
+This module decides and explains; it never resolves a symlink, a name or a command: `sandbox` enforces.
+Scopes are read in `scope`, patterns compared in `pattern`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -21,17 +24,19 @@ import msgspec
 from lyra.core.check import did_you_mean, distance, known_keys
 from lyra.core.limits import (
     CAPABILITY_LENGTH_MAX,
+    COMMANDS_MAX,
     GRANT_CACHE_MAX,
+    GRANT_COMPARISONS_MAX,
     GRANT_LAYERS_MAX,
     GRANT_RULES_MAX,
     RULE_LENGTH_MAX,
 )
-from lyra.core.pattern import BARRIER, Pattern, covers, overlaps
+from lyra.core.pattern import Pattern, covers, overlaps
+from lyra.core.scope import EVERYTHING, SHELL, commands_in, normal, pattern_of, problem
 from lyra.errors import CapabilityDenied, ConfigError
 
 __all__ = ["VERBS", "Capability", "Decision", "Grant", "Verb"]
 
-EVERYTHING: Final = "**"
 ANY_NAME: Final = "*"
 
 
@@ -41,9 +46,6 @@ class Verb(NamedTuple):
     kind: str
     sentence: str
 
-
-# Kinds of scope and what separates their segments.
-SEPARATORS: Final = {"path": "/", "host": ".", "command": " ", "dotted": ".", "plain": "/"}
 
 VERBS: Final[dict[str, Verb]] = {
     "fs.read": Verb("path", "read files and list folders under the scope"),
@@ -66,16 +68,18 @@ VERBS: Final[dict[str, Verb]] = {
     "human.ask": Verb("plain", "put a question of the kind named by the scope to a human"),
 }
 
-# Other spellings of the requirement documents, word for word. The second word None means "keep it".
+# A verb of somebody's own (`fs.stat`) reads its scope like the known verbs of that object, where those agree.
+_OBJECT_KINDS: Final = {
+    name.partition(".")[0]: verb.kind for name, verb in VERBS.items() if not name.startswith("process.")
+}
+
+# Other spellings of objects, and then of whole names.
 _OBJECTS: Final[dict[str, str]] = {"filesystem": "fs", "database": "db", "network": "net", "exec": "process"}
 _NAMES: Final[dict[str, str]] = {
     "net.http_client": "net.http",
     "net.http_server": "net.listen",
     "process.shell_command": "process.exec",
 }
-
-# In an asked command these may start a second command or reach a file, so no wildcard may swallow them.
-_SHELL: Final = frozenset(";|&$`><()\n\r")
 
 
 class Capability(msgspec.Struct, frozen=True, cache_hash=True):
@@ -91,18 +95,23 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
                 f"a capability's scope has at most {CAPABILITY_LENGTH_MAX} characters, not {len(self.scope)}",
                 capability=f"{self.name}:{self.scope[:80]}…",
             )
-        msgspec.structs.force_setattr(
-            self, "scope", _NORMAL[self.kind](self.scope) if self.scope else EVERYTHING
-        )
+        scope = normal(self.kind, self.scope)
+        if not scope or (self.name.endswith("*") and scope != EVERYTHING):
+            raise ConfigError(
+                f"{self.name!r} takes no scope" if scope else f"the scope of {self.name!r} is empty",
+                hint="leave the scope out to mean everything",
+                capability=self.name,
+            )
+        msgspec.structs.force_setattr(self, "scope", scope)
 
     @property
     def kind(self) -> str:
         verb = VERBS.get(self.name)
-        return verb.kind if verb else "plain"
+        return verb.kind if verb else _OBJECT_KINDS.get(self.name.partition(".")[0], "plain")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read any spelling: `fs.read:/a/**`, `fs::read`, `fs:read`, `database.write.transactions`, `*`, `fs.*`."""
+        """Read any spelling: `fs.read:/a`, `fs::read`, `fs:read`, `database.write.rows`, `*`, `fs.*`."""
         if not isinstance(text, str):
             raise ConfigError(f"a capability is text such as 'fs.read:/project/**', not {text!r}")
         if text == ANY_NAME:
@@ -118,7 +127,7 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
     def with_scopes(
         cls, spelling: str, *, allowed_paths: Iterable[str] = (), allowed_commands: Iterable[str] = ()
     ) -> list[Capability]:
-        """`capabilities [fs::read] allowed_paths ["/project/**"]`: one capability a scope that fits its kind."""
+        """`capabilities [fs::read] allowed_paths ["/project/**"]`: one for each scope of its kind."""
         base = cls.parse(spelling)
         scopes = {"path": list(allowed_paths), "command": list(allowed_commands)}.get(base.kind, [])
         if scopes and base.scope != EVERYTHING:
@@ -208,78 +217,7 @@ def _near(word: str, known: str) -> bool:
     return distance(word, known, limit) <= limit
 
 
-# ---------------------------------------------------------------- scopes: one normal form, one reason why not
-def _normal_path(scope: str) -> str:
-    if scope == EVERYTHING:
-        return scope
-    if scope.startswith("**/"):
-        scope = "/" + scope
-    parts = [part for part in scope.split("/") if part not in ("", ".")]
-    return "/" + "/".join(parts) if scope.startswith("/") else scope
-
-
-def _normal_host(scope: str) -> str:
-    host, port = _split_port(scope.lower())
-    host = host[:-1] if host.endswith(".") and len(host) > 1 else host
-    return f"{host}:{port}" if port != "*" else host
-
-
-def _normal_command(scope: str) -> str:
-    return " ".join(word for word in scope.replace("\t", " ").split(" ") if word) or EVERYTHING
-
-
-def _split_port(scope: str) -> tuple[str, str]:
-    """A host and its port pattern; no port means every port. `[::1]:443` keeps its brackets with the host."""
-    at = scope.rfind(":")
-    if at <= 0 or scope.endswith("]") or (scope.startswith("[") and at < scope.find("]")):
-        return scope, "*"
-    return scope[:at], scope[at + 1 :] or "*"
-
-
-_NORMAL: Final[dict[str, Callable[[str], str]]] = {
-    "path": _normal_path,
-    "host": _normal_host,
-    "command": _normal_command,
-    "dotted": str,
-    "plain": str,
-}
-
-
-def _problem(kind: str, scope: str) -> str | None:
-    """Why a scope cannot be read for certain, or None. Such a request is denied and such a rule refused."""
-    if BARRIER in scope:
-        return "it contains a NUL character"
-    if kind == "path" and scope != EVERYTHING:
-        if not scope.startswith("/"):
-            return "the path is not absolute"
-        if ".." in scope.split("/"):
-            return "the path contains '..'"
-    if kind == "host":
-        if not scope.isascii():
-            return "the host is not in ASCII (write its punycode form)"
-        if not _HOST.issuperset(scope):
-            return "it is not a host name or a host and a port"
-    return None
-
-
-_HOST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.:[]*?")
-
-
-def _pattern(kind: str, scope: str, *, rule: bool) -> Pattern:
-    """The scope as a pattern. Only as a rule does a program's name alone stand for any arguments."""
-    if kind == "host":
-        host, port = _split_port(scope)
-        scope = f"{host}{BARRIER}{port}"
-    elif kind == "command":
-        words = scope.split(" ")
-        if words[-1] == "*" and len(words) > 1:
-            words[-1] = EVERYTHING
-        elif rule and len(words) == 1 and not _SHELL.intersection(scope):
-            words.append(EVERYTHING)
-        scope = " ".join(words)
-    return Pattern(scope, SEPARATORS[kind])
-
-
+# ---------------------------------------------------------------- rules and requests
 class _Rule:
     """A capability compiled to be compared with requests."""
 
@@ -290,10 +228,10 @@ class _Rule:
             raise ConfigError(
                 f"a rule's scope has at most {RULE_LENGTH_MAX} characters", capability=str(cap)[:80]
             )
-        problem = _problem(cap.kind, cap.scope)
-        if problem:
+        reason = problem(cap.kind, cap.scope)
+        if reason:
             raise ConfigError(
-                f"the rule {str(cap)!r} can never match: {problem}",
+                f"the rule {str(cap)!r} can never match: {reason}",
                 hint="a rule's path is absolute and normalised: '/project/**'"
                 if cap.kind == "path"
                 else None,
@@ -302,7 +240,7 @@ class _Rule:
         self.cap = cap
         self.kind = cap.kind
         self.prefix = cap.name[:-1] if cap.name.endswith("*") else None  # "" for `*`, "fs." for `fs.*`
-        self.pattern = None if cap.scope == EVERYTHING else _pattern(cap.kind, cap.scope, rule=True)
+        self.pattern = None if cap.scope == EVERYTHING else pattern_of(cap.kind, cap.scope, rule=True)
 
     def covers(self, request: _Request) -> bool:
         """Every act the request stands for is inside this rule."""
@@ -312,7 +250,7 @@ class _Rule:
             return False
         if self.pattern is None:
             return True
-        if request.chained:
+        if request.exact:
             return self.cap.scope == request.scope
         return request.pattern is not None and covers(self.pattern, request.pattern)
 
@@ -330,41 +268,35 @@ class _Rule:
             return False
         if self.pattern is None or request.pattern is None:
             return True
-        return any(overlaps(self.pattern, part) for part in request.parts())
+        parts = request.parts()
+        return parts is None or any(overlaps(self.pattern, part) for part in parts)
 
 
 class _Request:
     """A capability compiled to be asked for."""
 
-    __slots__ = ("chained", "kind", "name", "pattern", "prefix", "scope")
+    __slots__ = ("_parts", "exact", "kind", "name", "pattern", "prefix", "scope")
 
     def __init__(self, cap: Capability, *, rule: bool = False) -> None:
         self.name = cap.name
         self.scope = cap.scope
         self.kind = cap.kind
         self.prefix = cap.name[:-1] if cap.name.endswith("*") else None
-        self.chained = self.kind == "command" and bool(_SHELL.intersection(cap.scope))
-        self.pattern = None if cap.scope == EVERYTHING else _pattern(self.kind, cap.scope, rule=rule)
+        self.pattern = None if cap.scope == EVERYTHING else pattern_of(self.kind, cap.scope, rule=rule)
+        # Only the same words allow these: a chain of commands, and wildcards in a text too long to compare.
+        self.exact = self._too_long() or (self.kind == "command" and bool(SHELL.intersection(cap.scope)))
+        self._parts: list[Pattern] | None = None
 
-    def parts(self) -> list[Pattern]:
-        """What a deny is compared with: the scope, and for a command every command it may start."""
-        assert self.pattern is not None
-        if self.kind != "command":
-            return [self.pattern]
-        return [self.pattern, *(_pattern("command", part, rule=False) for part in _commands(self.scope))]
+    def _too_long(self) -> bool:
+        return self.pattern is not None and not self.pattern.literal and len(self.scope) > RULE_LENGTH_MAX
 
-
-def _commands(line: str) -> list[str]:
-    """The command lines a shell might start: split at every operator, without quotes, with and without the program's folder."""
-    split = "".join("\n" if char in _SHELL else char for char in line)
-    found: list[str] = []
-    for part in split.split("\n"):
-        words = part.replace('"', "").replace("'", "").replace("\\", "").split()
-        while words and "=" in words[0]:  # NAME=value before a program
-            words = words[1:]
-        if words:
-            found += (" ".join(words), " ".join([words[0].rpartition("/")[2], *words[1:]]))
-    return list(dict.fromkeys(command for command in found if command))
+    def parts(self) -> list[Pattern] | None:
+        """What a deny is compared with: the scope and every command in it; None when that cannot be known."""
+        if self._parts is None and self.pattern is not None and not self._too_long():
+            commands = commands_in(self.scope) if self.kind == "command" else []
+            if len(commands) <= COMMANDS_MAX:
+                self._parts = [self.pattern, *(pattern_of("command", part, rule=False) for part in commands)]
+        return self._parts
 
 
 # ---------------------------------------------------------------- grants
@@ -382,8 +314,8 @@ _DATA_KEYS: Final = ("allow", "deny", "layers")
 class Grant:
     """Allow and deny rules. Immutable; deny wins; made smaller with `narrow` and never larger.
 
-    Inside, a Grant is a list of layers (each narrowing added at most one) and the union of all denies: a request must be
-    allowed by some rule of every layer and touched by no deny.
+    Inside, a Grant is a list of layers (each narrowing added at most one) and the union of all denies: a
+    request must be allowed by some rule of every layer and touched by no deny.
     """
 
     __slots__ = ("_cache", "_denied", "_layers", "deny", "layers")
@@ -408,8 +340,8 @@ class Grant:
         count = len(deny) + sum(len(rules) for rules in compiled)
         if count > GRANT_RULES_MAX or len(compiled) > GRANT_LAYERS_MAX:
             raise ConfigError(
-                f"a grant has at most {GRANT_RULES_MAX} rules in {GRANT_LAYERS_MAX} layers, not {count} in {len(compiled)}",
-                hint="use wider patterns, or narrow fewer times",
+                f"a grant of {count} rules in {len(compiled)} layers is too large",
+                hint=f"at most {GRANT_RULES_MAX} rules in {GRANT_LAYERS_MAX} layers: use wider patterns",
             )
         put = object.__setattr__
         put(self, "_layers", tuple(tuple(rules) for rules in compiled))
@@ -494,18 +426,17 @@ class Grant:
 
     def explain(self, cap: Capability | str) -> Decision:
         decision = self._decide(Capability.of(cap))
-        if (
-            len(cap if isinstance(cap, str) else cap.scope) <= RULE_LENGTH_MAX
-        ):  # so that the cache stays small too
+        size = len(cap if isinstance(cap, str) else cap.scope)
+        if size <= RULE_LENGTH_MAX:  # so that the cache stays small in bytes too
             if len(self._cache) >= GRANT_CACHE_MAX:
                 self._cache.clear()
             self._cache[cap] = decision.allowed
         return decision
 
     def _decide(self, cap: Capability) -> Decision:
-        problem = _problem(cap.kind, cap.scope)
-        if problem:
-            return Decision(False, None, problem)
+        reason = problem(cap.kind, cap.scope)
+        if reason:
+            return Decision(False, None, reason)
         request = _Request(cap)
         for rule in self._denied:
             if rule.touches(request):
@@ -531,7 +462,7 @@ class Grant:
         return grant
 
     def covers(self, other: Grant) -> bool:
-        """True only if everything `other` allows is allowed here. Sound, not complete: False may mean "cannot tell"."""
+        """True only if everything `other` allows is allowed here; False may also mean "cannot tell"."""
         for rules in self._layers:
             if not any(_within(theirs, rules) for theirs in other._layers):
                 return False
@@ -551,8 +482,10 @@ class Grant:
         return f"Grant({self.to_data()})"
 
 
-def _within(inner: Iterable[_Rule], outer: Iterable[_Rule]) -> bool:
-    """Every rule of `inner` lies inside one rule of `outer`."""
+def _within(inner: Sequence[_Rule], outer: Sequence[_Rule]) -> bool:
+    """Every rule of `inner` lies inside one rule of `outer`; False also when that is too much to find out."""
+    if len(inner) * len(outer) > GRANT_COMPARISONS_MAX:
+        return {rule.cap for rule in inner} <= {rule.cap for rule in outer}
     return all(any(_rule_covers(wide, rule) for wide in outer) for rule in inner)
 
 
@@ -561,7 +494,7 @@ def _rule_covers(wide: _Rule, rule: _Rule) -> bool:
 
 
 def _denies_all(theirs: _Rule, rule: _Rule) -> bool:
-    """A deny for commands also looks inside chains, so there only the same rule, or everything, is surely as wide."""
+    """A deny of commands looks inside chains too, so there only the same rule is surely as wide."""
     if rule.kind == "command" and theirs.pattern is not None:
         return theirs.cap == rule.cap
     return _rule_covers(theirs, rule)

@@ -1,8 +1,9 @@
 """How a value somebody wrote is checked: the same sentences everywhere.
 
-Owns the small questions every declaration asks (is this a whole number, is this key known, did you mean another word) and
-`Declaration`, the frozen base of Retry, RateLimit and their like, which turns a mapping into a value and back. A mistake is
-a `ConfigError` that names the key. Never reads a file and never guesses: a value is what was written or an error.
+Owns the small questions every declaration asks (is this a whole number, is this key known, did you mean
+another word) and `Declaration`, the frozen base of Retry, RateLimit and their like, which turns a mapping
+into a value and back. A mistake is a `ConfigError` that names the key. Never reads a file and never
+guesses: a value is what was written or an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["Declaration", "did_you_mean", "distance", "known_keys", "one_of", "r
 
 
 def distance(left: str, right: str, limit: int = 2) -> int:
-    """Edits (insert, delete, replace, swap neighbours) between two words, or `limit + 1` when there are more."""
+    """Edits (insert, delete, replace, swap neighbours) between two words; `limit + 1` if there are more."""
     if abs(len(left) - len(right)) > limit:
         return limit + 1
     before: list[int] = []

@@ -34,11 +34,8 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         loop = asyncio.get_running_loop()

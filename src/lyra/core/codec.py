@@ -1,9 +1,10 @@
 """Values to bytes and back: what a journal row, a message and a snapshot hold.
 
-The form is msgpack. Text, numbers, bytes, lists, mappings and None come back as they were; tuples and sets come back as
-lists, and Decimal, UUID, Enum, dataclasses and Structs as the plain data they are made of, unless `decoder_for` is told
-the type. A value that has no such form is a ConfigError that names its type; bytes that are not such a form are Corrupt, and
-nothing else is ever raised by reading them. Sizes are the caller's to check. Nothing is ever unpickled.
+The form is msgpack. Text, numbers, bytes, lists, mappings and None come back as they were; tuples and sets
+come back as lists, and Decimal, UUID, Enum, dataclasses and Structs as the plain data they are made of,
+unless `decoder_for` is told the type. A value that has no such form is a ConfigError that names its type;
+bytes that are not such a form are Corrupt, and nothing else is ever raised by reading them. Sizes are the
+caller's to check. Nothing is ever unpickled.
 
 `canonical` is the same form made unique (sorted keys, sorted sets), for hashing.
 """
@@ -17,7 +18,7 @@ import msgspec
 
 from lyra.errors import ConfigError, Corrupt
 
-__all__ = ["canonical", "decode", "decoder_for", "encode"]
+__all__ = ["canonical", "decode", "decoder_for", "encode", "to_plain"]
 
 _EXT_MAP: Final = 1  # a mapping with keys that are not text, in `canonical` only
 _EXT_INT: Final = 2  # a whole number beyond 64 bits, in `canonical` only
@@ -28,7 +29,7 @@ class _NoForm(TypeError):
     """Names the type that has no form; msgspec lets it through from the hook."""
 
 
-def _hook(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """What msgspec does not know: our own values, and subclasses of str, int and float."""
     to_data = getattr(value, "to_data", None)
     if to_data is not None and not isinstance(value, type):
@@ -42,8 +43,8 @@ def _hook(value: Any) -> Any:
     raise _NoForm(type(value).__name__)
 
 
-_encode: Final = msgspec.msgpack.Encoder(enc_hook=_hook).encode
-_encode_sorted: Final = msgspec.msgpack.Encoder(enc_hook=_hook, order="deterministic").encode
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=to_plain).encode
+_encode_sorted: Final = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
 
 
 def encode(value: Any) -> bytes:
@@ -54,7 +55,7 @@ def encode(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> bytes:
-    """Equal values give equal bytes: the order of keys and of sets does not matter; 1, 1.0 and True differ."""
+    """Equal values give equal bytes: the order of keys and sets does not matter; 1, 1.0 and True differ."""
     try:
         return _encode_sorted(value)
     except (TypeError, OverflowError):
@@ -127,7 +128,7 @@ def decode(data: bytes) -> Any:
 
 
 def decoder_for(annotation: Any) -> Callable[[bytes], Any]:
-    """A function from bytes to a value of that type; for an annotation that has no such form, plain `decode`."""
+    """A function from bytes to a value of that type; plain `decode` if the annotation has no such form."""
     try:
         known = _decoders.get(annotation)
     except TypeError:  # an annotation that cannot be hashed

@@ -67,6 +67,8 @@ class Effect:
         "gated",
         "idempotent",
         "name",
+        "needy",
+        "plain",
         "policy",
         "retry",
         "run",
@@ -95,7 +97,9 @@ class Effect:
         self.policy = Policy(
             retry=Retry.of(retry) if retry is not None else whole.retry,
             rate_limit=RateLimit.of(rate_limit) if rate_limit is not None else whole.rate_limit,
-            circuit_breaker=CircuitBreaker.of(circuit_breaker) if circuit_breaker is not None else whole.circuit_breaker,
+            circuit_breaker=CircuitBreaker.of(circuit_breaker)
+            if circuit_breaker is not None
+            else whole.circuit_breaker,
             timeout_s=timeout_s if timeout_s is not None else whole.timeout_s,
         )
         self.run = run
@@ -106,8 +110,10 @@ class Effect:
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
         self.gated = self.policy.rate_limit is not None or self.policy.circuit_breaker is not None
+        self.plain = not self.gated and self.retry is None and self.timeout_s is None
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
+        self.needy = bool(self._needs)
         self.takes_key, self.decode = _signature(run)
 
     @classmethod
@@ -151,9 +157,7 @@ class Effect:
         return f"<Effect {self.name}>"
 
 
-def effect(
-    function: Callable[..., Awaitable[Any]] | None = None, /, **options: Any
-) -> Any:
+def effect(function: Callable[..., Awaitable[Any]] | None = None, /, **options: Any) -> Any:
     """Declare an async function as an Effect: `@effect` or `@effect(cost="$0.01", …)`."""
     known_keys(options, tuple(OPTIONS), "an effect")
     if function is None:
@@ -176,7 +180,9 @@ def _capabilities(needs: Any) -> tuple[Capability, ...]:
     try:
         return tuple(need if isinstance(need, Capability) else Capability.parse(need) for need in needs or ())
     except TypeError:
-        raise ConfigError(f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'") from None
+        raise ConfigError(
+            f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'"
+        ) from None
 
 
 def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
@@ -215,4 +221,3 @@ def typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
 
 
 _PLAIN: Final = frozenset({bool, int, float, str, bytes, dict, list, object})
-

@@ -1,7 +1,8 @@
 """An Event: an immutable fact. Everything that can be observed about Lyra is a fold over these.
 
-Owns the shape and the table of kinds. A journal row becomes an Event when it is published; traces, metrics, audit and
-`lyra ps` read nothing else. Never holds a secret, and never decides anything: `observe` and the kernel do.
+Owns the shape and the table of kinds. A journal row becomes an Event when it is published; traces, metrics,
+audit and `lyra ps` read nothing else. Never holds a secret, and never decides anything: `observe` and the
+kernel do.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.codec import _hook
+from lyra.core.codec import to_plain
 
 __all__ = ["KINDS", "Event"]
 
@@ -42,11 +43,11 @@ KINDS: Final[dict[str, str]] = {
     "store.fenced": "another kernel owns the store now; this one writes no more",
 }
 
-_encode: Final = msgspec.json.Encoder(enc_hook=_hook).encode
+_encode: Final = msgspec.json.Encoder(enc_hook=to_plain).encode
 
 
 class Event(msgspec.Struct, frozen=True):
-    """`seq` orders the facts of one store, `time` is the wall clock, `pid` is "" for facts about the kernel."""
+    """`seq` orders the facts of one store, `time` is the wall clock, `pid` is "" for the kernel's own."""
 
     seq: int
     time: float

@@ -1,14 +1,15 @@
 """Every limit and default of Lyra, in one short file.
 
-A number that bounds something lives here with its unit last in its name and its reason beside it; nothing else does.
-What a person may change has a key in `lyra.config` whose default is read from here. Nothing here imports anything.
+A number that bounds something lives here with its unit last in its name and its reason beside it; nothing
+else does. What a person may change has a key in `lyra.config` whose default is read from here. Nothing here
+imports anything.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# ---------------------------------------------------------------- quotas a process gets when nobody says otherwise
+# ---------------------------------------------------------------- quotas of a process that says nothing else
 QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "llm_calls": 100,  # model calls
     "tool_calls": 200,  # tool runs; an agent makes about two a model call
@@ -21,7 +22,7 @@ QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "soft_timeout_s": 240,  # the process is warned
 }
 
-# ---------------------------------------------------------------- bounds of one envelope's way through a pipeline
+# ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
 ENVELOPE_LLM_CALLS_MAX: Final = 10
 ENVELOPE_AGENT_HOPS_MAX: Final = 21
@@ -35,6 +36,7 @@ MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; the sender is tol
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # one message, encoded
 EFFECT_VALUE_BYTES_MAX: Final = 64 * 1024 * 1024  # one effect's result, encoded
 ENDED_PROCESSES_KEPT: Final = 10_000  # for those who ask how one ended; older ones are only in the store
+PROGRAMS_KEPT: Final = 4_096  # the same for programs
 EFFECTS_KEPT: Final = 4_096  # declarations remembered by function; more than that are made for each call
 TICK_S: Final = 0.005  # how long the kernel gathers journal rows into one commit
 
@@ -51,13 +53,13 @@ VALUE_DEPTH_MAX: Final = 200  # lists and mappings inside one another, in what a
 
 # ---------------------------------------------------------------- capabilities and grants
 CAPABILITY_LENGTH_MAX: Final = 65_536  # characters asked for: a shell command may carry a whole script
-RULE_LENGTH_MAX: Final = 1_024  # characters of one allow or deny rule: matching costs rule × text at worst
+RULE_LENGTH_MAX: Final = 1_024  # characters of one rule, or of a request with wildcards
 GRANT_RULES_MAX: Final = 1_000  # rules in one grant, all layers together
 GRANT_LAYERS_MAX: Final = 64  # times a grant was narrowed by something it did not already contain
 GRANT_CACHE_MAX: Final = 1_024  # decisions remembered by one grant
-PATTERN_STATES_MAX: Final = (
-    20_000  # steps spent on "does this pattern cover that one" before answering the safe way
-)
+GRANT_COMPARISONS_MAX: Final = 64  # pairs of rules compared when looking for a layer that adds nothing
+COMMANDS_MAX: Final = 256  # commands looked at in one shell line; a longer chain is touched by every deny
+PATTERN_STEPS_MAX: Final = 10_000  # spent on "does this pattern cover that one" before the safe answer
 
 # ---------------------------------------------------------------- reactions
 RETRY_AFTER_S_MAX: Final = 600.0  # a server that asks for a longer pause is not believed

@@ -1,7 +1,8 @@
 """Money: whole micro-dollars, never a float.
 
-Owns how an amount is written, read, added and shown. `$0.10 + $0.20` is `$0.30`, exactly, and an amount that has no exact
-micro-dollar form is refused instead of rounded. Never knows a price: those live in `lyra.models`. Next: `budget`.
+Owns how an amount is written, read, added and shown. `$0.10 + $0.20` is `$0.30`, exactly, and an amount
+that has no exact micro-dollar form is refused instead of rounded. Never knows a price: those live in
+`lyra.models`. Next: `budget`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Money(int):
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """Read `"$0.50"`, `"0.50"`, an int of micro-dollars or a Decimal of dollars; a limit is never negative."""
+        """Read `"$0.50"`, `"0.50"`, an int of micro-dollars or a Decimal of dollars; never a negative one."""
         if isinstance(value, str):
             return cls(_from_text(value))
         if isinstance(value, int) and not isinstance(value, bool):

@@ -1,20 +1,22 @@
 """Glob patterns that can be compared with each other: match, cover, overlap.
 
-A pattern is compiled into a small automaton whose states are the bits of one integer, so that matching is linear in the text
-whatever the pattern (text from users never becomes a regular expression). Wildcards: `?` one character of a segment, `*` any
-run within a segment, `**` any run across segments; a whole segment `**` also stands for no segment at all, so `/a/**` matches
-`/a` and `/a/**/b` matches `/a/b`. What a segment is depends on the separator.
+A pattern is compiled into a small automaton whose states are the bits of one integer, so that matching is
+linear in the text whatever the pattern (text from users never becomes a regular expression). Wildcards: `?`
+one character of a segment, `*` any run within a segment, `**` any run across segments; a whole segment `**`
+also stands for no segment at all, so `/a/**` matches `/a` and `/a/**/b` matches `/a/b`. What a segment is
+depends on the separator.
 
-`covers(p, q)`: everything `q` matches is matched by `p`. `overlaps(p, q)`: some text may be matched by both. Both are exact
-until `PATTERN_STATES_MAX` steps; beyond that the answer is the safe one (not covered, may overlap). Knows nothing of
-paths, hosts or commands: `capability` does.
+`covers(p, q)`: everything `q` matches is matched by `p`. `overlaps(p, q)`: some text may be matched by
+both. Both are exact until `PATTERN_STEPS_MAX` steps; beyond that the answer is the safe one (not covered,
+may overlap). Knows nothing of paths, hosts or commands: `capability` does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from lyra.core.limits import PATTERN_STATES_MAX
+from lyra.core.limits import PATTERN_STEPS_MAX
 
 __all__ = ["BARRIER", "Pattern", "covers", "overlaps"]
 
@@ -27,18 +29,19 @@ _BELOW: Final = [(_ENTER, ""), (_ANY, "")]
 
 
 class Pattern:
-    """One compiled glob."""
+    """One compiled glob. A pattern without wildcards is only a text, and compiles nothing."""
 
     __slots__ = (
         "_below",
         "_chars",
         "_enter",
-        "_head",
         "_loop_any",
         "_loop_run",
         "_one",
         "_skip",
+        "_tokens",
         "accept",
+        "head",
         "literal",
         "separator",
         "start",
@@ -46,35 +49,25 @@ class Pattern:
     )
 
     def __init__(self, text: str, separator: str) -> None:
-        self.text = text
+        self.text = self.head = text
         self.separator = separator
         self.literal = "*" not in text and "?" not in text
-        tokens = _tokenise(text, separator)
-        self._head = _literal_head(tokens)  # what every match starts with
-        self._below = (
-            tokens[len(self._head) :] == _BELOW
-        )  # `/a/**` and nothing more: the commonest rule by far
-        self.accept = 1 << len(tokens)
+        if not self.literal:
+            self._compile(_tokenise(text, separator))
+
+    def _compile(self, tokens: list[tuple[int, str]]) -> None:
+        self._tokens = tokens
+        self.head = _literal_head(tokens)  # what every match starts with
+        self._below = tokens[len(self.head) :] == _BELOW  # `/a/**`, the commonest rule by far
         self._chars: dict[str, int] = {}  # character → the states that step over it
-        self._one = 0  # states that step over one character of a segment
-        self._loop_run = 0  # states that stay on a character of a segment
-        self._loop_any = 0  # states that stay on any character
-        self._enter = 0  # states that a separator moves into the loop behind them
-        self._skip = 0  # states that may be left without a character
+        masks = [0] * 5  # kind of token → the states that hold one
         for index, (kind, char) in enumerate(tokens):
-            bit = 1 << index
+            masks[kind] |= 1 << index
             if kind == _CHAR:
-                self._chars[char] = self._chars.get(char, 0) | bit
-            elif kind == _ONE:
-                self._one |= bit
-            elif kind == _RUN:
-                self._loop_run |= bit
-                self._skip |= bit
-            elif kind == _ANY:
-                self._loop_any |= bit
-                self._skip |= bit
-            else:
-                self._enter |= bit
+                self._chars[char] = self._chars.get(char, 0) | 1 << index
+        self._one, self._loop_run, self._loop_any, self._enter = masks[_ONE:]
+        self._skip = self._loop_run | self._loop_any
+        self.accept = 1 << len(tokens)
         self.start = self.closure(1)
 
     def closure(self, states: int) -> int:
@@ -100,10 +93,10 @@ class Pattern:
     def matches(self, text: str) -> bool:
         if self.literal:
             return text == self.text
-        if not text.startswith(self._head):
+        if not text.startswith(self.head):
             return False
         if self._below and BARRIER not in text:
-            return len(text) == len(self._head) or text[len(self._head)] == self.separator
+            return len(text) == len(self.head) or text[len(self.head)] == self.separator
         states = self.start
         for char in text:
             states = self.step(states, char)
@@ -111,12 +104,17 @@ class Pattern:
                 return False
         return bool(states & self.accept)
 
-    def alphabet(self) -> set[str]:
-        return set(self._chars)
+    def symbols(self, state: int, alphabet: list[str]) -> Iterable[str]:
+        """The characters worth trying in one state, out of an alphabet that has one of each sort."""
+        if state == len(self._tokens):
+            return ()
+        kind, char = self._tokens[state]
+        if kind == _CHAR:
+            return (char,)
+        return (self.separator,) if kind == _ENTER else alphabet
 
-    def successors(self, state: int, char: str) -> int:
-        """`step` from one state, closure included."""
-        return self.step(1 << state, char)
+    def alphabet(self) -> set[str]:
+        return {*self._chars, self.separator}
 
 
 def _tokenise(text: str, separator: str) -> list[tuple[int, str]]:
@@ -152,11 +150,11 @@ def _ends_segment(text: str, at: int, separator: str) -> bool:
     return at >= len(text) or text[at] in (separator, BARRIER)
 
 
-def _symbols(left: Pattern, right: Pattern) -> list[str]:
-    """One character for each way two patterns can treat a character: those they name, the separators, and one other."""
-    named = left.alphabet() | right.alphabet() | {left.separator, right.separator}
+def _alphabet(left: Pattern, right: Pattern) -> list[str]:
+    """One character for each way two patterns can treat one: those they name, and one that neither names."""
+    named = left.alphabet() | right.alphabet()
     other = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in named)
-    return sorted(named) + [other]
+    return [*sorted(named), other]
 
 
 def _bits(states: int) -> list[int]:
@@ -168,31 +166,19 @@ def _bits(states: int) -> list[int]:
     return found
 
 
+def _apart(left: Pattern, right: Pattern) -> bool:
+    """No text can start with both heads."""
+    return not (left.head.startswith(right.head) or right.head.startswith(left.head))
+
+
 def covers(wide: Pattern, narrow: Pattern) -> bool:
     """True only if every text that `narrow` matches is matched by `wide`."""
     if narrow.literal:
         return wide.matches(narrow.text)
-    if wide.literal:
+    if wide.literal or _apart(wide, narrow):
         return False
-    symbols = _symbols(wide, narrow)
-    seen: set[tuple[int, int]] = set()
-    todo = [(state, wide.start) for state in _bits(narrow.start)]
-    steps = 0
-    while todo:
-        pair = todo.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        state, reached = pair
-        if narrow.accept >> state & 1 and not reached & wide.accept:
-            return False
-        for symbol in symbols:
-            steps += 1
-            after = narrow.successors(state, symbol)
-            if after:
-                reached_after = wide.step(reached, symbol)
-                todo += [(next_state, reached_after) for next_state in _bits(after)]
-        if steps > PATTERN_STATES_MAX:
+    for state, reached in _walk(narrow, wide):
+        if state is None or (narrow.accept >> state & 1 and not reached & wide.accept):
             return False
     return True
 
@@ -203,23 +189,34 @@ def overlaps(left: Pattern, right: Pattern) -> bool:
         return right.matches(left.text)
     if right.literal:
         return left.matches(right.text)
-    symbols = _symbols(left, right)
-    seen: set[tuple[int, int]] = set()
-    todo = [(state, right.start) for state in _bits(left.start)]
+    if _apart(left, right):
+        return False
+    return any(
+        state is None or (left.accept >> state & 1 and reached & right.accept)
+        for state, reached in _walk(left, right)
+    )
+
+
+def _walk(first: Pattern, second: Pattern) -> Iterator[tuple[int | None, int]]:
+    """Every state of `first` with the states of `second` that some text leads to together.
+
+    Ends with `(None, 0)` when it has walked far enough: the caller then gives its safe answer.
+    """
+    alphabet = _alphabet(first, second)
+    todo = [(state, second.start) for state in _bits(first.start)]
+    seen = set(todo)
     steps = 0
     while todo:
-        pair = todo.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        state, reached = pair
-        if left.accept >> state & 1 and reached & right.accept:
-            return True
-        for symbol in symbols:
+        state, reached = todo.pop()
+        yield state, reached
+        for symbol in first.symbols(state, alphabet):
             steps += 1
-            after, reached_after = left.successors(state, symbol), right.step(reached, symbol)
-            if after and reached_after:
-                todo += [(next_state, reached_after) for next_state in _bits(after)]
-        if steps > PATTERN_STATES_MAX:
-            return True
-    return False
+            reached_after = second.step(reached, symbol)
+            for state_after in _bits(first.step(1 << state, symbol)):
+                pair = (state_after, reached_after)
+                if pair not in seen:
+                    seen.add(pair)
+                    todo.append(pair)
+        if steps > PATTERN_STEPS_MAX:
+            yield None, 0
+            return

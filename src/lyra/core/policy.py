@@ -1,8 +1,8 @@
 """How to react: everything a Policy is made of, under one name.
 
-`Policy` joins what the kernel's door does around one effect: try again (`retry`), slow down (`rate`), stop asking
-(`breaker`), give up (`timeout_s`). `Supervision` (`restart`) is about whole processes and stands beside it. All of these are
-frozen declarations; the state machines next to them take `now` and never wait.
+`Policy` joins what the kernel's door does around one effect: try again (`retry`), slow down (`rate`), stop
+asking (`breaker`), give up (`timeout_s`). `Supervision` (`restart`) is about whole processes and stands
+beside it. All of these are frozen declarations; the state machines next to them take `now` and never wait.
 """
 
 from __future__ import annotations

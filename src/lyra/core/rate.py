@@ -1,8 +1,9 @@
 """Rate limits: how many requests and tokens a minute, declared and counted.
 
-`RateLimit` is the declaration, `TokenBucket` its state: one bucket of requests and one of tokens, both refilled steadily. A
-bucket answers "now" or "in so many seconds" and never waits; who waits and in which order is the kernel's matter
-(`strategy`: `queue` waits its turn, `reject` raises RateLimited, `backpressure` waits and tells the callers behind it).
+`RateLimit` is the declaration, `TokenBucket` its state: one bucket of requests and one of tokens, both
+refilled steadily. A bucket answers "now" or "in so many seconds" and never waits; who waits and in which
+order is the kernel's matter (`strategy`: `queue` waits its turn, `reject` raises RateLimited,
+`backpressure` waits and tells the callers behind it).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WAIT_S_MIN: Final = 1e-4  # a shorter wait may not move a float clock at all
 
 
 class RateLimit(Declaration, frozen=True):
-    """At most so many requests and tokens a minute; `burst` requests at once (by default a minute's worth)."""
+    """At most so many requests and tokens a minute; `burst` requests at once (unsaid, a minute's worth)."""
 
     WORD: ClassVar[str] = "rate_limit"
 
@@ -59,7 +60,7 @@ class _Bucket:
         self.level = min(self.capacity, self.level + seconds * self.per_s)
 
     def wait(self, amount: float) -> float:
-        """Seconds until `amount` fits; more than the bucket holds fits when it is full, and leaves it in debt."""
+        """Seconds until `amount` fits; what is more than a full bucket fits then, and leaves it in debt."""
         missing = min(amount, self.capacity) - self.level
         return 0.0 if missing <= _SLACK else max(missing / self.per_s, _WAIT_S_MIN)
 

@@ -1,8 +1,8 @@
 """Supervision as a declaration, and the window that counts restarts.
 
-`Supervision` says what happens when a process crashes; `RestartWindow` answers "may it start again?" the way Erlang/OTP
-does: a restart at time t counts while `now - t <= window_s`, and more than `max_restarts` of them means no. The supervisor
-itself, links and monitors live in the kernel.
+`Supervision` says what happens when a process crashes; `RestartWindow` answers "may it start again?" the
+way Erlang/OTP does: a restart at time t counts while `now - t <= window_s`, and more than `max_restarts` of
+them means no. The supervisor itself, links and monitors live in the kernel.
 """
 
 from __future__ import annotations

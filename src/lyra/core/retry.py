@@ -1,8 +1,8 @@
 """Trying again: which errors deserve it, how often, and after what pause.
 
-Owns the error classes (`error_class` sorts any exception into one of `ERROR_CLASSES`, by tables), `Backoff` and `Retry`.
-Retry is for one act that failed; supervision (`restart`) is for a process that crashed. Never waits and never draws
-its own randomness: the kernel waits, and hands in the generator.
+Owns the error classes (`error_class` sorts any exception into one of `ERROR_CLASSES`, by tables), `Backoff`
+and `Retry`. Retry is for one act that failed; supervision (`restart`) is for a process that crashed. Never
+waits and never draws its own randomness: the kernel waits, and hands in the generator.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def error_class(error: BaseException) -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """An HTTP status that says something went wrong, from the error's fields or, for foreign errors, its attributes."""
+    """The HTTP status of a failure, from the error's fields or, for foreign errors, its attributes."""
     if isinstance(error, LyraError):
         found = error.fields.get("status")
     else:
@@ -153,7 +153,7 @@ _KINDS: Final[dict[str, Callable[[Backoff, int], float]]] = {
 
 
 class Backoff(Declaration, frozen=True):
-    """The pause before the next try. `jitter` 0.2 means up to 20 % shorter or longer, so that many do not try at once."""
+    """The pause before the next try. `jitter` 0.2: up to 20 % more or less, so that not all try at once."""
 
     WORD: ClassVar[str] = "backoff"
 
@@ -192,7 +192,7 @@ class Backoff(Declaration, frozen=True):
 
 # ---------------------------------------------------------------- tries
 class Retry(Declaration, frozen=True):
-    """Which errors are tried again and how often. `max_attempts` counts calls: 3 is one call and two more tries."""
+    """Which errors are tried again, and how often. `max_attempts` counts calls: 3 is one and two more."""
 
     WORD: ClassVar[str] = "retry"
 
@@ -224,7 +224,7 @@ class Retry(Declaration, frozen=True):
         return attempt < self.max_attempts and isinstance(error, Exception) and error_class(error) in self.on
 
     def delay(self, attempt: int, rng: Callable[[], float], error: BaseException | None = None) -> float:
-        """Seconds to wait after `attempt` calls: the back-off, or what the server asked for when that is longer."""
+        """Seconds to wait after `attempt` calls: the back-off, or what the server asked for if longer."""
         return max(self.backoff.delay(attempt, rng), _asked_pause(error))
 
 

@@ -25,7 +25,8 @@ MASK: Final = "***"
 _REFERENCE: Final = "env:"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Greedy up to the last `@`: better to hide too much than half of a password that has an `@` or `/` in it.
-_USER_PASSWORD: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^:/@?#]*):.*@", re.DOTALL)
+_URL_PASSWORD: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^:/@?#\s]*):.*@", re.DOTALL)
+_PASSWORD_IN_TEXT: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@?#\s]*):\S*@")
 _PASSWORD_FIELD: Final = re.compile(
     r"(?i)\b((?:ssl)?password)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)", re.DOTALL
 )
@@ -91,8 +92,8 @@ def is_reference(text: str) -> bool:
 
 
 def mask_url(text: str) -> str:
-    """A URL or connection string with every password in it replaced by `***`; other text unchanged."""
-    masked = _USER_PASSWORD.sub(rf"\1:{MASK}@", text)
+    """A URL, a connection string or a text around them with every password replaced by `***`."""
+    masked = _PASSWORD_IN_TEXT.sub(rf"\1:{MASK}@", _URL_PASSWORD.sub(rf"\1:{MASK}@", text))
     return _PASSWORD_FIELD.sub(rf"\1\2{MASK}", masked)
 
 

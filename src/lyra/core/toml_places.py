@@ -148,4 +148,9 @@ class _Scan:
 def _unquote(text: str) -> str:
     import tomllib
 
-    return str(tomllib.loads(f"key = {text}")["key"])
+    try:
+        return str(tomllib.loads(f"key = {text}")["key"])
+    except (
+        tomllib.TOMLDecodeError
+    ):  # a mistake that tomllib will tell, with the right place, when it gets there
+        return text

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
-from zlib import crc32
 
 from lyra.core import codec
 from lyra.core.budget import Budget
@@ -30,7 +29,7 @@ from lyra.errors import NoSuchProcess, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.door import recalled
 from lyra.kernel.faults import error_from_row, error_to_row
-from lyra.kernel.mailbox import NOTHING, Receive, receive_within
+from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
 
 if TYPE_CHECKING:
@@ -52,10 +51,10 @@ class _Branch:
 
     __slots__ = ("branches", "keys", "path", "rng", "task")
 
-    def __init__(self, task: object, path: str, rng: ProcessRandom) -> None:
+    def __init__(self, task: object, path: str) -> None:
         self.task = task
         self.path = path
-        self.rng = rng
+        self.rng: ProcessRandom | None = None
         self.keys = 0
         self.branches = 0
 
@@ -92,7 +91,7 @@ def current_branch(process: Process) -> _Branch:
     parent: Process | _Branch = outer if outer is not None else process
     path = f"{outer.path if outer is not None else ''}{parent.branches}/"
     parent.branches += 1
-    branch = _Branch(task, path, seeded(process.seed ^ crc32(path.encode())))
+    branch = _Branch(task, path)
     _branch.set((process, branch))
     return branch
 
@@ -178,11 +177,10 @@ class Context:
         key = next_key(process)
         digest = b""
         if kernel.journal is not None:
-            digest = canonical_hash(kernel.program_name(program), args, {})
+            digest = canonical_hash(kernel.programs.name(program), args, {})
             if process.recall is not None:
-                entry = recalled(process, key, "spawn", kernel.program_name(program), digest)
+                entry = recalled(process, key, "spawn", kernel.programs.name(program), digest)
                 if entry is not None:
-                    kernel.register(program)
                     return Child(process, kernel.find(entry.link))
         child = kernel.start_process(
             program,
@@ -230,10 +228,11 @@ class Context:
         process = self._process
         key = next_key(process)
         limit_s = timeout if timeout_s is None else timeout_s
-        if process.receiver is not None:
+        if process.receiver is not None or process.receive_key is not None:
             raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
         if process.recall is None and limit_s is None and process.stepping:
-            return Receive(process, key)
+            process.receive_key = key
+            return process
         return self._receive(key, limit_s)
 
     async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
@@ -277,13 +276,12 @@ class Context:
 
     @property
     def random(self) -> ProcessRandom:
-        """A generator that follows from the process's seed; `ctx.random()` and all methods of random.Random."""
+        """A generator whose seed is journaled; `ctx.random()` and all methods of random.Random."""
         process = self._process
-        if not process.stepping:
-            return current_branch(process).rng
-        if process.rng is None:
-            process.rng = seeded(process.seed)
-        rng: ProcessRandom = process.rng
+        holder: Process | _Branch = process if process.stepping else current_branch(process)
+        if holder.rng is None:
+            holder.rng = seeded(self._read("seed", process.kernel.entropy.bits))
+        rng: ProcessRandom = holder.rng
         return rng
 
     def _read(self, what: str, reading: Callable[[], Any]) -> Any:

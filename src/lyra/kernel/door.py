@@ -72,9 +72,10 @@ class Door:
                 return value
         reservation = None
         try:
-            for need in effect.needs_for(args, kwargs):
-                process.grant.check(need)
-            if effect.cost:
+            if effect.needy:
+                for need in effect.needs_for(args, kwargs):
+                    process.grant.check(need)
+            if effect.cost_data is not None:
                 reservation = process.budget.reserve(effect.cost)
                 if reservation.over:
                     kernel.publish(process.pid, "budget.warning", {"effect": effect.name})
@@ -94,8 +95,7 @@ class Door:
             raise
         point("door.admitted")
         self.in_flight += 1
-        process.doing += 1
-        started = False
+        started = written = False
         try:
             if journal is not None:
                 row_started = rows.Started(key, effect.name, digest, effect.idempotent, effect.cost_data)
@@ -106,20 +106,40 @@ class Door:
                     point("door.started")
             elif kernel.listening:
                 kernel.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
-            value, usage = await self._run(process, key, effect, args, kwargs, gate)
+            if effect.plain and not effect.takes_key:
+                value = await effect.run(*args, **kwargs)
+                usage = effect.cost
+                if type(value) is Charged:
+                    value, usage = value.value, value.usage
+            else:
+                value, usage = await self._run(process, key, effect, args, kwargs, gate)
             point("door.performed")
             if journal is None:
                 self._settle(process, effect, reservation, usage)
             else:
                 # Encode before settling: a value that cannot be kept is a failed effect.
-                value = await self._finished(process, key, effect, reservation, value, usage)
+                data = codec.encode(value)
+                blob = await self.put_blob(effect.name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+                spent = usage.to_data() if usage.items else None
+                row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
+                journal.write(process.pid, "effect.finished", rows.encode(row))
+                self._settle(process, effect, reservation, usage)
+                written = True
+                await suspend(process, journal.waiters)
+                point("door.finished")
+                # Immutable plain values are the same after the round trip; the rest is read back from what was stored.
+                if value is not None and type(value) not in _SAME:
+                    value = effect.decode(data)
         except asyncio.CancelledError:
-            # It may have happened out there: count what was set aside as spent.
-            self._settle(process, effect, reservation, effect.cost)
-            if started and not kernel.stopping and process.kill_reason is None:
-                self._write_error(process, key, {"code": "cancelled"}, effect.cost)
+            if not written:
+                # It may have happened out there: count what was set aside as spent.
+                self._settle(process, effect, reservation, effect.cost)
+                if started and not kernel.stopping and process.kill_reason is None:
+                    self._write_error(process, key, {"code": "cancelled"}, effect.cost)
             raise
         except Exception as error:
+            if written:
+                raise
             spent = Usage.of(getattr(error, "usage", None)) if hasattr(error, "usage") else _NOTHING
             self._settle(process, effect, reservation, spent)
             if journal is not None:
@@ -132,7 +152,6 @@ class Door:
             raise
         finally:
             self.in_flight -= 1
-            process.doing -= 1
             if kernel.draining and self.in_flight == 0:
                 kernel.drained()
         if journal is None and kernel.listening:
@@ -214,32 +233,6 @@ class Door:
 
     # ------------------------------------------------------------------ writing down
 
-    async def _finished(
-        self,
-        process: Process,
-        key: rows.Key,
-        effect: Effect,
-        reservation: Reservation | None,
-        value: Any,
-        usage: Usage,
-    ) -> Any:
-        journal = self._kernel.journal
-        assert journal is not None
-        data = codec.encode(value)
-        blob = ""
-        if len(data) > BLOB_INLINE_BYTES_MAX:
-            blob = await self.put_blob(effect.name, data)
-        spent = usage.to_data() if usage else None
-        row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
-        journal.write(process.pid, "effect.finished", rows.encode(row))
-        self._settle(process, effect, reservation, usage)
-        await suspend(process, journal.waiters)
-        point("door.finished")
-        # Immutable plain values are the same after the round trip; the rest is read back from what was stored.
-        if value is None or type(value) in _SAME:
-            return value
-        return effect.decode(data)
-
     def _write_error(self, process: Process, key: rows.Key, error: dict[str, Any], usage: Usage) -> None:
         journal = self._kernel.journal
         if journal is not None:
@@ -248,7 +241,7 @@ class Door:
 
     def _settle(self, process: Process, effect: Effect, reservation: Reservation | None, usage: Usage) -> None:
         if reservation is None:
-            if usage:
+            if usage.items:
                 process.budget.charge(usage)
             return
         overrun = process.budget.settle(reservation, usage)

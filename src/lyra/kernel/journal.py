@@ -34,6 +34,7 @@ class Journal:
         "_flying",
         "_kernel",
         "_now",
+        "_scheduler",
         "callers",
         "commits",
         "durable_seq",
@@ -48,6 +49,7 @@ class Journal:
 
     def __init__(self, kernel: Kernel, store: Store, *, epoch: int, seq: int) -> None:
         self._kernel = kernel
+        self._scheduler = kernel.scheduler
         self._now: Callable[[], float] = kernel.clock.now
         self.store = store
         self.epoch = epoch
@@ -66,8 +68,8 @@ class Journal:
             return self.seq
         self.seq = seq = self.seq + 1
         self.pending.append((seq, self._now(), pid, kind, data))
-        if not self._kernel.scheduler.running:
-            self._kernel.scheduler.poke()
+        if not self._scheduler.running:
+            self._scheduler.poke()
         return seq
 
     async def durable(self, process: Process) -> None:

@@ -47,7 +47,7 @@ from lyra.kernel.journal import Journal
 from lyra.kernel.mailbox import Mailboxes
 from lyra.kernel.ownership import Ownership, owner_name
 from lyra.kernel.process import PRIORITIES, Exit, Process, resume, suspend
-from lyra.kernel.programs import Programs, program_name
+from lyra.kernel.programs import Programs
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.scheduler import Scheduler
 from lyra.kernel.tasks import Tasks, Writer
@@ -91,7 +91,6 @@ class Kernel:
         self.processes_max = processes_max
         self.snapshot_every_events = snapshot_every_events
         self.retention_s = retention_s
-        self.programs = Programs(programs)
         self.processes: dict[str, Process] = {}
         self.names: dict[str, Process] = {}
         self.live = 0
@@ -102,6 +101,7 @@ class Kernel:
         self.interrupts = Interrupts(self)
         self.tasks = Tasks()
         self.held: list[Any] = []  # processes stopped at the door while the kernel drains
+        self._open = False
         self.draining = False
         self.stopping = False
         self.failure: LyraError | None = None
@@ -116,6 +116,7 @@ class Kernel:
         self._recovery: Recovery | None = None
         self._writer: Writer | None = None
         self._drained: asyncio.Future[None] | None = None
+        self.programs = Programs(self, programs)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
 
     @classmethod
@@ -149,6 +150,7 @@ class Kernel:
     async def start(self) -> None:
         """Own the store, bring its processes back, begin to run."""
         self.loop = asyncio.get_running_loop()
+        self._open = True
         store = self._store()
         if store is None:
             return
@@ -221,6 +223,7 @@ class Kernel:
 
     async def _drain(self, drain_s: float) -> None:
         self.draining = True
+        self._open = False
         if self.door.in_flight == 0:
             return
         self._drained = self.loop.create_future()
@@ -275,6 +278,7 @@ class Kernel:
         if self.failure is not None or self.stopping:
             return
         self.failure = error
+        self._open = False
         self.scheduler.stopped = True
         if self.journal is not None:
             self.journal.frozen = True
@@ -307,8 +311,8 @@ class Kernel:
         priority: str | None = None,
     ) -> Handle:
         """Start a process; awaiting the handle waits until it is durable. An existing pid gives that process."""
-        self.programs.add(program, self)
         if pid is not None and pid in self.processes:
+            self.programs.name(program)
             return Handle(self, self.processes[pid])
         process = self.start_process(
             program, args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
@@ -397,7 +401,8 @@ class Kernel:
         grant: Any = None,
         priority: str | None = None,
     ) -> Process:
-        self._may_start(parent, pid, name)
+        if not self._open or self.live >= self.processes_max or parent is not None or pid or name:
+            self._may_start(parent, pid, name)
         journal = self.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)
         scope = parent.budget if parent is not None else self.budget
@@ -408,11 +413,9 @@ class Kernel:
             # Numbered by the journal: unique in a store, and short enough to read aloud.
             self._numbered += 1
             pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-        seed = self.entropy.bits()
-        process = Process(self, pid, program_name(program), parent, own_scope, own_right, level, seed, copy_context())
+        process = Process(self, pid, self.programs.name(program), parent, own_scope, own_right, level, copy_context())
         process.name = name
         if journal is not None:
-            self.programs.add(program, self)
             data = codec.encode(args)
             blob = journal.store.put_blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
             row = rows.Created(
@@ -425,7 +428,6 @@ class Kernel:
                 level,
                 None if budget is None else own_scope.to_data(),
                 None if grant is None else own_right.to_data(),
-                seed,
                 blob,
             )
             journal.write(pid, "process.created", rows.encode(row))
@@ -613,10 +615,7 @@ class Kernel:
 
     def register(self, program: Callable[..., Any]) -> None:
         """Make a program known by name; processes that waited for it go on."""
-        self.programs.add(program, self)
-
-    def program_name(self, program: Callable[..., Any]) -> str:
-        return program_name(program)
+        self.programs.name(program)
 
     def start_dormant(self, name: str) -> None:
         if self._recovery is not None:
@@ -762,19 +761,19 @@ class Ack:
 class Handle:
     """A process as the outside holds it."""
 
-    __slots__ = ("_kernel", "_process", "_seq")
+    __slots__ = ("_kernel", "_process")
 
     def __init__(self, kernel: Kernel, process: Process) -> None:
         self._kernel = kernel
         self._process = process
-        self._seq = kernel.journal.seq if kernel.journal is not None else 0
 
     def __await__(self) -> Generator[Any, None, Handle]:
         return self._durable().__await__()
 
     async def _durable(self) -> Handle:
-        if self._kernel.journal is not None:
-            await self._kernel.journal.acknowledged(self._seq)
+        journal = self._kernel.journal
+        if journal is not None:
+            await journal.acknowledged(journal.seq)
         return self
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ restart. A message for a process that has ended is dropped, and an Event says so
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
@@ -16,12 +15,12 @@ from lyra.core.faultpoint import point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX
 from lyra.errors import LimitExceeded
 from lyra.kernel import rows
-from lyra.kernel.process import PARKED, Process, resume, suspend
+from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["NOTHING", "Mailboxes", "Receive"]
+__all__ = ["NOTHING", "Mailboxes", "receive_within"]
 
 
 class _Nothing:
@@ -95,10 +94,18 @@ class Mailboxes:
     def dropped(self, process: Process, count: int, why: str) -> None:
         self._kernel.publish(process.pid, "message.dropped", {"count": count, "reason": why})
 
-    def took_one(self, process: Process) -> None:
-        """There is room again: the sender that waited longest goes on."""
-        if process.senders:
+    def take(self, process: Process, key: rows.Key) -> Any:
+        """The first message in the inbox, and the row that says it was read."""
+        assert process.inbox is not None
+        seq, message = process.inbox.popleft()
+        kernel = self._kernel
+        if kernel.journal is not None:
+            kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
+        elif kernel.listening:
+            kernel.publish(process.pid, "message.received", {"key": key})
+        if process.senders:  # there is room again: the sender that waited longest goes on
             resume(process.senders.popleft())
+        return message
 
     async def room(self, process: Process, sender: Process | None) -> None:
         """Wait until the receiver has room (or has ended, where everything fits and nothing arrives)."""
@@ -120,53 +127,6 @@ class Mailboxes:
         senders, process.senders = process.senders, None
         for waker in senders or ():
             resume(waker)
-
-
-class Receive:
-    """`await ctx.receive()`: the next message. An object, not a coroutine: 100 000 idle processes hold one each."""
-
-    __slots__ = ("_key", "_parked", "_process")
-
-    def __init__(self, process: Process, key: rows.Key) -> None:
-        self._process = process
-        self._key = key
-        self._parked = False
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self  # type: ignore[return-value]  # the part of a generator that await uses
-
-    def __iter__(self) -> Receive:
-        return self
-
-    def __next__(self) -> Any:
-        process = self._process
-        if not process.inbox:
-            process.receiver = process
-            self._parked = True
-            return PARKED
-        raise StopIteration(take(process, self._key))
-
-    def throw(self, *error: Any) -> Any:
-        if self._process.receiver is self._process:
-            self._process.receiver = None
-        raise error[0] if isinstance(error[0], BaseException) else error[1]
-
-    def close(self) -> None:
-        if self._process.receiver is self._process:
-            self._process.receiver = None
-
-
-def take(process: Process, key: rows.Key) -> Any:
-    """The first message in the inbox, and the row that says it was read."""
-    assert process.inbox is not None
-    seq, message = process.inbox.popleft()
-    kernel = process.kernel
-    if kernel.journal is not None:
-        kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
-    elif kernel.listening:
-        kernel.publish(process.pid, "message.received", {"key": key})
-    kernel.mailboxes.took_one(process)
-    return message
 
 
 class Slot:
@@ -191,7 +151,7 @@ async def receive_within(process: Process, key: rows.Key, timeout_s: float | Non
     """The next message, or NOTHING when time runs out first."""
     kernel = process.kernel
     if process.inbox:
-        return take(process, key)
+        return kernel.mailboxes.take(process, key)
     timer = None
     if timeout_s is not None:
         clock = kernel.clock
@@ -208,7 +168,7 @@ async def receive_within(process: Process, key: rows.Key, timeout_s: float | Non
         if timer is not None:
             timer.cancel()
     if process.inbox:
-        return take(process, key)
+        return kernel.mailboxes.take(process, key)
     if kernel.journal is not None:
         kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, 0)))
     return NOTHING

@@ -83,7 +83,6 @@ class Process:
         "context",
         "coroutine",
         "depth",
-        "doing",
         "error",
         "exit",
         "exit_seq",
@@ -98,10 +97,10 @@ class Process:
         "priority",
         "program",
         "recall",
+        "receive_key",
         "receiver",
         "restored",
         "rng",
-        "seed",
         "senders",
         "state",
         "stepping",
@@ -117,7 +116,6 @@ class Process:
         budget: Budget,
         grant: Grant,
         priority: int,
-        seed: int,
         context: ContextVars,
     ) -> None:
         self.kernel = kernel
@@ -127,7 +125,6 @@ class Process:
         self.budget = budget
         self.grant = grant
         self.priority = priority
-        self.seed = seed
         self.context = context
         self.depth = 0 if parent is None else parent.depth + 1
         self.state = "new"
@@ -136,7 +133,6 @@ class Process:
         self.keys = 0
         self.branches = 0
         self.stepping = False
-        self.doing = 0
         self.error: BaseException | None = None
         self.kill_reason: str | None = None
         self.cancelling_count = 0
@@ -145,6 +141,7 @@ class Process:
         # Made on first use: most processes never need them, and a deque alone is larger than the rest.
         self.children: dict[str, Process] | None = None
         self.inbox: deque[tuple[int, Any]] | None = None
+        self.receive_key: Any = None
         self.receiver: Process | asyncio.Future[Any] | None = None
         self.senders: deque[Any] | None = None
         self.watchers: list[Any] | None = None
@@ -178,10 +175,13 @@ class Process:
     def wake(self) -> None:
         """Put a parked process back on the run queue; waking one that is already there changes nothing."""
         if self.state == "waiting" or self.state == "blocked":
-            self.move("ready")
+            if self.kernel.listeners_want_states:
+                self.move("ready")
+            else:  # the same move, on the hot path
+                self.state = "ready"
             self.kernel.scheduler.push(self)
 
-    def throw(self, error: BaseException) -> None:
+    def wake_with(self, error: BaseException) -> None:
         """Wake it with an error at the place where it waits."""
         self.error = error
         self.wake()
@@ -209,7 +209,7 @@ class Process:
         if self.stepping or self.state in ("new", "ready"):
             self._must_cancel = True
         else:
-            self.throw(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+            self.wake_with(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         return True
 
     def uncancel(self) -> int:
@@ -261,12 +261,39 @@ class Process:
         else:
             self.watchers.append(watcher)
 
+    # ------------------------------------------------------------------ `await ctx.receive()`
+    # The process is its own awaitable: an object for each idle receiver would be a tenth of its size.
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self  # type: ignore[return-value]  # the part of a generator that await uses
+
+    def __iter__(self) -> Process:
+        return self
+
+    def __next__(self) -> Any:
+        if not self.inbox:
+            self.receiver = self
+            return PARKED
+        key, self.receive_key = self.receive_key, None
+        raise StopIteration(self.kernel.mailboxes.take(self, key))
+
+    def throw(self, error: Any, value: Any = None, trace: Any = None) -> Any:
+        """Called by the interpreter when an error arrives while it waits for a message."""
+        self.close()
+        raise error if value is None else value
+
+    def close(self) -> None:
+        self.receiver = self.receive_key = None
+
     # ------------------------------------------------------------------ stepping
 
     def step(self) -> None:
         """Run the program until it parks, waits for a future, yields or ends."""
         kernel = self.kernel
-        self.move("running")
+        if kernel.listeners_want_states or self.state != "ready":
+            self.move("running")
+        else:  # the same move, on the hot path
+            self.state = "running"
         error, self.error = self.error, None
         if self._must_cancel:
             self._must_cancel = False
@@ -303,7 +330,10 @@ class Process:
     def _rest(self, yielded: Any) -> None:
         """What to do with what the coroutine yielded."""
         if yielded is PARKED:
-            self.move("waiting")
+            if self.kernel.listeners_want_states:
+                self.move("waiting")
+            else:  # the same move, on the hot path
+                self.state = "waiting"
             if self._must_cancel or self.error is not None:
                 self.wake()
         elif yielded is None:
@@ -318,7 +348,7 @@ class Process:
                 self._must_cancel = False
         else:
             self.move("waiting")
-            self.throw(RuntimeError(f"a program awaited {yielded!r}, which is neither asyncio's nor Lyra's to wait for"))
+            self.wake_with(RuntimeError(f"a program awaited {yielded!r}, which is neither asyncio's nor Lyra's to wait for"))
 
     def _future_done(self, future: asyncio.Future[Any]) -> None:
         # The future's own __await__ raises its error or gives its result when the coroutine goes on.
@@ -365,7 +395,7 @@ def resume(waker: Process | asyncio.Future[Any], error: BaseException | None = N
         if error is None:
             waker.wake()
         else:
-            waker.throw(error)
+            waker.wake_with(error)
     elif not waker.done():
         if error is None:
             waker.set_result(None)

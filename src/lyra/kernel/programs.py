@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec
+from lyra.core.limits import PROGRAMS_KEPT
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,37 +33,45 @@ def program_name(program: Callable[..., Any]) -> str:
 
 
 class Programs:
-    __slots__ = ("_by_name", "_types")
+    __slots__ = ("_by_name", "_kernel", "_names", "_types")
 
-    def __init__(self, programs: Iterable[Callable[..., Any]] = ()) -> None:
+    def __init__(self, kernel: Kernel, programs: Iterable[Callable[..., Any]] = ()) -> None:
+        self._kernel = kernel
         self._by_name: dict[str, Callable[..., Any]] = {}
+        self._names: dict[Callable[..., Any], str] = {}
         self._types: dict[Callable[..., Any], list[Any]] = {}
         for program in programs:
-            self._check(program)
-            self._by_name[program_name(program)] = program
+            self.name(program)
 
-    def add(self, program: Callable[..., Any], kernel: Kernel) -> None:
-        """Make a program known; processes that waited for it go on."""
+    def name(self, program: Callable[..., Any]) -> str:
+        """The program's name; from now on it is known by it, and processes that waited for it go on."""
+        name = self._names.get(program)
+        return name if name is not None else self._add(program)
+
+    def _add(self, program: Callable[..., Any]) -> str:
+        if not inspect.iscoroutinefunction(program):
+            raise ConfigError(
+                f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
+            )
         name = program_name(program)
-        known = self._by_name.get(name)
-        if known is not program:
-            self._check(program)
-            self._by_name[name] = program
-            if known is None:
-                kernel.start_dormant(name)
+        new = name not in self._by_name
+        if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up
+            self._names.clear()
+            self._types.clear()
+        self._by_name[name] = program
+        self._names[program] = name
+        if new:
+            self._kernel.start_dormant(name)
+        return name
 
     def get(self, name: str) -> Callable[..., Any] | None:
         return self._by_name.get(name)
 
     def begin(self, program: Callable[..., Any], ctx: Any, args: Iterable[Any]) -> Coroutine[Any, Any, Any]:
         try:
-            started = program(ctx, *args)
+            started: Coroutine[Any, Any, Any] = program(ctx, *args)
         except TypeError as error:
             raise ConfigError(f"{program_name(program)} cannot be called like this: {error}") from error
-        if not inspect.iscoroutine(started):
-            raise ConfigError(
-                f"{program_name(program)} is not an async function", hint="write `async def main(ctx, …)`"
-            )
         return started
 
     def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:
@@ -72,13 +81,6 @@ class Programs:
         if types is None:
             types = self._types[program] = _parameter_types(program)
         return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
-
-    @staticmethod
-    def _check(program: Callable[..., Any]) -> None:
-        if not inspect.iscoroutinefunction(program):
-            raise ConfigError(
-                f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
-            )
 
 
 def _parameter_types(program: Callable[..., Any]) -> list[Any]:

@@ -81,7 +81,7 @@ class Recovery:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
             right = right.narrow(Grant.from_data(created.grant))
         process = Process(
-            kernel, pid, created.program, parent, scope, right, created.priority, created.seed, copy_context()
+            kernel, pid, created.program, parent, scope, right, created.priority, copy_context()
         )
         process.name = created.name or None
         scope.charge(Usage.from_data(state.spent))

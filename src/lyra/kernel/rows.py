@@ -47,7 +47,6 @@ class Created(Row):
     priority: int = 2
     budget: dict[str, Any] | None = None  # None: it shares its parent's scope
     grant: Any = None  # None: it has its parent's
-    seed: int = 0
     blob: str = ""
 
 

@@ -26,7 +26,7 @@ SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
 
 
 class Scheduler:
-    __slots__ = ("_kernel", "_levels", "_poked", "order", "running", "steps", "stopped")
+    __slots__ = ("_kernel", "_levels", "_poked", "order", "ready", "running", "steps", "stopped")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -34,11 +34,13 @@ class Scheduler:
         self._poked = False
         self.running = False
         self.stopped = False
+        self.ready = 0  # processes waiting for a step
         self.steps = 0
         self.order: Callable[[list[Any]], list[Any]] | None = None
 
     def push(self, process: Process) -> None:
         self._levels[process.priority].append(process)
+        self.ready += 1
         if not self._poked and not self.running:
             self.poke()
 
@@ -48,43 +50,40 @@ class Scheduler:
             self._poked = True
             self._kernel.loop.call_soon(self._slice)
 
-    @property
-    def ready(self) -> int:
-        return sum(len(level) for level in self._levels)
-
     def _slice(self) -> None:
         self._poked = False
         kernel = self._kernel
         journal = kernel.journal
+        time = kernel.loop.time
         self.running = True
         try:
-            until = kernel.loop.time() + TICK_S
+            until = time() + TICK_S
             while not self.stopped:
                 if journal is not None and journal.stuck is not None:
                     break
-                batch = self._round()
-                for process in batch:
-                    if process.state == "ready":
-                        process.step()
-                self.steps += len(batch)
+                if self.ready:
+                    batch = self._round()
+                    self.steps += len(batch)
+                    for process in batch:
+                        if process.state == "ready":
+                            process.step()
                 if journal is not None and journal.pending:
                     journal.flush()
-                if not any(self._levels) or kernel.loop.time() >= until:
+                if not self.ready or time() >= until:
                     break
         finally:
             self.running = False
-        if any(self._levels):
+        if self.ready and (journal is None or journal.stuck is None):
             self.poke()
 
     def _round(self) -> list[Process]:
         batch: list[Process] = []
         for level, share in zip(self._levels, SHARES, strict=True):
-            count = len(level)
-            if not count:
-                continue
-            if count <= share:
-                batch.extend(level)
-                level.clear()
-            else:
-                batch.extend([level.popleft() for _ in range(share)])
+            if level:
+                if len(level) <= share:
+                    batch.extend(level)
+                    level.clear()
+                else:
+                    batch.extend([level.popleft() for _ in range(share)])
+        self.ready -= len(batch)
         return batch if self.order is None else self.order(batch)

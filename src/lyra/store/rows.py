@@ -33,7 +33,8 @@ _NONSENSE: Final = (TypeError, AttributeError, ValueError, OverflowError, Struct
 def dense(records: Sequence[tuple[int, float, str, str, bytes]]) -> int:
     """The first seq of a batch; `Conflict` when the batch itself has a hole or goes backwards."""
     first = records[0][0]
-    if [record[0] for record in records] != list(range(first, first + len(records))):
+    count = len(records)
+    if count > 1 and [record[0] for record in records] != list(range(first, first + count)):
         raise conflicts.not_dense(first)
     return first
 

@@ -303,7 +303,7 @@ class SqlStore(ABC):
         """`version` as found elsewhere has to be what the table says; only then is a high number a newer Lyra."""
         numbers = [number for number, _, _ in rows]
         sound = all(isinstance(name, str) and migration_crc(number, name) == crc for number, name, crc in rows)
-        if version < 1 or not sound or numbers != list(range(1, version + 1)):
+        if version < 1 or version != len(rows) or not sound or numbers != list(range(1, len(rows) + 1)):
             raise self._corrupt("its record of migrations is damaged")
         if version > LATEST:
             raise StoreError(

@@ -36,6 +36,10 @@ _SYNCHRONOUS: Final = {"process": "NORMAL", "power": "FULL"}
 _LOG_BYTES_MAX: Final = 64 << 20  # a log that one huge batch blew up is cut back to this
 _FULL_BYTES: Final = 64 << 10  # an I/O error with less than this free is a full disk
 
+# A damaged name inside one of SQLite's messages cannot be decoded: the message is lost, the meaning is not.
+_SAID: Final = (sqlite3.Error, UnicodeDecodeError)
+_Said = sqlite3.Error | UnicodeDecodeError
+
 # SQLite's primary result codes, by what they mean to the caller.
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED: Final = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
@@ -148,7 +152,7 @@ class SqliteStore(SqlStore):
                 if application != APPLICATION_ID:
                     raise self._foreign(f"its application id is {application & 0xFFFFFFFF:#010x}")
                 rows = connection.execute("SELECT number, name, crc FROM migrations ORDER BY number").fetchall()
-        except sqlite3.Error as error:
+        except _SAID as error:
             if _primary(error) in _BUSY | _REFUSED | {sqlite3.SQLITE_IOERR}:
                 raise self._error(error) from error
             raise self._foreign(str(error)) from error
@@ -216,7 +220,7 @@ class SqliteStore(SqlStore):
             cursor.execute("COMMIT")
         except BaseException as error:
             self._undo()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _SAID):
                 raise self._error(error, writing=True) from error
             raise
         self._known = (version, epoch, first + len(rows) - 1)
@@ -242,19 +246,19 @@ class SqliteStore(SqlStore):
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         try:
             return self._live().execute(statement, values).fetchall()
-        except sqlite3.Error as error:
+        except _SAID as error:
             raise self._error(error) from error
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
         try:
             return self._live().execute(statement, values).rowcount
-        except sqlite3.Error as error:
+        except _SAID as error:
             raise self._error(error, writing=True) from error
 
     def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
         try:
             self._live().executemany(statement, values)
-        except sqlite3.Error as error:
+        except _SAID as error:
             raise self._error(error, writing=True) from error
 
     @contextmanager
@@ -289,7 +293,7 @@ class SqliteStore(SqlStore):
         return [f"SQLite finds: {line}" for line in lines if line != "ok"]
 
     # ------------------------------------------------------------ errors
-    def _error(self, error: sqlite3.Error, *, writing: bool = False) -> StoreError:
+    def _error(self, error: _Said, *, writing: bool = False) -> StoreError:
         """What SQLite said, as ours. What has no kinder reading is `Corrupt`."""
         code = _primary(error)
         if code in _BUSY:
@@ -315,14 +319,14 @@ class SqliteStore(SqlStore):
             return StoreError(f"{self.location} cannot hold this value: {error}")
         return self._corrupt(str(error))
 
-    def _refused(self, error: sqlite3.Error) -> StoreError:
-        if error.sqlite_errorcode in _TAKEN:
+    def _refused(self, error: _Said) -> StoreError:
+        if _code(error) in _TAKEN:
             return Conflict(f"another writer was quicker in {self.location}; nothing was written", cause=str(error))
         return StoreError(f"{self.location} cannot hold this value: {error}")
 
-    def _read_only(self, error: sqlite3.Error) -> StoreError:
+    def _read_only(self, error: _Said) -> StoreError:
         """A header that says "read only" in a file that may be written is damage; the rest is a matter of files."""
-        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
+        if _code(error) == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
             return self._corrupt("its header says that it is read-only")
         return StoreError(
             f"{self.location} cannot be written: {error}", hint="was it moved, deleted or made read-only while open?"
@@ -344,9 +348,14 @@ class SqliteStore(SqlStore):
         )
 
 
-def _primary(error: sqlite3.Error) -> int | None:
-    """SQLite's main result code; None when the error is the Python module's own."""
+def _code(error: _Said) -> int | None:
+    """SQLite's extended result code; None when the error is Python's own."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
+    return code
+
+
+def _primary(error: _Said) -> int | None:
+    code = _code(error)
     return None if code is None else code & 0xFF
 
 

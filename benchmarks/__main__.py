@@ -1,0 +1,81 @@
+"""`python -m benchmarks [names…]`: measure, print the table. `--quick` only shows that everything still works.
+
+Exit code 0 whatever the figures are; `--check` makes a missed goal exit 1. A benchmark that crashes is a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sqlite3
+import sys
+from pathlib import Path
+
+from benchmarks.measure import Row, Size, markdown
+
+SUBJECTS = {
+    "door": "An effect through the door, in memory",
+    "durable": "A durable step",
+    "spawn": "Processes at rest",
+    "messages": "Messages between two processes",
+    "startup": "Start-up",
+    "recovery": "Coming back after a crash",
+    "append": "The store alone",
+    "budgets": "Budgets under 64 spenders",
+    "fairness": "Who gets to run",
+}
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def machine() -> str:
+    """What the figures depend on, and nothing that tells whose machine it is."""
+    return (
+        f"{os.cpu_count()} cores ({platform.machine()}), {platform.python_implementation()} {platform.python_version()}, "
+        f"SQLite {sqlite3.sqlite_version}, {platform.system()}"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Lyra against baselines.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(SUBJECTS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that they work, measures nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
+    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/RESULTS.md")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
+    options = parser.parse_args(argv)
+    unknown = [name for name in options.names if name not in SUBJECTS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(SUBJECTS)}")
+    size = Size(quick=options.quick)
+    measured: dict[str, list[Row]] = {}
+    for name in options.names or SUBJECTS:
+        rows = measured[name] = importlib.import_module(f"benchmarks.{name}").run(size)
+        if not options.json:
+            print(f"\n## {SUBJECTS[name]} (`{name}`)\n\n{markdown(rows)}", flush=True)
+    missed = [row.what for rows in measured.values() for row in rows if row.ok is False]
+    if options.json:
+        document = {name: [row.to_data() for row in rows] for name, rows in measured.items()}
+        print(json.dumps({"machine": machine(), "quick": size.quick, "subjects": document, "missed": missed}, indent=1))
+    elif missed:
+        print("\ngoals missed: " + "; ".join(missed), file=sys.stderr)
+    if options.write:
+        RESULTS.write_text(page(measured, size))
+    return 1 if options.check and missed else 0
+
+
+def page(measured: dict[str, list[Row]], size: Size) -> str:
+    """RESULTS.md: the last run that was kept."""
+    how = "QUICK sizes: these figures mean nothing" if size.quick else "the best of seven interleaved repeats (five for `spawn`)"
+    head = (
+        "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"
+        f"Machine: {machine()}. CPU time decides, {how}; ratios travel to other machines, times do not.\n"
+    )
+    return head + "".join(f"\n## {SUBJECTS[name]} (`{name}`)\n\n{markdown(rows)}\n" for name, rows in measured.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,322 @@
+"""An Envelope: a piece of work in flight through a pipeline.
+
+Owns everything that travels with the work: who asked, what came in, what each stage put out, where it is,
+how much it has used of its bounds, what is left to do, and how it ended; plus a trust label and trace ids.
+It keeps its own books (`start_stage`, `complete_stage`, `fail_stage`, `advance_goals`) and answers whether
+it may go on (`check_bounds`); which stage comes next is the orchestrator's to say. A bound is reached at
+`>=`, unlike a quota, which is exceeded at `>`.
+
+Times are wall-clock seconds and come in as `now`; ids come from an Entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import msgspec
+
+from lyra.core.check import known_keys
+from lyra.core.limits import (
+    ENVELOPE_AGENT_HOPS_MAX,
+    ENVELOPE_ITERATIONS_MAX,
+    ENVELOPE_LLM_CALLS_MAX,
+    ENVELOPE_STAGES_MAX,
+    VALUE_DEPTH_MAX,
+)
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.core.ids import Entropy
+
+__all__ = ["BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
+
+_ID_LENGTH: Final = 16
+
+
+class _Word(StrEnum):
+    """Lower-case words that may also be written in capitals."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Word | None:
+        return cls._value2member_map_.get(value.lower()) if isinstance(value, str) else None  # type: ignore[return-value]
+
+
+class TerminalReason(_Word):
+    COMPLETED = "completed"
+    MAX_ITERATIONS_EXCEEDED = "max_iterations_exceeded"
+    MAX_LLM_CALLS_EXCEEDED = "max_llm_calls_exceeded"
+    MAX_AGENT_HOPS_EXCEEDED = "max_agent_hops_exceeded"
+    MAX_LOOP_EXCEEDED = "max_loop_exceeded"
+    MAX_STAGE_VISITS_EXCEEDED = "max_stage_visits_exceeded"
+    EDGE_LIMIT_EXCEEDED = "edge_limit_exceeded"
+    BREAK_REQUESTED = "break_requested"
+    USER_CANCELLED = "user_cancelled"
+    TOOL_FAILED_FATALLY = "tool_failed_fatally"
+    LLM_FAILED_FATALLY = "llm_failed_fatally"
+    POLICY_VIOLATION = "policy_violation"
+
+    def outcome(self) -> str:
+        """`completed`, `bounds_exceeded` or `failed`."""
+        return _OUTCOMES.get(self, "bounds_exceeded" if self.value.endswith("_exceeded") else "failed")
+
+
+_OUTCOMES: Final = {TerminalReason.COMPLETED: "completed", TerminalReason.BREAK_REQUESTED: "completed"}
+
+
+class StageStatus(_Word):
+    RUNNING = "running"
+    SUCCESS = "success"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+class Trust(_Word):
+    """Where the work's text came from: untrusted text may carry instructions that are not ours."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+
+
+class StageRecord(msgspec.Struct):
+    """One run of one agent, from start to end."""
+
+    agent: str
+    stage_order: int = 0
+    started_at: float | None = None
+    completed_at: float | None = None
+    duration_ms: int = 0
+    status: StageStatus = StageStatus.RUNNING
+    error: str | None = None
+    llm_calls: int = 0
+
+
+class BoundsResult(NamedTuple):
+    """Whether the work may go on, why not, and what is left (never below 0)."""
+
+    can_continue: bool
+    terminal_reason: TerminalReason | None
+    llm_calls_remaining: int
+    agent_hops_remaining: int
+    iterations_remaining: int
+
+
+class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """See the module. Made with `Envelope.create`; a plain constructor call must bring its ids."""
+
+    # who
+    envelope_id: str
+    request_id: str
+    session_id: str
+    user_id: str = "anonymous"
+    trace_id: str = ""
+    span_id: str = ""
+    trust: Trust = Trust.TRUSTED
+    # what
+    raw_input: str = ""
+    received_at: float | None = None
+    outputs: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, Any] = {}
+    # where
+    current_stage: str = "start"
+    stage_order: list[str] = []
+    iteration: int = 0
+    max_iterations: int = ENVELOPE_ITERATIONS_MAX
+    active_stages: dict[str, bool] = {}
+    completed_stage_set: dict[str, bool] = {}
+    failed_stages: dict[str, str] = {}
+    parallel_mode: bool = False
+    # how much
+    llm_call_count: int = 0
+    max_llm_calls: int = ENVELOPE_LLM_CALLS_MAX
+    tool_call_count: int = 0
+    agent_hop_count: int = 0
+    max_agent_hops: int = ENVELOPE_AGENT_HOPS_MAX
+    tokens_in: int = 0
+    tokens_out: int = 0
+    # how it ended
+    terminated: bool = False
+    terminal_reason: TerminalReason | None = None
+    termination_reason: str = ""
+    # who is asked
+    interrupt_pending: bool = False
+    interrupt: dict[str, Any] | None = None
+    # what is left to do
+    completed_stages: list[dict[str, Any]] = []
+    current_stage_number: int = 1
+    max_stages: int = ENVELOPE_STAGES_MAX
+    all_goals: list[str] = []
+    remaining_goals: list[str] = []
+    goal_completion_status: dict[str, str] = {}
+    prior_plans: list[dict[str, Any]] = []
+    loop_feedback: list[str] = []
+    # what happened
+    processing_history: list[StageRecord] = []
+    errors: list[dict[str, Any]] = []
+    created_at: float | None = None
+    completed_at: float | None = None
+
+    # ------------------------------------------------------------ making one
+    @classmethod
+    def create(cls, entropy: Entropy, *, now: float, **fields: Any) -> Self:
+        """A new envelope; ids that are not given are drawn, times that are not given are `now`."""
+        known_keys(fields, cls.__struct_fields__, "an envelope")
+        for name, prefix in (("envelope_id", "env_"), ("request_id", "req_"), ("session_id", "sess_")):
+            if not fields.get(name):
+                fields[name] = prefix + entropy.text(_ID_LENGTH)
+        fields = {"received_at": now, "created_at": now, **fields}
+        return cls.from_data(fields)
+
+    def clone(self, new_id: str | None = None) -> Self:
+        """A deep copy, under `new_id` or, as the same piece of work, under its own id."""
+        data = self.to_data()
+        if new_id:
+            data["envelope_id"] = new_id
+        return self.from_data(data)
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, every field, nothing shared with this envelope."""
+        data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
+        return data
+
+    @classmethod
+    def from_data(cls, data: Any) -> Self:
+        """Read plain data from anywhere; what does not fit is a ConfigError that names the field."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"an envelope is a mapping of fields, not {type(data).__name__}")
+        known_keys(data, cls.__struct_fields__, "an envelope")
+        _check_depth(data)
+        try:
+            return msgspec.convert(_plain(data), cls)
+        except (msgspec.ValidationError, RecursionError) as error:
+            text, _, field = str(error).partition(" - at `$")
+            field = field.strip(".`") or "envelope"
+            raise ConfigError(f"an envelope's {field} cannot be used: {text}", key=field) from None
+
+    # ------------------------------------------------------------ bounds
+    def check_bounds(self) -> BoundsResult:
+        """May the work go on? Asked in the order iteration, model calls, hops; changes nothing."""
+        reached = (
+            (self.iteration, self.max_iterations, TerminalReason.MAX_ITERATIONS_EXCEEDED),
+            (self.llm_call_count, self.max_llm_calls, TerminalReason.MAX_LLM_CALLS_EXCEEDED),
+            (self.agent_hop_count, self.max_agent_hops, TerminalReason.MAX_AGENT_HOPS_EXCEEDED),
+        )
+        reason = next((reason for count, most, reason in reached if count >= most), None)
+        if self.terminated:
+            reason = self.terminal_reason
+        return BoundsResult(
+            can_continue=reason is None and not self.terminated and not self.interrupt_pending,
+            terminal_reason=reason,
+            llm_calls_remaining=max(self.max_llm_calls - self.llm_call_count, 0),
+            agent_hops_remaining=max(self.max_agent_hops - self.agent_hop_count, 0),
+            iterations_remaining=max(self.max_iterations - self.iteration, 0),
+        )
+
+    def terminate(self, reason: TerminalReason | str, *, now: float, message: str = "") -> None:
+        """End the work, once: a second reason changes nothing."""
+        if self.terminated:
+            return
+        try:
+            self.terminal_reason = TerminalReason(reason)
+        except ValueError:
+            raise ConfigError(f"there is no terminal reason {reason!r}", key="terminal_reason") from None
+        self.terminated = True
+        self.termination_reason = message or self.terminal_reason.value
+        self.completed_at = now
+
+    # ------------------------------------------------------------ books
+    def start_stage(self, stage: str, *, now: float, agent: str | None = None) -> StageRecord:
+        """An agent starts on a stage: one hop, one record."""
+        order = self.stage_order.index(stage) + 1 if stage in self.stage_order else 0
+        record = StageRecord(agent=agent or stage, stage_order=order, started_at=now)
+        self.processing_history.append(record)
+        self.active_stages[stage] = True
+        self.failed_stages.pop(stage, None)
+        self.agent_hop_count += 1
+        return record
+
+    def complete_stage(
+        self,
+        stage: str,
+        output: Mapping[str, Any] | None = None,
+        *,
+        now: float,
+        agent: str | None = None,
+        llm_calls: int = 0,
+    ) -> None:
+        """The stage went well; its output is kept under the agent's name."""
+        self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, error=None)
+        self.active_stages.pop(stage, None)
+        self.completed_stage_set[stage] = True
+        self.outputs[agent or stage] = dict(output or {})
+
+    def fail_stage(
+        self, stage: str, error: str, *, now: float, agent: str | None = None, llm_calls: int = 0
+    ) -> None:
+        """The stage went wrong; the work itself goes on or ends as the orchestrator decides."""
+        self._end_stage(agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, error=error)
+        self.active_stages.pop(stage, None)
+        self.failed_stages[stage] = error
+        self.errors.append({"stage": stage, "agent": agent or stage, "error": error, "at": now})
+
+    def advance_goals(self, satisfied: Mapping[str, str] | list[str]) -> bool:
+        """Strike satisfied goals off, go to the next stage number; False when no goal or no stage is left."""
+        status = dict(satisfied) if isinstance(satisfied, Mapping) else dict.fromkeys(satisfied, "satisfied")
+        self.goal_completion_status.update(status)
+        done = {goal for goal, word in status.items() if word == "satisfied"}
+        self.completed_stages.append(
+            {"stage_number": self.current_stage_number, "satisfied_goals": sorted(done)}
+        )
+        self.remaining_goals = [goal for goal in self.remaining_goals if goal not in done]
+        if not self.remaining_goals or self.current_stage_number >= self.max_stages:
+            return False
+        self.current_stage_number += 1
+        return True
+
+    def _end_stage(
+        self, agent: str, status: StageStatus, now: float, *, llm_calls: int, error: str | None
+    ) -> None:
+        self.llm_call_count += llm_calls
+        for record in reversed(self.processing_history):
+            if record.agent == agent and record.status is StageStatus.RUNNING:
+                record.status = status
+                record.completed_at = now
+                record.duration_ms = max(round((now - (record.started_at or now)) * 1000), 0)
+                record.llm_calls = llm_calls
+                record.error = error
+                return
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested without end before anything recurses into it."""
+    level: list[Any] = [value]
+    for _ in range(VALUE_DEPTH_MAX):
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if isinstance(holder, Mapping) else holder)
+            if isinstance(item, (Mapping, list, tuple))
+        ]
+        if not level:
+            return
+    raise ConfigError(f"an envelope is nested more than {VALUE_DEPTH_MAX} levels deep")
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy of the containers, words in lower case where a word is expected."""
+    copied: dict[str, Any] = {str(key): _copied(value) for key, value in data.items()}
+    for name in ("terminal_reason", "trust"):
+        if isinstance(copied.get(name), str):
+            copied[name] = copied[name].lower()
+    return copied
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(item) for item in value]
+    if isinstance(value, StageRecord):
+        return msgspec.to_builtins(value)
+    return value

@@ -1,0 +1,275 @@
+"""A Store in PostgreSQL, for kernels on many machines around one database.
+
+Owns one connection and one schema (`lyra`, or `?schema=name` in the URL). The rules are in `sql`, the tables in `migrations`; here is
+what differs: an append is one statement and one round trip, which takes the lease row's lock, checks the epoch and the last
+seq and inserts the whole batch, and every other change begins by taking that same lock. Nothing here reconnects: when the
+connection breaks during a commit nobody knows whether it happened, so the owner has to start again from the journal.
+Passwords are used to connect and kept nowhere: not in `location`, not in errors. psycopg is imported at first use.
+
+Durability. Our own death loses nothing that PostgreSQL acknowledged, whatever the setting. What is chosen is how much of the
+server has to survive. `process` asks for `synchronous_commit=local`: flushed to the server's own disk, so that a restart
+of the server does not take finished effects back (`off` would), without waiting for standbys. `power` asks for `on`:
+synchronous standbys, where there are any, have it too; and it refuses a server that runs with `fsync=off`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
+from lyra.store import conflicts
+from lyra.store.checksum import seal
+from lyra.store.migrations import POSTGRES_TYPES
+from lyra.store.rows import dense
+from lyra.store.sql import Row, SqlStore
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["PostgresStore"]
+
+_SYNCHRONOUS: Final = {"process": "local", "power": "on"}
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a time create or alter tables: "Lyra"
+
+# The lock in `fence` waits for whoever changes the lease and then looks at the epoch again, so a fenced owner inserts nothing.
+_APPEND: Final = b"""
+WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
+INSERT INTO journal (seq, time, pid, kind, data, crc)
+SELECT * FROM unnest(%b::bigint[], %b::float8[], %b::text[], %b::text[], %b::bytea[], %b::bigint[])
+WHERE EXISTS (SELECT 1 FROM fence)
+AND %s = (SELECT coalesce(max(seq), (SELECT first_seq - 1 FROM meta)) FROM journal)
+"""
+
+# SQLSTATE codes (or their classes), by what they mean to the caller.
+_UNIQUE: Final = "23505"
+_BUSY: Final = {"40001", "40P01", "55P03"}  # serialization failure, deadlock, lock not available
+_FULL: Final = {"53100", "53200"}  # disk full, out of memory
+_DAMAGED: Final = {"XX001", "XX002", "42P01", "42703"}  # data or index corrupted, a table or column of ours is gone
+_FORBIDDEN: Final = {"42501", "25006"}  # insufficient privilege, read-only transaction
+
+
+class PostgresStore(SqlStore):
+    """A journal in one schema of a PostgreSQL database."""
+
+    inline = False
+
+    def __init__(self, url: str, *, durability: str = "process", schema: str | None = None) -> None:
+        if durability not in _SYNCHRONOUS:
+            raise ConfigError(f"durability is {durability!r}", hint="use 'process' or 'power'")
+        _driver()
+        self._durability = durability
+        plain_url, named = _without_schema(url)
+        self.schema = schema or named or "lyra"
+        if not _SCHEMA.fullmatch(self.schema):
+            raise ConfigError(
+                f"schema is {self.schema!r}", hint="use lower-case letters, digits and underscores, at most 63"
+            )
+        self._location, self._secret = _describe(plain_url, self.schema)
+        self._connection: psycopg.Connection[Row] | None = None
+        try:
+            self._connection = self._connect(plain_url)
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    # ------------------------------------------------------------ opening
+    def _connect(self, url: str) -> psycopg.Connection[Row]:
+        psycopg = _driver()
+        try:
+            return psycopg.connect(url, autocommit=True, application_name="lyra", connect_timeout=10)
+        except psycopg.Error as error:
+            # Not chained: a driver's own exception may quote the URL.
+            raise StoreError(
+                f"cannot connect to {self.location}: {self._sentence(error)}",
+                hint="is the server running, and may this user connect to this database?",
+            ) from None
+
+    def _open(self) -> None:
+        self._ask("SELECT set_config('search_path', ?, false)", (self.schema,))
+        self._ask("SELECT set_config('synchronous_commit', ?, false)", (_SYNCHRONOUS[self._durability],))
+        if self._durability == "power" and self._ask("SHOW fsync") == [("off",)]:
+            raise ConfigError(
+                f"{self.location} runs with fsync=off and cannot promise durability = 'power'",
+                hint="set fsync=on on the server, or use durability = 'process'",
+            )
+        self._migrate()
+        rows = self._ask("SELECT number, name, crc FROM migrations ORDER BY number")
+        self._check_migrations(len(rows), rows)
+        self._check_tail()
+
+    def _migrate(self) -> None:
+        if self._pending(self._version()):
+            with self._transaction("BEGIN"):
+                self._ask("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
+                if not self._ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)):
+                    self._run(f"CREATE SCHEMA {self.schema}")
+                for migration in self._pending(self._version()):
+                    self._apply(migration, POSTGRES_TYPES)
+
+    def _version(self) -> int:
+        """The newest step applied; asked without naming the table, which may not be there."""
+        name = f"{self.schema}.migrations"
+        if self._ask("SELECT to_regclass(?)::text", (name,)) == [(None,)]:
+            return 0
+        return int(self._ask("SELECT coalesce(max(number), 0) FROM migrations")[0][0])
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(_driver().Error):
+                connection.close()
+
+    # ------------------------------------------------------------ journal
+    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+        if not records:
+            self._fence(epoch)
+            return
+        first = dense(records)
+        columns = [list(column) for column in zip(*seal(records), strict=True)]
+        if self._change(_APPEND, (epoch, *columns, first - 1)) != len(records):
+            self._explain(first, epoch)
+
+    def _explain(self, first: int, epoch: int) -> None:
+        """Nothing was inserted: say which of the two conditions did not hold."""
+        with self._writing():
+            self._fence(epoch)
+            raise conflicts.out_of_order(first, self._head().last_seq)
+
+    # ------------------------------------------------------------ what SqlStore asks for
+    def _live(self) -> psycopg.Connection[Row]:
+        if self._connection is None:
+            raise StoreError(f"the store {self.location} is closed")
+        return self._connection
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        connection = self._live()
+        try:
+            return connection.execute(_marks(statement), values).fetchall()
+        except _driver().Error as error:
+            raise self._error(error) from error
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        return self._change(_marks(statement), values)
+
+    def _change(self, statement: bytes, values: Sequence[Any]) -> int:
+        connection = self._live()
+        try:
+            return connection.execute(statement, values).rowcount
+        except _driver().Error as error:
+            raise self._error(error) from error
+
+    def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        connection = self._live()
+        try:
+            with connection.cursor() as cursor:
+                cursor.executemany(_marks(statement), values)
+        except _driver().Error as error:
+            raise self._error(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._transaction("BEGIN"):
+            self._ask("SELECT id FROM lease FOR UPDATE")  # the lock that every change takes first
+            yield
+
+    def _reading(self) -> Any:
+        return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._run(begin)
+        try:
+            yield
+        except BaseException:
+            with suppress(StoreError):
+                self._run("ROLLBACK")
+            raise
+        self._run("COMMIT")
+
+    def _engine_faults(self) -> list[str]:
+        """PostgreSQL verifies its pages as they are read; the walk over all rows that follows reads them."""
+        return []
+
+    # ------------------------------------------------------------ errors
+    def _error(self, error: psycopg.Error) -> StoreError:
+        """What PostgreSQL said, as ours."""
+        state = error.sqlstate or ""
+        if self._connection is not None and self._connection.closed:
+            return StoreError(
+                f"the connection to {self.location} is lost: {self._sentence(error)}",
+                hint="start again when the server is back; whether the last change arrived is in the journal",
+            )
+        if state == _UNIQUE:
+            return Conflict(f"another writer was quicker in {self.location}; nothing was written")
+        if state in _BUSY:
+            return Conflict(f"{self.location} is locked by another writer", hint="try again")
+        if state in _FULL:
+            return StoreFull(
+                f"there is no room left for {self.location}; nothing was written",
+                hint="free some space on the server; the store goes on where it stopped",
+            )
+        if state in _DAMAGED:
+            return self._corrupt(self._sentence(error))
+        hint = "look at the rights of this user in the schema" if state in _FORBIDDEN else None
+        return StoreError(f"{self.location} refused: {self._sentence(error)}", hint=hint, sqlstate=state)
+
+    def _sentence(self, error: psycopg.Error) -> str:
+        """The first line of a driver's message, without the password should it quote one."""
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return line.replace(self._secret, "***") if self._secret else line
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise ConfigError(
+            "PostgreSQL stores need psycopg, which is not installed",
+            hint="install it with: pip install 'lyra-agents[postgres]'",
+        ) from None
+    return psycopg
+
+
+@cache
+def _marks(statement: str) -> bytes:
+    """`?` for values, as psycopg writes it."""
+    return statement.replace("?", "%s").encode()
+
+
+def _without_schema(url: str) -> tuple[str, str | None]:
+    """Our own `schema=` taken out of the URL: libpq would refuse a setting it does not know."""
+    place, _, query = url.partition("?")
+    settings = [setting for setting in query.split("&") if setting]
+    named = [setting for setting in settings if setting.startswith("schema=")]
+    kept = "&".join(setting for setting in settings if setting not in named)
+    return f"{place}?{kept}" if kept else place, named[-1].removeprefix("schema=") if named else None
+
+
+def _describe(url: str, schema: str) -> tuple[str, str]:
+    """Where it is, without the password; and the password, so that it can be blotted out of messages."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        known = conninfo_to_dict(url)
+    except ProgrammingError:
+        raise _bad_url() from None
+    host, port = known.get("host") or "localhost", known.get("port")
+    address = f"{host}:{port}" if port else str(host)
+    return f"postgresql://{address}/{known.get('dbname') or ''}?schema={schema}", str(known.get("password") or "")
+
+
+def _bad_url() -> ConfigError:
+    return ConfigError(
+        "the PostgreSQL URL cannot be read", hint="write postgresql://user:password@host:port/database, with special signs as %XX"
+    )

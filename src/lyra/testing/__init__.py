@@ -1,0 +1,1 @@
+"""Tools for testing with Lyra and for testing Lyra: simulated worlds, real servers, damage, conformance suites."""

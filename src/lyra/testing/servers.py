@@ -1,0 +1,146 @@
+"""Real servers for tests, thrown away afterwards.
+
+`PostgresServer` makes a database cluster in a temporary folder and runs it on a Unix socket in that folder: no port to
+collide, nothing reachable from outside, nothing left behind. It never touches a server that is already running.
+`postgres_missing()` says in one sentence why it cannot run here, for a test's skip. See `conformance` for what to do with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess  # noqa: TID251 - starting a real server is what this module is for
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from urllib.parse import urlencode
+
+from lyra.errors import StoreError
+
+__all__ = ["PostgresServer", "postgres_missing"]
+
+_START_TIMEOUT_S: Final = 60
+_USER: Final = "lyra"
+
+
+def _binaries() -> Path | None:
+    """The folder with `initdb` and `pg_ctl`: on the PATH, or where Debian keeps the newest version."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: _number(path.parts[-3]), reverse=True
+    )
+    return installed[0].parent if installed else None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _demotion() -> list[str] | None:
+    """The words before a command that make it run as `postgres`; PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv"):
+        return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    if shutil.which("runuser"):
+        return ["runuser", "-u", "postgres", "--"]
+    return None
+
+
+def postgres_missing() -> str | None:
+    """Why no PostgreSQL server can be started here; None when one can."""
+    if _binaries() is None:
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    if os.geteuid() == 0 and not _has_user():
+        return "PostgreSQL does not run as root and there is no user postgres: apt-get install postgresql"
+    if _demotion() is None:
+        return "PostgreSQL does not run as root, and neither setpriv nor runuser is here: apt-get install util-linux"
+    return None
+
+
+def _has_user() -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        return False
+    return True
+
+
+class PostgresServer:
+    """`with PostgresServer() as server: open_store(server.url)`. Without `fsync` it is quick and promises nothing."""
+
+    def __init__(self, *, fsync: bool = False) -> None:
+        self._fsync = fsync
+        self._folder: Path | None = None
+
+    @property
+    def url(self) -> str:
+        settings = urlencode({"host": str(self._place()), "user": _USER})
+        return f"postgresql:///postgres?{settings}"
+
+    def start(self) -> None:
+        missing = postgres_missing()
+        if missing:
+            raise StoreError(missing)
+        self._folder = Path(tempfile.mkdtemp(prefix="lyra-pg-"))
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, "postgres", "postgres")
+        try:
+            self._call("initdb", "--auth=trust", f"--username={_USER}", "--no-sync", "--encoding=UTF8", "--no-locale")
+            fsync = "on" if self._fsync else "off"
+            options = f"-k {self._folder} -c listen_addresses= -c fsync={fsync} -c full_page_writes={fsync}"
+            log = str(self._folder / "log")
+            self._call("pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", f"--log={log}", f"--options={options}")
+        except BaseException:
+            self._remove()
+            raise
+
+    def stop(self) -> None:
+        """Stop it at once, as a crash would, and remove its folder; stopping twice is harmless."""
+        if self._folder is not None:
+            try:
+                self._call("pg_ctl", "stop", "--wait", "--mode=immediate")
+            finally:
+                self._remove()
+
+    def _place(self) -> Path:
+        if self._folder is None:
+            raise StoreError("the PostgreSQL server is not running")
+        return self._folder
+
+    def _call(self, program: str, *words: str) -> None:
+        binaries, demotion = _binaries(), _demotion()
+        assert binaries is not None
+        assert demotion is not None
+        folder = self._place()
+        command = [*demotion, str(binaries / program), *words, "-D", str(folder / "data")]
+        # Output goes to a file: the server inherits it and would keep a pipe open for ever.
+        with (folder / "output").open("ab") as output:
+            done = subprocess.run(  # noqa: S603 - our own words, no shell
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+            )
+        if done.returncode:
+            said = (folder / "output").read_text(errors="replace").strip().splitlines()
+            raise StoreError(f"{program} failed: {said[-1] if said else done.returncode}")
+
+    def _remove(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> PostgresServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,70 @@
+"""`lyra` in a folder and a home of its own: quickly in this interpreter, or as a real command in a fresh one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lyra.cli.main import main
+
+SOURCE = Path(__file__).parents[2] / "src"
+COMMAND = [sys.executable, "-c", "import sys; from lyra.cli.main import main; sys.exit(main())"]
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Lyra:
+    """`lyra("config", "show")` calls `main`; `lyra.real(...)` starts the command; `lyra.json(...)` wants success and JSON."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.command = COMMAND
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        (folder / "home").mkdir()
+        kept = {
+            name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ
+        }
+        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *args: str, **env: str) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with self._monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.folder)
+            patch.setattr(os, "environ", {**self.env, **env})
+            code = main(args)
+        return Done(code, out.getvalue(), err.getvalue())
+
+    def real(self, *args: str, **env: str) -> Done:
+        done = subprocess.run(
+            [*COMMAND, *args],
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def json(self, *args: str, **env: str) -> Any:
+        done = self(*args, "--json", **env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def lyra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lyra:
+    return Lyra(tmp_path, monkeypatch)

@@ -1,0 +1,83 @@
+"""`lyra config`: what is in force, where from, and every key."""
+
+from __future__ import annotations
+
+from lyra.cli.config import show_value
+from lyra.config import KEYS
+
+
+def test_show_json_is_nested(lyra):
+    """Sections and their settings, as in the file."""
+    (lyra.folder / "lyra.toml").write_text('[kernel]\nlease_s = 2\n[budget]\nusd = "$1.50"\n')
+    data = lyra.json("config", "show")
+    assert data["kernel"]["lease_s"] == 2.0
+    assert data["budget"] == {"usd": "$1.50", "seconds": None, "on_exceed": "block"}
+    assert data["grant"] == {"allow": ["*"], "deny": []}
+    assert {f"{section}.{key}" for section in data for key in data[section]} == set(KEYS)
+
+
+def test_show_origin(lyra):
+    """Each value with its source and place, as JSON and as a table."""
+    (lyra.folder / "lyra.toml").write_text("kernel.lease_s = 2\n")
+    data = lyra.json("config", "show", "--origin", LYRA_KERNEL_PROCESSES_MAX="7")
+    assert data["kernel"]["lease_s"] == {"value": 2.0, "origin": "project", "place": "lyra.toml:1"}
+    assert data["kernel"]["processes_max"] == {
+        "value": 7,
+        "origin": "env",
+        "place": "LYRA_KERNEL_PROCESSES_MAX",
+    }
+    assert data["kernel"]["store"] == {"value": ".lyra/lyra.db", "origin": "default", "place": None}
+    lines = lyra("config", "show", "--origin").stdout.splitlines()
+    assert lines[0].split() == ["key", "value", "origin", "place"]
+    assert ["kernel.lease_s", "2", "project", "lyra.toml:1"] in [line.split() for line in lines]
+    assert "origin" not in lyra("config", "show").stdout
+
+
+def test_show_never_prints_a_password(lyra):
+    """Neither in the table nor in JSON nor in an error."""
+    secret = "kernel.store=postgresql://u:hunter2@127.0.0.1:1/db"
+    for args in (["config", "show"], ["config", "show", "--json", "--origin"], ["--debug", "store", "info"]):
+        done = lyra(*args, "--set", secret)
+        assert "hunter2" not in done.stdout + done.stderr
+        assert done.stderr == "" or "Traceback" in done.stderr
+    assert "postgresql://u:***@127.0.0.1:1/db" in lyra("config", "show", "--set", secret).stdout
+
+
+def test_what_a_project_could_not_do_is_noted(lyra):
+    """On stderr, beside the result."""
+    (lyra.folder / "lyra.toml").write_text('budget.on_exceed = "allow"\n')
+    done = lyra("config", "show", "--json")
+    assert (
+        done.stderr
+        == "note: lyra.toml:1: a project can only tighten budget.on_exceed; your block holds, not allow\n"
+    )
+    assert done.stdout.startswith("{")
+
+
+def test_keys_is_the_whole_table(lyra):
+    """Every key with type, default, variable and meaning."""
+    rows = lyra.json("config", "keys")
+    assert [row["key"] for row in rows] == list(KEYS)
+    assert all(row["meaning"] and row["type"] and row["variable"].startswith("LYRA_") for row in rows)
+    text = lyra("config", "keys").stdout
+    assert all(key.sentence in text for key in KEYS.values())
+
+
+def test_path_lists_the_files_in_force(lyra):
+    """Weakest first; none is said on stderr."""
+    done = lyra("config", "path")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no settings file" in done.stderr
+    (lyra.folder / "lyra.toml").write_text("")
+    assert lyra("config", "path").stdout == f"{lyra.folder}/lyra.toml\n"
+    assert lyra.json("config", "path") == [{"kind": "project", "path": f"{lyra.folder}/lyra.toml"}]
+
+
+def test_values_as_a_person_writes_them():
+    """Absent, lists, and lists that must agree."""
+    assert show_value(None) == "none"
+    assert show_value(()) == "(none)"
+    assert show_value(["a", "b"]) == "a, b"
+    assert show_value([["a"], ["b", "c"]]) == "(a), (b, c)"
+    assert show_value(0.5) == "0.5"
+    assert show_value(604800.0) == "604800"

@@ -1,0 +1,33 @@
+"""The reference pages are the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lyra.cli.app import COMMANDS
+from lyra.cli.reference import pages, write
+from lyra.config import KEYS
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_the_kept_page_is_the_written_one(name):
+    """After a change to a table: `python -m lyra.cli.reference`."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == pages()[name]
+
+
+def test_the_pages_are_complete(tmp_path):
+    """Every key, every command and every exit code is on them."""
+    write(str(tmp_path))
+    configuration = (tmp_path / "configuration.md").read_text(encoding="utf-8")
+    for key in KEYS.values():
+        assert f"| `{key.name}` |" in configuration
+        assert key.variable in configuration
+    commands = (tmp_path / "cli.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"### lyra {name}\n" in commands
+    for number in (0, 1, 2, 3, 4, 130):
+        assert f"| {number} |" in commands

@@ -1,0 +1,88 @@
+"""Start-up is a feature: CPU time in a fresh interpreter, and what is not imported.
+
+`LYRA_STARTUP_SLACK=4` multiplies the limits on a slow machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
+HEAVY = {
+    "asyncio",
+    "decimal",
+    "difflib",
+    "msgspec",
+    "psycopg",
+    "rich",
+    "sqlite3",
+    "tomllib",
+    "uvloop",
+    "lyra.config",
+    "lyra.kernel",
+    "lyra.store",
+}
+
+
+def _cpu_ms(lyra, code: str) -> float:
+    """The best of five runs: other processes only ever add."""
+    best = float("inf")
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-c", code], env=lyra.env, stdout=subprocess.DEVNULL, check=True, cwd=lyra.folder
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return best * 1000
+
+
+def _modules(lyra, code: str) -> set[str]:
+    """The heavy modules that are there after running the code."""
+    probe = f"{code}\nimport sys, json; sys.stderr.write(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=lyra.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=lyra.folder,
+    )
+    return HEAVY & set(json.loads(done.stderr))
+
+
+CALL = "from lyra.cli.main import main; main([{}])"
+
+
+@pytest.mark.parametrize(
+    ("code", "limit_ms"),
+    [("import lyra", 60), (CALL.format("'--help'"), 150), (CALL.format("'--version'"), 60)],
+)
+def test_cpu_time(lyra, code, limit_ms):
+    """`import lyra` 60 ms, `lyra --help` 150 ms, `lyra --version` 60 ms, interpreter included."""
+    measured = _cpu_ms(lyra, code)
+    assert measured <= limit_ms * SLACK, f"{code}: {measured:.0f} ms"
+
+
+@pytest.mark.parametrize("code", ["import lyra", CALL.format("'--version'"), CALL.format("'--help'")])
+def test_nothing_heavy_is_imported(lyra, code):
+    """Neither the kernel nor a database nor a table renderer is there before somebody asks for it."""
+    assert _modules(lyra, code) == set()
+
+
+def test_version_needs_no_click(lyra):
+    """The quickest answer costs an interpreter."""
+    code = CALL.format("'--version'") + "\nimport sys; assert 'click' not in sys.modules"
+    _modules(lyra, code)
+
+
+def test_config_reads_no_toml_without_a_file(lyra):
+    """tomllib is imported when there is a file to read; rich only for a terminal; no store is opened."""
+    found = _modules(lyra, CALL.format("'config', 'show'"))
+    assert not found & {"tomllib", "difflib", "rich", "sqlite3", "psycopg", "asyncio", "lyra.kernel"}
