@@ -43,18 +43,16 @@ class CountingStore(SqliteStore):
         super().append(records, epoch)
 
 
-async def steps(ctx: Any, count: int, *, idempotent: bool) -> None:
-    work = repeatable if idempotent else act
-    for _ in range(count):
-        await ctx.do(work)
-
-
 async def once_only(ctx: Any, count: int) -> None:
-    await steps(ctx, count, idempotent=False)
+    """Steps that must not be done twice: "started" is durable before each, so two commits."""
+    for _ in range(count):
+        await ctx.do(act)
 
 
 async def as_often_as_needed(ctx: Any, count: int) -> None:
-    await steps(ctx, count, idempotent=True)
+    """Steps that may be done again after a crash: one commit each."""
+    for _ in range(count):
+        await ctx.do(repeatable)
 
 
 class Case:

@@ -270,9 +270,7 @@ class _Source(NamedTuple):
 
 def _read_store(key: Key, value: Any, source: _Source) -> Secret:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ConfigError(
-            f"{key.name} is a path or a URL, not {_shape(value)}", hint="such as '.lyra/lyra.db'"
-        )
+        raise ConfigError(f"{key.name} is a path or a URL, not {_shape(value)}", hint="such as '.lyra/lyra.db'")
     if is_reference(value):
         if source.kind == "project":
             raise ConfigError(
@@ -425,9 +423,7 @@ class _Loading:
         return layer
 
     def mistake(self, message: str, place: str, *, hint: str | None, key: str = "", **fields: Any) -> None:
-        self.mistakes.append(
-            ConfigError(message[:_MESSAGE_LENGTH_MAX], hint=hint, place=place, key=key, **fields)
-        )
+        self.mistakes.append(ConfigError(message[:_MESSAGE_LENGTH_MAX], hint=hint, place=place, key=key, **fields))
 
     def raise_mistakes(self) -> None:
         if not self.mistakes:
@@ -515,9 +511,7 @@ class _Loading:
             name = name.strip()
             place = f"--set {name}"
             if not equals:
-                self.mistake(
-                    "--set wants KEY=VALUE", place, hint="such as --set kernel.store=memory", key=name
-                )
+                self.mistake("--set wants KEY=VALUE", place, hint="such as --set kernel.store=memory", key=name)
             elif name not in KEYS:
                 self.mistake(f"there is no setting {name!r}", place, hint=_hint_for(name), key=name)
             else:
@@ -553,23 +547,17 @@ class _Merged:
             self.take(project, key.name)
         else:
             place = project.places[key.name]
-            self.notes.append(
-                f"{place}: a project can only tighten {key.name}; your {holds} holds, not {asked}"
-            )
+            self.notes.append(f"{place}: a project can only tighten {key.name}; your {holds} holds, not {asked}")
 
     def narrowed_grant(self, project: _Layer) -> Grant:
         own = Grant(allow=self.values["grant.allow"], deny=self.values["grant.deny"])
-        theirs = Grant(
-            allow=project.values.get("grant.allow", (ANY_NAME,)), deny=project.values.get("grant.deny", ())
-        )
+        theirs = Grant(allow=project.values.get("grant.allow", (ANY_NAME,)), deny=project.values.get("grant.deny", ()))
         grant = own.narrow(theirs)
         if grant.layers != own.layers:
             self.join_origin("grant.allow", project, alone=grant.layers == theirs.layers)
         elif theirs.layers and theirs.layers != own.layers:
             place = project.places["grant.allow"]
-            self.notes.append(
-                f"{place}: a project can only narrow grant.allow; your own is narrower already and holds"
-            )
+            self.notes.append(f"{place}: a project can only narrow grant.allow; your own is narrower already and holds")
         if grant.deny != own.deny:
             self.join_origin("grant.deny", project, alone=not own.deny)
         return grant
@@ -589,9 +577,7 @@ def _folder(cwd: str | os.PathLike[str] | None) -> str:
     try:
         return os.path.abspath(os.getcwd() if cwd is None else cwd)
     except FileNotFoundError:
-        raise ConfigError(
-            "the working folder no longer exists", hint="change to a folder that does"
-        ) from None
+        raise ConfigError("the working folder no longer exists", hint="change to a folder that does") from None
 
 
 def _same_file(path: str, other: str | None) -> bool:
@@ -629,9 +615,7 @@ def _read_text(path: str, shown: str) -> str:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}", place=shown) from None
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(
-            f"it is larger than {FILE_BYTES_MAX} bytes", place=shown, hint="is it a settings file?"
-        )
+        raise ConfigError(f"it is larger than {FILE_BYTES_MAX} bytes", place=shown, hint="is it a settings file?")
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

@@ -19,8 +19,8 @@
       InternalError                   "this is a bug in Lyra"
 
 An error says what happened in one sentence, may name a place and a hint, and carries its facts as `fields`, so that
-every surface (terminal, HTTP, gRPC, Vega's `catch`) can show them its own way. `CODES` maps each code to those surfaces.
-Errors hold no secrets: what goes into `fields` may be printed, journaled and sent.
+every surface (terminal, HTTP, gRPC, Vega's `catch`) can show them its own way. `CODES` maps each code to those
+surfaces. Errors hold no secrets: what goes into `fields` may be printed, journaled and sent.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class InternalError(LyraError):
         super().__init__(message, hint=hint, **fields)
 
 
-# The one table of surfaces. Exit codes: 1 the program failed, 2 bad usage, source or configuration, 3 denied, 4 a limit.
+# The one table of surfaces. Exit codes: 1 the program failed, 2 bad usage, source or settings, 3 denied, 4 a limit.
 CODES: dict[str, Surface] = {
     "lyra": Surface("UNKNOWN", 500, 1, "Error"),
     "config": Surface("INVALID_ARGUMENT", 400, 2, "ConfigError"),

@@ -1,4 +1,4 @@
-"""`lyra` in a folder and a home of its own: quickly in this interpreter, or as a real command in a fresh one."""
+"""`lyra` in a folder and a home of its own: in this interpreter, or as a real command in a fresh one."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ class Done(NamedTuple):
 
 
 class Lyra:
-    """`lyra("config", "show")` calls `main`; `lyra.real(...)` starts the command; `lyra.json(...)` wants success and JSON."""
+    """`lyra(...)` calls `main`, `lyra.real(...)` starts the command, `lyra.json(...)` wants success and JSON."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.command = COMMAND
         self.folder = folder / "work"
         self.folder.mkdir()
         (folder / "home").mkdir()
-        kept = {
-            name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ
-        }
+        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
         self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
         self._monkeypatch = monkeypatch
 

@@ -48,8 +48,7 @@ def test_what_a_project_could_not_do_is_noted(lyra):
     (lyra.folder / "lyra.toml").write_text('budget.on_exceed = "allow"\n')
     done = lyra("config", "show", "--json")
     assert (
-        done.stderr
-        == "note: lyra.toml:1: a project can only tighten budget.on_exceed; your block holds, not allow\n"
+        done.stderr == "note: lyra.toml:1: a project can only tighten budget.on_exceed; your block holds, not allow\n"
     )
     assert done.stdout.startswith("{")
 

@@ -96,6 +96,12 @@ def test_other_stores(lyra, store, state, detail):
     assert "hunter2" not in done.stdout + done.stderr
 
 
+def test_a_postgres_url_is_tried_as_the_driver_takes_it():
+    """The schema is for our store; everything else reaches the server."""
+    assert doctor._for_driver("postgresql://h/d?schema=a&sslmode=require") == "postgresql://h/d?sslmode=require"
+    assert doctor._for_driver("postgresql://h/d") == "postgresql://h/d"
+
+
 def test_a_store_that_cannot_be_written(tmp_path, monkeypatch):
     """Said before a kernel finds out."""
     path = tmp_path / "x.db"

@@ -57,7 +57,7 @@ def test_the_table_of_commands_tells_the_truth():
     ("args", "sentence", "hint"),
     [
         (["cofig"], "lyra has no command 'cofig'", "did you mean 'config'?"),
-        (["xyzzy"], "lyra has no command 'xyzzy'", "commands: config, doctor, store"),
+        (["xyzzy"], "lyra has no command 'xyzzy'", f"commands: {', '.join(sorted(COMMANDS))}"),
         (["config", "shwo"], "lyra config has no command 'shwo'", "did you mean 'show'?"),
         (["config", "show", "--origni"], "--origni", "did you mean --origin?"),
         (["config", "show", "more"], "more", "see lyra config show --help"),

@@ -101,9 +101,7 @@ def test_the_paths_are_the_ones_tomllib_finds(pairs):
     assert set(lines) == {(key,) for key in document}
     rows = text.split("\n")
     for (key,), line in lines.items():
-        assert tuple(
-            tomllib.loads(rows[line - 1].split("=", 1)[0] + "= 1") if "=" not in key else {key: 1}
-        ) == (key,)
+        assert tuple(tomllib.loads(rows[line - 1].split("=", 1)[0] + "= 1") if "=" not in key else {key: 1}) == (key,)
 
 
 @given(st.text(alphabet="a=[]{}.,\"'#\n\\ 1", max_size=60))

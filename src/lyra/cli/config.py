@@ -46,10 +46,7 @@ def keys(*, as_json: bool) -> None:
     if as_json:
         document([_describe(key) for key in KEYS.values()])
         return
-    rows = [
-        (key.name, key_type(key), show_value(key.default), key.variable, key.sentence)
-        for key in KEYS.values()
-    ]
+    rows = [(key.name, key_type(key), show_value(key.default), key.variable, key.sentence) for key in KEYS.values()]
     table(("key", "type", "default", "variable", "meaning"), rows)
 
 
@@ -80,9 +77,7 @@ def key_type(key: Key) -> str:
     }
     text = words.get(key.type, key.type)
     if key.type in ("seconds", "count") and (key.least, key.most) != (0, 1e12):
-        text += (
-            f", {key.least:,.10g} to {key.most:,.10g}" if key.most != 1e12 else f", at least {key.least:g}"
-        )
+        text += f", {key.least:,.10g} to {key.most:,.10g}" if key.most != 1e12 else f", at least {key.least:g}"
     return f"{text}, or none" if key.optional else text
 
 
@@ -91,10 +86,7 @@ def show_value(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, (list, tuple)):
-        return (
-            ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value)
-            or "(none)"
-        )
+        return ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value) or "(none)"
     return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
 
 

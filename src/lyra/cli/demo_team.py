@@ -1,12 +1,13 @@
 """The demo's team: a lead, its reviewers, and the flaky service they call.
 
-`python -m lyra.cli.demo_team SETTINGS` is one kernel in one OS process, which `lyra demo` starts, kills with
-SIGKILL and starts again. It writes one JSON object a line to stdout (every Event, every call at the service, the
-result) and reads answers to questions from stdin; when stdin ends, whoever started it is gone and it goes too.
+`python -m lyra.cli.demo_team SETTINGS` is one kernel in one OS process, which `lyra demo` starts, kills
+with SIGKILL and starts again. It writes one JSON object a line to stdout (every Event, every call at the
+service, the result) and reads answers to questions from stdin; when stdin ends, whoever started it is gone
+and it goes too.
 
-The service keeps a ledger of the keys it performed, in a file of its own: that is what the demo counts at the
-end. Its moods follow from the seed, the key and the try. `lead` and `reviewer` are ordinary programs; read them
-as an example.
+The service keeps a ledger of the keys it performed, in a file of its own: that is what the demo counts at
+the end. Its moods follow from the seed, the key and the try. `lead` and `reviewer` are ordinary programs;
+read them as an example.
 """
 
 from __future__ import annotations
@@ -110,10 +111,8 @@ class Service:
         self._read_ledger()
         pace = settings.pace
         policy = {
-            "retry": Retry(
-                max_attempts=12, backoff=Backoff(initial_s=0.25 * pace + 0.001, max_s=2.0, jitter=0.3)
-            ),
-            "timeout_s": 1.2 * pace + 0.1,
+            "retry": Retry(max_attempts=12, backoff=Backoff(initial_s=0.15 * pace + 0.001, max_s=0.8, jitter=0.3)),
+            "timeout_s": 0.8 * pace + 0.1,
         }
         self.review_page = Effect(
             self._review_page,
@@ -130,7 +129,7 @@ class Service:
         self.tries[key] += 1
         self._say(key, "calling", page=page, attempt=self.tries[key])
         mood = self._draw("mood", key, self.tries[key])
-        await self._pause(0.25 + 0.4 * self._draw("time", key, self.tries[key]))
+        await self._pause(0.15 + 0.35 * self._draw("time", key, self.tries[key]))
         if mood < 0.13:
             self._refuse(key, 429)
         if mood < 0.24:
@@ -159,7 +158,7 @@ class Service:
         raise ServiceError(status)
 
     async def _maybe_hold(self, key: str) -> None:
-        """Stop answering, some calls before they are performed and some after: what a kill finds in flight."""
+        """Stop answering, some calls before they are performed and some after: in flight when the kill comes."""
         if self.settings.hold and self.performed >= _PERFORMED_BEFORE_HOLD:
             if (key in self.served) != (self.held % 2 == 1):
                 return

@@ -1,8 +1,8 @@
 """What the demo shows: one fold over Events, drawn as a live table or told in plain lines.
 
-`Board` keeps what is known of each process from the lines a worker writes (`demo_team`), and after a kill from
-the journal's own rows, which have the same shape. `LiveView` draws it with rich, `LineView` writes a line for what
-matters where there is no terminal, `QuietView` says nothing. Decides nothing.
+`Board` keeps what is known of each process from the lines a worker writes (`demo_team`), and after a kill
+from the journal's own rows, which have the same shape. `LiveView` draws it with rich, `LineView` writes a
+line for what matters where there is no terminal, `QuietView` says nothing. Decides nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Row:
     doing: str = ""
     retries: int = 0
     answers: int = 0  # finished effects in the journal
+    messages: int = 0  # taken from its mailbox
     spent: int = 0
     limit: int | None = None
 
@@ -50,6 +51,7 @@ class Board:
     phase: str = "starting"
     banner: str = ""
     last_seq: int = 0
+    states: dict[str, str] = field(default_factory=dict)  # told before the row of the process itself is durable
 
     # ------------------------------------------------------------ folding
     def event(self, event: Mapping[str, Any]) -> str:
@@ -57,9 +59,12 @@ class Board:
         seq, pid, kind, data = event["seq"], event["pid"], event["kind"], event["data"]
         if kind == "process.created":
             limits = (data.get("budget") or {}).get("limits", {})
-            self.rows[pid] = Row(pid, data.get("name") or pid, limit=limits.get("usd"))
+            state = self.states.get(pid, "new")
+            self.rows[pid] = Row(pid, data.get("name") or pid, state, limit=limits.get("usd"))
         row = self.rows.get(pid)
         if row is None:
+            if kind == "process.state_changed":
+                self.states[pid] = data["new_state"]
             return ""
         told = _FOLDS[kind](row, data) if kind in _FOLDS else ""
         if seq:
@@ -84,7 +89,7 @@ class Board:
         """Live programs run again from their beginning, answered by the journal."""
         for row in self.rows.values():
             if row.state == "killed":
-                row.state, row.doing = "replaying", f"{row.answers} answers from the journal"
+                row.state, row.doing = "replaying", f"{row.answers} answers in journal"
 
     @property
     def spent(self) -> Money:
@@ -114,7 +119,9 @@ def _started(row: Row, data: Mapping[str, Any]) -> str:
 
 def _retried(row: Row, data: Mapping[str, Any]) -> str:
     row.retries += 1
-    row.doing = f"{data['error']}; again in {data['delay_s']:.1f} s"
+    status = str(data["error"]).partition(" ")[0]
+    reason = status if status.isdigit() else "no answer"
+    row.doing = f"{reason}; again in {data['delay_s']:.1f} s"
     return ""
 
 
@@ -131,7 +138,13 @@ def _finished(row: Row, data: Mapping[str, Any]) -> str:
     return f"value {_short(data.get('value'))}" + (f", {Money(usd)}" if usd else "")
 
 
-def _sent(row: Row, data: Mapping[str, Any]) -> str:
+def _received(row: Row, _data: Mapping[str, Any]) -> str:
+    row.messages += 1
+    row.doing = f"reports in: {row.messages}"
+    return ""
+
+
+def _sent(_row: Row, data: Mapping[str, Any]) -> str:
     return f"{data.get('sender', '')}: {_short(data.get('message'))}"
 
 
@@ -153,14 +166,14 @@ _FOLDS: Final[dict[str, Callable[[Row, Mapping[str, Any]], str]]] = {
     "effect.retried": _retried,
     "effect.finished": _finished,
     "message.sent": _sent,
+    "message.received": _received,
     "interrupt.created": _asked,
     "interrupt.resolved": _answered,
 }
 
 _CALLS: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
-    "calling": lambda call: (
-        f"page {call['page']}" + (f", try {call['attempt']}" if call["attempt"] > 1 else "")
-    ),
+    "calling": lambda call: f"page {call['page']}" + (f", try {call['attempt']}" if call["attempt"] > 1 else ""),
+    "held": lambda _: "in flight",
     "silent": lambda _: "no answer yet",
     "known": lambda _: "same key: the service knew it",
     "publishing": lambda _: "publishes the report",
@@ -168,13 +181,12 @@ _CALLS: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 
 
 def _short(value: Any) -> str:
+    """A value in a few words."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
-    return (
-        {True: "yes", False: "no", None: "nothing"}.get(value, str(value))
-        if not isinstance(value, int) or isinstance(value, bool)
-        else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "yes", False: "no"}[value]
+    return str(value)
 
 
 # ---------------------------------------------------------------- views
@@ -283,7 +295,7 @@ class LiveView:
         from rich.table import Table
         from rich.text import Text
 
-        view = Table(box=None, expand=True, pad_edge=False, header_style="bold")
+        view = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold")
         view.add_column("pid", no_wrap=True, width=5)
         view.add_column("name", no_wrap=True, width=10)
         view.add_column("state", no_wrap=True, width=10)
@@ -305,9 +317,7 @@ class LiveView:
         from rich.text import Text
 
         if board.banner:
-            return Text(
-                f" {board.banner} ".center(self._console.width), style="bold white on red", no_wrap=True
-            )
+            return Text(f" {board.banner} ".center(self._console.width), style="bold white on red", no_wrap=True)
         calls = board.calls
         return Text(
             f"service: {calls['calling']} calls, {calls['429']} × 429, {calls['503']} × 503, "
@@ -320,7 +330,7 @@ class LiveView:
         from rich.table import Table
         from rich.text import Text
 
-        view = Table(box=None, expand=True, pad_edge=False, header_style="bold")
+        view = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold")
         view.add_column("seq", no_wrap=True, justify="right", width=5)
         view.add_column("journal", no_wrap=True, width=20)
         view.add_column("process", no_wrap=True, width=10)
@@ -328,9 +338,7 @@ class LiveView:
         fits = max(3, min(_TAIL_ROWS, self._console.height - len(board.rows) - 6))
         for seq, kind, name, sentence in list(board.tail)[-fits:]:
             style = _KIND_STYLES.get(kind.partition(".")[0], "")
-            view.add_row(
-                Text(str(seq), style="dim"), Text(kind, style=style), name, Text(sentence, style="dim")
-            )
+            view.add_row(Text(str(seq), style="dim"), Text(kind, style=style), name, Text(sentence, style="dim"))
         return view
 
 

@@ -113,9 +113,7 @@ def _sqlite() -> Row:
     except (OSError, sqlite3.Error) as error:
         return Row("sqlite", "problem", f"{version}: {error}", "set TMPDIR to a folder that can be written")
     if mode != "wal":
-        return Row(
-            "sqlite", "problem", f"{version}: no write-ahead log", "use a local disk, not a network folder"
-        )
+        return Row("sqlite", "problem", f"{version}: no write-ahead log", "use a local disk, not a network folder")
     return Row("sqlite", "ok", f"{version}, write-ahead log works")
 
 
@@ -135,9 +133,7 @@ def _store(config: Config) -> Row:
     if target.startswith(("postgresql://", "postgres://")):
         return _postgres_store(shown, target)
     if "://" in target and not target.startswith("sqlite://"):
-        return Row(
-            "store", "problem", f"{shown}: no store speaks this", "use a file path or postgresql://host/db"
-        )
+        return Row("store", "problem", f"{shown}: no store speaks this", "use a file path or postgresql://host/db")
     return _file_store(target.removeprefix("sqlite://"))
 
 
@@ -177,12 +173,17 @@ def _postgres_store(shown: str, target: str) -> Row:
     except ImportError:
         return Row("store", "problem", f"{shown}: psycopg is missing", "pip install 'lyra-agents[postgres]'")
     try:
-        psycopg.connect(target, connect_timeout=_CONNECT_S).close()
+        psycopg.connect(_for_driver(target), connect_timeout=_CONNECT_S).close()
     except psycopg.Error as error:
-        return Row(
-            "store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?"
-        )
+        return Row("store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?")
     return Row("store", "ok", f"{shown} answers")
+
+
+def _for_driver(url: str) -> str:
+    """Without `schema=…`, which is for our store and which the driver would refuse."""
+    address, mark, query = url.partition("?")
+    kept = [part for part in query.split("&") if not part.startswith("schema=")]
+    return f"{address}{mark}{'&'.join(kept)}"
 
 
 def _clock() -> Row:
@@ -198,9 +199,7 @@ def _clock() -> Row:
             "set the clock; leases and journals depend on it",
         )
     if clock.monotonic() < before:
-        return Row(
-            "clock", "problem", "the monotonic clock runs backwards", "look at the machine or its hypervisor"
-        )
+        return Row("clock", "problem", "the monotonic clock runs backwards", "look at the machine or its hypervisor")
     return Row("clock", "ok", "set, and runs forward")
 
 
@@ -210,9 +209,7 @@ def _postgres_server() -> Row:
 
     found = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
     if found is None:
-        return Row(
-            "postgres server", "missing", "only for Lyra's own tests", "install the package postgresql"
-        )
+        return Row("postgres server", "missing", "only for Lyra's own tests", "install the package postgresql")
     return Row("postgres server", "ok", f"{os.path.dirname(found)}; only for Lyra's own tests")
 
 

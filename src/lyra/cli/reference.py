@@ -133,15 +133,10 @@ def _configuration() -> str:
 
 
 def _cli() -> str:
-    codes = {
-        number: ", ".join(f"`{code}`" for code, row in CODES.items() if row.exit == number)
-        for number in _EXITS
-    }
+    codes = {number: ", ".join(f"`{code}`" for code, row in CODES.items() if row.exit == number) for number in _EXITS}
     codes[2] += ", `usage`"
     codes[1] += ", `output`"
-    exits = _table(
-        ("exit", "means", "codes"), [(str(number), word, codes[number]) for number, word in _EXITS.items()]
-    )
+    exits = _table(("exit", "means", "codes"), [(str(number), word, codes[number]) for number, word in _EXITS.items()])
     return _CLI.format(written=_WRITTEN, exits=exits, commands="\n\n".join(_commands(root, "lyra", None)))
 
 

@@ -1,8 +1,9 @@
 """`lyra store`: look at a store, check it, make it smaller, write it out.
 
-Opens a store that exists and never makes one: a misspelt path must not become an empty store. `info`, `check`
-and `export` only read, beside a running kernel too; `compact` takes the lease first, so it is refused while a
-kernel owns the store. What a store is, is in `lyra.store.protocol`; this module only asks it.
+Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
+store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
+kernel too; `compact` takes the lease first, so it is refused while a kernel owns the store. What a store is, is in
+`lyra.store.protocol`; this module only asks it.
 """
 
 from __future__ import annotations
@@ -72,9 +73,7 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     else:
         click.echo(f"{printable(location)} is sound")
     if problems:
-        raise Corrupt(
-            f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup"
-        )
+        raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
 
 
 @store.command()
@@ -151,9 +150,7 @@ def _must_exist(target: str) -> None:
     path = target.removeprefix("sqlite://")
     if "://" in path or os.path.exists(path):
         return
-    raise StoreError(
-        f"there is no store at {path}", hint="a kernel makes it when it first opens; is the path right?"
-    )
+    raise StoreError(f"there is no store at {path}", hint="a kernel makes it when it first opens; is the path right?")
 
 
 # ---------------------------------------------------------------- what `info` says
@@ -173,9 +170,7 @@ def _facts(opened: Store) -> dict[str, Any]:
 
 def _processes(opened: Store) -> dict[str, int]:
     """What the kept rows tell; a compaction takes the rows of older processes with it."""
-    kinds = Counter(
-        row.kind for row in opened.read() if row.kind in ("process.created", "process.terminated")
-    )
+    kinds = Counter(row.kind for row in opened.read() if row.kind in ("process.created", "process.terminated"))
     return {"created": kinds["process.created"], "terminated": kinds["process.terminated"]}
 
 

@@ -34,11 +34,7 @@ TRANSITIONS: Final[dict[tuple[str, str], str]] = {
 
 def counts_as_failure(error: BaseException) -> bool:
     """Whether an error says something about the service's health: only what a later try might not meet."""
-    return (
-        isinstance(error, Exception)
-        and not isinstance(error, CircuitOpen)
-        and error_class(error) in RETRYABLE
-    )
+    return isinstance(error, Exception) and not isinstance(error, CircuitOpen) and error_class(error) in RETRYABLE
 
 
 class CircuitBreaker(Declaration, frozen=True):

@@ -44,11 +44,8 @@ def _amount(dimension: str, value: Any) -> int:
 
 
 def _index(dimension: str) -> int:
-    try:
-        return _INDEX[dimension]
-    except KeyError:
-        one_of(dimension, DIMENSIONS, "a budget's dimension")
-        raise
+    found = _INDEX.get(dimension)
+    return found if found is not None else _INDEX[one_of(dimension, DIMENSIONS, "a budget's dimension")]
 
 
 class Usage:
@@ -124,9 +121,7 @@ class Usage:
         return hash(self.items)
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{name}={str(Money(n)) if name == 'usd' else n}" for name, n in self.to_data().items()
-        )
+        shown = ", ".join(f"{name}={str(Money(n)) if name == 'usd' else n}" for name, n in self.to_data().items())
         return f"Usage({shown})"
 
 
@@ -187,17 +182,14 @@ class Budget:
     ) -> None:
         values = (usd, input_tokens, output_tokens, llm_calls, tool_calls, hops, iterations)
         limits = [
-            _UNLIMITED if value is None else _amount(DIMENSIONS[index], value)
-            for index, value in enumerate(values)
+            _UNLIMITED if value is None else _amount(DIMENSIONS[index], value) for index, value in enumerate(values)
         ]
         self.name = short_text(name, "a budget's name", most=NAME_LENGTH_MAX)
         self.on_exceed = one_of(on_exceed, ON_EXCEED, "on_exceed")
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
         self.parent = parent
         if parent is not None:  # a limit larger than the one above it would be a promise nobody keeps
-            limits = [
-                own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)
-            ]
+            limits = [own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)]
             if parent.seconds is not None:
                 self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
         self._limits = limits
@@ -324,9 +316,7 @@ class Budget:
     def to_data(self) -> dict[str, Any]:
         """Limits and what was used. Reservations are not saved: after a crash the journal settles them."""
         used = self.usage
-        return (
-            {"limits": self._limit_data(), "used": used.to_data()} if used else {"limits": self._limit_data()}
-        )
+        return {"limits": self._limit_data(), "used": used.to_data()} if used else {"limits": self._limit_data()}
 
     @classmethod
     def from_data(cls, data: Any, *, parent: Budget | None = None) -> Self:

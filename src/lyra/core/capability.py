@@ -50,9 +50,7 @@ class Verb(NamedTuple):
 VERBS: Final[dict[str, Verb]] = {
     "fs.read": Verb("path", "read files and list folders under the scope"),
     "fs.write": Verb("path", "create, change and delete files under the scope"),
-    "process.exec": Verb(
-        "command", "run a command line: one program, an exact line, or a line ending in ` *`"
-    ),
+    "process.exec": Verb("command", "run a command line: one program, an exact line, or a line ending in ` *`"),
     "process.spawn": Verb("plain", "start a process that runs the program named by the scope"),
     "process.send": Verb("plain", "send messages to the process named by the scope"),
     "net.http": Verb("host", "make HTTP requests to the host (and port) of the scope"),
@@ -131,9 +129,7 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
         base = cls.parse(spelling)
         scopes = {"path": list(allowed_paths), "command": list(allowed_commands)}.get(base.kind, [])
         if scopes and base.scope != EVERYTHING:
-            raise ConfigError(
-                f"{spelling!r} already names a scope", hint="leave the scope out or drop the list"
-            )
+            raise ConfigError(f"{spelling!r} already names a scope", hint="leave the scope out or drop the list")
         return [cls(base.name, scope) for scope in scopes] or [base]
 
     def __str__(self) -> str:
@@ -190,9 +186,7 @@ def _check_name(name: str) -> None:
     first, dot, second = name.partition(".")
     if second == "*" and _word_end(first, 0) == len(first) > 0:
         return
-    if not (
-        dot and first and second and _word_end(first, 0) == len(first) and _word_end(second, 0) == len(second)
-    ):
+    if not (dot and first and second and _word_end(first, 0) == len(first) and _word_end(second, 0) == len(second)):
         raise _unreadable(name, _word_end(first, 0), "two words of a-z, 0-9 and _ joined by '.'")
     near = _near_verb(first, second)
     if near:
@@ -225,16 +219,12 @@ class _Rule:
 
     def __init__(self, cap: Capability) -> None:
         if len(cap.scope) > RULE_LENGTH_MAX:
-            raise ConfigError(
-                f"a rule's scope has at most {RULE_LENGTH_MAX} characters", capability=str(cap)[:80]
-            )
+            raise ConfigError(f"a rule's scope has at most {RULE_LENGTH_MAX} characters", capability=str(cap)[:80])
         reason = problem(cap.kind, cap.scope)
         if reason:
             raise ConfigError(
                 f"the rule {str(cap)!r} can never match: {reason}",
-                hint="a rule's path is absolute and normalised: '/project/**'"
-                if cap.kind == "path"
-                else None,
+                hint="a rule's path is absolute and normalised: '/project/**'" if cap.kind == "path" else None,
                 capability=str(cap),
             )
         self.cap = cap
@@ -258,12 +248,7 @@ class _Rule:
         """Some act the request stands for may be inside this rule."""
         if self.prefix is not None or request.prefix is not None:
             mine, theirs = self.prefix or self.cap.name, request.prefix or request.name
-            return (
-                self.prefix == ""
-                or request.prefix == ""
-                or mine.startswith(theirs)
-                or theirs.startswith(mine)
-            )
+            return self.prefix == "" or request.prefix == "" or mine.startswith(theirs) or theirs.startswith(mine)
         if self.cap.name != request.name:
             return False
         if self.pattern is None or request.pattern is None:
@@ -387,9 +372,7 @@ class Grant:
         if not isinstance(layers, (list, tuple)) or len(layers) > GRANT_RULES_MAX:
             raise ConfigError("the layers of a grant are a list of lists of rules")
         grant = cls.__new__(cls)
-        grant._build(
-            [_capabilities(layer, "allow") for layer in layers], _capabilities(data.get("deny", ()), "deny")
-        )
+        grant._build([_capabilities(layer, "allow") for layer in layers], _capabilities(data.get("deny", ()), "deny"))
         return grant
 
     def to_data(self) -> dict[str, Any]:
@@ -417,9 +400,7 @@ class Grant:
             shown = text if len(text) <= 200 else text[:200] + "…"
             raise CapabilityDenied(
                 f"{shown} is denied: {decision.reason}",
-                hint=f"the rule {decision.rule} decided"
-                if decision.rule
-                else f"allow it with {shown!r} in the grant",
+                hint=f"the rule {decision.rule} decided" if decision.rule else f"allow it with {shown!r} in the grant",
                 capability=shown,
                 rule=decision.rule,
             )

@@ -77,9 +77,7 @@ def short_text(value: Any, what: str, *, most: int) -> str:
     return value
 
 
-def real(
-    value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above: float | None = None
-) -> float:
+def real(value: Any, what: str, *, least: float = 0.0, most: float = 1e12, above: float | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"{what} is a number, not {value!r}", key=what)
     if not math.isfinite(value) or not least <= value <= most:

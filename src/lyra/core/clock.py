@@ -1,8 +1,8 @@
 """The one home of time.
 
-Two readings, never mixed: `now()` is the wall clock in seconds since 1970 (what people and journals read; it may jump), and
-`monotonic()` only ever grows (what deadlines and timers use). `call_at(when, callback)` takes a monotonic time.
-`SystemClock` is the real one; `lyra.testing.SimClock` is the one that tests move by hand.
+Two readings, never mixed: `now()` is the wall clock in seconds since 1970 (what people and journals read; it may
+jump), and `monotonic()` only ever grows (what deadlines and timers use). `call_at(when, callback)` takes a
+monotonic time. `SystemClock` is the real one; `lyra.testing.SimClock` is the one that tests move by hand.
 """
 
 from __future__ import annotations

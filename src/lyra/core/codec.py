@@ -73,9 +73,7 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
             return {key: _ordered(item) for key, item in value.items()}
-        pairs = sorted(
-            (_encode_sorted(_ordered(key)), _encode_sorted(_ordered(item))) for key, item in value.items()
-        )
+        pairs = sorted((_encode_sorted(_ordered(key)), _encode_sorted(_ordered(item))) for key, item in value.items())
         return msgspec.msgpack.Ext(_EXT_MAP, _encode_sorted(pairs))
     if isinstance(value, (list, tuple)):
         return [_ordered(item) for item in value]
@@ -91,15 +89,11 @@ def _unwritable(error: Exception) -> ConfigError:
     if isinstance(error, _NoForm):
         return ConfigError(f"a value of type {error} cannot be saved", hint=hint, type=str(error))
     if isinstance(error, RecursionError):
-        return ConfigError(
-            "a value that contains itself, or is nested too deeply, cannot be saved", hint=hint
-        )
+        return ConfigError("a value that contains itself, or is nested too deeply, cannot be saved", hint=hint)
     if isinstance(error, OverflowError):
         return ConfigError("a whole number beyond 64 bits cannot be saved", hint="write it as text")
     if isinstance(error, UnicodeError):
-        return ConfigError(
-            "text with half a surrogate pair cannot be saved", hint="decode it with errors='replace'"
-        )
+        return ConfigError("text with half a surrogate pair cannot be saved", hint="decode it with errors='replace'")
     return ConfigError(f"a value cannot be saved: {error}", hint=hint)
 
 

@@ -5,10 +5,10 @@
 
     page = await ctx.do(fetch, url)
 
-Owns what is declared (the function, the capabilities it needs, what it costs, whether doing it twice is as good as once, how
-to react when it fails) and `canonical_hash`, by which a replay knows that the program asks for the same thing again.
-A plain async function is an Effect with nothing declared. `Charged` is how a function says what it really cost.
-Performs nothing itself; next: `lyra.kernel.door`.
+Owns what is declared (the function, the capabilities it needs, what it costs, whether doing it twice is as good as
+once, how to react when it fails) and `canonical_hash`, by which a replay knows that the program asks for the same
+thing again. A plain async function is an Effect with nothing declared. `Charged` is how a function says what it
+really cost. Performs nothing itself; next: `lyra.kernel.door`.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ class Effect:
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
         self.gated = self.policy.rate_limit is not None or self.policy.circuit_breaker is not None
-        self.plain = not self.gated and self.retry is None and self.timeout_s is None
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
         self.needy = bool(self._needs)
         self.takes_key, self.decode = _signature(run)
+        self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key)
 
     @classmethod
     def of(cls, act: Any, **options: Any) -> Effect:
@@ -145,7 +145,7 @@ class Effect:
 
     def needs_for(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[Capability]:
         """The capabilities this call needs."""
-        if type(self._needs) is tuple:
+        if isinstance(self._needs, tuple):
             return self._needs
         return _capabilities(self._needs(*args, **kwargs))
 
@@ -180,9 +180,7 @@ def _capabilities(needs: Any) -> tuple[Capability, ...]:
     try:
         return tuple(need if isinstance(need, Capability) else Capability.parse(need) for need in needs or ())
     except TypeError:
-        raise ConfigError(
-            f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'"
-        ) from None
+        raise ConfigError(f"needs is {needs!r}", hint="give capabilities such as 'fs.read:/project/**'") from None
 
 
 def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
@@ -205,7 +203,7 @@ def _signature(run: Any) -> tuple[bool, Callable[[bytes], Any]]:
 
 def typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
     """Read as the annotated type; what does not fit the annotation comes back plain, live and on replay alike."""
-    if annotation is None or isinstance(annotation, type) and annotation in _PLAIN:
+    if annotation is None or (isinstance(annotation, type) and annotation in _PLAIN):
         return decode
     typed = decoder_for(annotation)
     if typed is decode:

@@ -251,9 +251,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self.completed_stage_set[stage] = True
         self.outputs[agent or stage] = dict(output or {})
 
-    def fail_stage(
-        self, stage: str, error: str, *, now: float, agent: str | None = None, llm_calls: int = 0
-    ) -> None:
+    def fail_stage(self, stage: str, error: str, *, now: float, agent: str | None = None, llm_calls: int = 0) -> None:
         """The stage went wrong; the work itself goes on or ends as the orchestrator decides."""
         self._end_stage(agent or stage, StageStatus.ERROR, now, llm_calls=llm_calls, error=error)
         self.active_stages.pop(stage, None)
@@ -265,18 +263,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         status = dict(satisfied) if isinstance(satisfied, Mapping) else dict.fromkeys(satisfied, "satisfied")
         self.goal_completion_status.update(status)
         done = {goal for goal, word in status.items() if word == "satisfied"}
-        self.completed_stages.append(
-            {"stage_number": self.current_stage_number, "satisfied_goals": sorted(done)}
-        )
+        self.completed_stages.append({"stage_number": self.current_stage_number, "satisfied_goals": sorted(done)})
         self.remaining_goals = [goal for goal in self.remaining_goals if goal not in done]
         if not self.remaining_goals or self.current_stage_number >= self.max_stages:
             return False
         self.current_stage_number += 1
         return True
 
-    def _end_stage(
-        self, agent: str, status: StageStatus, now: float, *, llm_calls: int, error: str | None
-    ) -> None:
+    def _end_stage(self, agent: str, status: StageStatus, now: float, *, llm_calls: int, error: str | None) -> None:
         self.llm_call_count += llm_calls
         for record in reversed(self.processing_history):
             if record.agent == agent and record.status is StageStatus.RUNNING:

@@ -1,8 +1,8 @@
 """Named points where a test may make the world end.
 
-`point("journal.committed")` does nothing in a normal run: one comparison. A test arms a hook that raises, sleeps or kills
-the process at the n-th visit. The names are listed in `POINTS`, so that a test can visit every one of them and a misspelt
-name is an error where it is armed.
+`point("journal.committed")` does nothing in a normal run: one comparison. A test arms a hook that raises, sleeps or
+kills the process at the n-th visit. The names are listed in `POINTS`, so that a test can visit every one of them
+and a misspelt name is an error where it is armed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ POINTS: Final[dict[str, str]] = {
     "recovery.done": "every live process is on the run queue",
     "lease.acquired": "this kernel owns the store, nothing was read",
 }
+
 
 class SimulatedCrash(BaseException):
     """Raised by a hook to end the world at a point: nothing after it happens, no handler of Lyra's takes it."""

@@ -1,8 +1,8 @@
 """The one home of randomness: process ids, tokens and seeded generators.
 
-`Entropy` is handed to whoever needs an unpredictable value. The real one reads the operating system; a seeded one makes a
-whole run a function of its seed. Process ids are short and readable (`p-` and ten base-32 characters): unique within
-a store, not a secret. Secrets (tokens) come from `token()`, which a seeded Entropy refuses to make.
+`Entropy` is handed to whoever needs an unpredictable value. The real one reads the operating system; a seeded one
+makes a whole run a function of its seed. Process ids are short and readable (`p-` and ten base-32 characters):
+unique within a store, not a secret. Secrets (tokens) come from `token()`, which a seeded Entropy refuses to make.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Entropy:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
-        self._random = random.Random(seed) if seed is not None else random.Random(os.urandom(16))
+        self._random = random.Random(seed if seed is not None else os.urandom(16))  # noqa: S311 - ids, not secrets
 
     def text(self, length: int) -> str:
         bits = self._random.getrandbits(5 * length)

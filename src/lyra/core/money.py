@@ -61,9 +61,7 @@ class Money(int):
         return f"Money({str(self)!r})"
 
     def __format__(self, spec: str) -> str:
-        return (
-            format(str(self), spec) if not spec or spec[-1] in "s<>^0123456789" else format(int(self), spec)
-        )
+        return format(str(self), spec) if not spec or spec[-1] in "s<>^0123456789" else format(int(self), spec)
 
     def __add__(self, other: int) -> Money:
         return Money(int(self) + _whole(other))
@@ -99,9 +97,7 @@ def _whole(other: Any) -> int:
     """Arithmetic with a float would lose a micro-dollar somewhere; say so at once."""
     if isinstance(other, int):
         return int(other)
-    raise TypeError(
-        f"money is added, subtracted and multiplied with whole numbers, not {type(other).__name__}"
-    )
+    raise TypeError(f"money is added, subtracted and multiplied with whole numbers, not {type(other).__name__}")
 
 
 def _from_text(text: str) -> int:
@@ -126,15 +122,13 @@ def _digits(text: str) -> bool:
 
 
 def _from_decimal(value: Any) -> int:
-    if isinstance(value, float) or not (hasattr(value, "as_integer_ratio") and hasattr(value, "is_finite")):
+    if isinstance(value, float) or not (hasattr(value, "as_integer_ratio") and hasattr(value, "adjusted")):
         raise ConfigError(f"{value!r} is not an amount of money", hint=_HINT)
-    if not value.is_finite() or abs(value) > MONEY_MICRO_USD_MAX:
+    if not value.is_finite() or value.adjusted() > 18:
         raise ConfigError(f"{value} is not an amount of money that fits 63 bits of micro-dollars", hint=_HINT)
     if value.as_tuple().exponent < -100:
         raise ConfigError("a Decimal is finer than a micro-dollar", hint="keep at most six decimals")
-    numerator, denominator = (
-        value.as_integer_ratio()
-    )  # exact, where Decimal arithmetic would round to its context
+    numerator, denominator = value.as_integer_ratio()  # exact, where Decimal arithmetic would round to its context
     micro, rest = divmod(numerator * _MICRO, denominator)
     if rest:
         raise ConfigError(f"{value} is finer than a micro-dollar", hint="keep at most six decimals")

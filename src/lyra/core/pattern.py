@@ -175,6 +175,8 @@ def covers(wide: Pattern, narrow: Pattern) -> bool:
     """True only if every text that `narrow` matches is matched by `wide`."""
     if narrow.literal:
         return wide.matches(narrow.text)
+    if wide.text == narrow.text:
+        return True
     if wide.literal or _apart(wide, narrow):
         return False
     for state, reached in _walk(narrow, wide):
@@ -192,8 +194,7 @@ def overlaps(left: Pattern, right: Pattern) -> bool:
     if _apart(left, right):
         return False
     return any(
-        state is None or (left.accept >> state & 1 and reached & right.accept)
-        for state, reached in _walk(left, right)
+        state is None or (left.accept >> state & 1 and reached & right.accept) for state, reached in _walk(left, right)
     )
 
 

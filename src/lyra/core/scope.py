@@ -38,6 +38,8 @@ def _normal_path(scope: str) -> str:
 
 
 def _normal_host(scope: str) -> str:
+    if not scope.isascii():  # lower() would turn some letters into ASCII ones; `problem` refuses it as it is
+        return scope
     host, port = _split_port(scope.lower())
     host = host.rstrip(".") or host
     return f"{host}:{port}" if port != "*" else host

@@ -27,9 +27,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # Greedy up to the last `@`: better to hide too much than half of a password that has an `@` or `/` in it.
 _URL_PASSWORD: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^:/@?#\s]*):.*@", re.DOTALL)
 _PASSWORD_IN_TEXT: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^:/@?#\s]*):\S*@")
-_PASSWORD_FIELD: Final = re.compile(
-    r"(?i)\b((?:ssl)?password)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)", re.DOTALL
-)
+_PASSWORD_FIELD: Final = re.compile(r"(?i)\b((?:ssl)?password)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]*)", re.DOTALL)
 
 
 class Secret:
@@ -104,7 +102,5 @@ def _look_up(name: str, env: Mapping[str, str] | None) -> str:
         env = os.environ
     value = env.get(name)
     if not value:
-        raise ConfigError(
-            f"the environment variable {name} is not set", hint=f"export {name}=… before starting Lyra"
-        )
+        raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=… before starting Lyra")
     return value

@@ -17,9 +17,7 @@ __all__ = ["DEPTH_MAX", "TooDeep", "key_lines"]
 DEPTH_MAX: Final = 16  # parts of a dotted key, and brackets inside brackets; no setting comes near it
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
-_IN_ARRAY: Final = re.compile(
-    r"(?:[^\[\]{}\"'#]++|#[^\n]*+)*+"
-)  # numbers, commas: nothing that can hold a key
+_IN_ARRAY: Final = re.compile(r"(?:[^\[\]{}\"'#]++|#[^\n]*+)*+")  # numbers, commas: nothing that can hold a key
 _SPACE: Final = re.compile(r"[ \t]*+")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]++")
 # The four strings of TOML, longest delimiter first; a multi-line string may end in up to five quotes.
@@ -150,7 +148,5 @@ def _unquote(text: str) -> str:
 
     try:
         return str(tomllib.loads(f"key = {text}")["key"])
-    except (
-        tomllib.TOMLDecodeError
-    ):  # a mistake that tomllib will tell, with the right place, when it gets there
+    except tomllib.TOMLDecodeError:  # a mistake that tomllib will tell, with the right place, when it gets there
         return text

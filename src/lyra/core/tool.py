@@ -69,9 +69,7 @@ class ToolCall(msgspec.Struct, frozen=True):
         check_tool_name(self.name)
         arguments: object = self.arguments
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
-            raise ConfigError(
-                f"the arguments of {self.name!r} are a mapping of names to values", key="arguments"
-            )
+            raise ConfigError(f"the arguments of {self.name!r} are a mapping of names to values", key="arguments")
 
     def to_data(self) -> dict[str, Any]:
         return {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}

@@ -1,7 +1,8 @@
 """Processes and the door: the part of Lyra that everything else runs on.
 
-Read `door` first (one list, in order), then `process` (what is stepped), `scheduler` (in which order), `journal` (what is kept),
-`recovery` and `recall` (how it comes back), `kernel` (the table and the face). Programs hold a `context`.
+Read `door` first (one list, in order), then `process` (what is stepped), `scheduler` (in which order), `journal`
+(what is kept), `recovery` and `recall` (how it comes back), `kernel` (the table and the face). Programs hold a
+`context`.
 """
 
 from lyra.kernel.interrupts import Answer, Interrupt

@@ -7,9 +7,9 @@
         answer = await ctx.ask("Publish?", kind="confirmation")
         ...
 
-Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by `gather` or
-a `TaskGroup`). The key is how a replay finds the journaled answer, so it depends only on the program's own structure, never on
-which of two parallel branches happened to be faster.
+Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by
+`gather` or a `TaskGroup`). The key is how a replay finds the journaled answer, so it depends only on the program's
+own structure, never on which of two parallel branches happened to be faster.
 """
 
 from __future__ import annotations
@@ -105,9 +105,13 @@ class Done:
         self._value = value
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if False:
-            yield
-        return self._value
+        return ready(self._value)
+
+
+def ready(value: Any) -> Generator[Any, None, Any]:
+    """The body of an await that waits for nothing."""
+    yield from ()
+    return value
 
 
 class Context:
@@ -154,8 +158,8 @@ class Context:
     def do(self, act: Callable[..., Awaitable[Any]] | Effect, /, *args: Any, **options: Any) -> Awaitable[Any]:
         """Perform an effect through the door.
 
-        Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any other keyword goes
-        to the function.
+        Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any
+        other keyword goes to the function.
         """
         process = self._process
         effect, kwargs = process.kernel.effect(act, options)
@@ -196,7 +200,7 @@ class Context:
         )
         return Child(process, child)
 
-    def send(self, to: str | Child | Any, message: Any) -> Awaitable[None]:
+    def send(self, to: str | Child | Any, message: Any) -> Awaitable[Any]:
         """Put a message in another process's mailbox; await it to be held back while that one is full."""
         process = self._process
         kernel = process.kernel
@@ -213,15 +217,10 @@ class Context:
         receiver = kernel.lookup(target)
         if receiver is None:
             raise NoSuchProcess(f"no process {target!r}", pid=target)
-        if kernel.mailboxes.full(receiver):
-            return self._send_with_room(receiver, message, key, digest)
+        if kernel.mailboxes.must_wait(receiver):
+            return kernel.mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
         kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
         return Done()
-
-    async def _send_with_room(self, receiver: Process, message: Any, key: rows.Key, digest: bytes) -> None:
-        mailboxes = self._process.kernel.mailboxes
-        await mailboxes.room(receiver, self._process)
-        mailboxes.deliver(receiver, message, sender=self._process, key=key, digest=digest)
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""
@@ -294,7 +293,8 @@ class Context:
         raise ExitProgram(reason)
 
     async def checkpoint(self, state: Any) -> None:
-        """Keep `state` and forget the answers so far: after a restart the program begins again with `ctx.restored`."""
+        """Keep `state` and forget the answers so far: after a restart the program begins again with
+        `ctx.restored`."""
         process = self._process
         kernel = process.kernel
         if not process.stepping:
@@ -374,9 +374,7 @@ class Child:
         self._process = process
 
     def __await__(self) -> Generator[Any, None, Child]:
-        if False:
-            yield
-        return self
+        return ready(self)
 
     def __repr__(self) -> str:
         return f"<Child {self._process!r}>"
@@ -394,7 +392,7 @@ class Child:
         """As of now; a program that must decide the same way twice waits instead."""
         return self._process.alive
 
-    def send(self, message: Any) -> Awaitable[None]:
+    def send(self, message: Any) -> Awaitable[Any]:
         return Context(self._owner).send(self, message)
 
     async def wait(self) -> Exit:

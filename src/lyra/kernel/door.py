@@ -4,28 +4,28 @@
         → grant allows? → budget reserve → rate limit / breaker admit
         → journal "started" → run (retry by error class) → journal "finished" → budget settle → Event published
 
-`perform` is that list, in that order. With no journal (a kernel in memory) the two journal steps fall away and nothing else
-changes. What the program sees is what the journal holds: a result is encoded, stored, and decoded again before the program
-gets it, so a replay can not differ. A refusal (denied, over budget, rate limited) is a fact too and is journaled,
-because it may depend on what other processes did at the time.
+`perform` is that list, in that order. With no journal (a kernel in memory) the two journal steps fall away and
+nothing else changes. What the program sees is what the journal holds: a result is encoded, stored, and decoded
+again before the program gets it, so a replay can not differ. A refusal (denied, over budget, rate limited) is a
+fact too and is journaled, because it may depend on what other processes did at the time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lyra.core import codec
 from lyra.core.budget import Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
-from lyra.core.faultpoint import point
+from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
-from lyra.core.policy import counts_as_failure
 from lyra.errors import (
     DeadlineExceeded,
     Divergence,
     EffectFailed,
     EffectInDoubt,
+    LimitExceeded,
     LyraError,
 )
 from lyra.kernel import rows
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Door"]
 
-_NOTHING = Usage()
+# How far a call came, for those who clean up after it.
+_ADMITTED, _STARTED, _RUNNING, _FINISHED = 0, 1, 2, 3
 
 
 class Door:
@@ -55,7 +56,8 @@ class Door:
         kernel = self._kernel
         journal = kernel.journal
         digest = b""
-        doubtful = False
+
+        # Already finished in the journal?
         if journal is not None:
             digest = canonical_hash(effect.name, args, kwargs)
             if process.recall is not None:
@@ -63,104 +65,185 @@ class Door:
                 if entry is not None:
                     if entry.done:
                         return await self._replayed(process, entry, effect)
-                    doubtful = not entry.idempotent
+                    if not entry.idempotent:
+                        settled, value = await self._ask_about_doubt(process, key, effect)
+                        if settled:
+                            return value
         if kernel.draining:
             await suspend(process, kernel.held)
-        if doubtful:
-            settled, value = await self._ask_about_doubt(process, key, effect)
-            if settled:
-                return value
-        reservation = None
+
+        # Grant allows? Budget reserve. Rate limit and breaker admit.
+        reservation = gate = None
         try:
             if effect.needy:
                 for need in effect.needs_for(args, kwargs):
                     process.grant.check(need)
             if effect.cost_data is not None:
-                reservation = process.budget.reserve(effect.cost)
-                if reservation.over:
-                    kernel.publish(process.pid, "budget.warning", {"effect": effect.name})
-            gate = kernel.gate(effect) if effect.gated else None
-            if gate is not None:
+                reservation = self._reserve(process, effect)
+            if effect.gated:
+                gate = kernel.gate(effect)
                 await gate.admit(process, effect)
-        except LyraError as refusal:
-            if reservation is not None:
-                process.budget.release(reservation)
-            if journal is not None:
-                row = rows.Finished(key, error=error_to_row(refusal), name=effect.name, hash=digest)
-                journal.write(process.pid, "effect.finished", rows.encode(row))
-            raise
-        except BaseException:
-            if reservation is not None:
-                process.budget.release(reservation)
+        except BaseException as refusal:
+            self._refused(process, key, effect, digest, reservation, refusal)
             raise
         point("door.admitted")
+
+        # Journal "started", run, journal "finished", budget settle, Event published.
         self.in_flight += 1
-        started = written = False
+        stage = _ADMITTED
         try:
             if journal is not None:
-                row_started = rows.Started(key, effect.name, digest, effect.idempotent, effect.cost_data)
-                journal.write(process.pid, "effect.started", rows.encode(row_started))
-                started = True
+                started = rows.Started(key, effect.name, digest, effect.idempotent, effect.cost_data)
+                journal.write(process.pid, "effect.started", rows.encode(started))
+                stage = _STARTED
                 if not effect.idempotent:
                     await suspend(process, journal.waiters)
                     point("door.started")
             elif kernel.listening:
                 kernel.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
-            if effect.plain and not effect.takes_key:
+            stage = _RUNNING
+            if effect.plain:
                 value = await effect.run(*args, **kwargs)
-                usage = effect.cost
-                if type(value) is Charged:
-                    value, usage = value.value, value.usage
             else:
-                value, usage = await self._run(process, key, effect, args, kwargs, gate)
+                value = await self._run(process, key, effect, args, kwargs, gate)
             point("door.performed")
+            usage = effect.cost
+            if type(value) is Charged:
+                value, usage = value.value, value.usage
             if journal is None:
                 self._settle(process, effect, reservation, usage)
             else:
-                # Encode before settling: a value that cannot be kept is a failed effect.
+                # Encode first: a value that cannot be kept is a failed effect.
                 data = codec.encode(value)
                 blob = await self.put_blob(effect.name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
                 spent = usage.to_data() if usage.items else None
-                row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
-                journal.write(process.pid, "effect.finished", rows.encode(row))
+                finished = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
+                journal.write(process.pid, "effect.finished", rows.encode(finished))
                 self._settle(process, effect, reservation, usage)
-                written = True
+                stage = _FINISHED
                 await suspend(process, journal.waiters)
                 point("door.finished")
                 # Immutable plain values are the same after the round trip; the rest is read back from what was stored.
                 if value is not None and type(value) not in _SAME:
                     value = effect.decode(data)
-        except asyncio.CancelledError:
-            if not written:
-                # It may have happened out there: count what was set aside as spent.
-                self._settle(process, effect, reservation, effect.cost)
-                if started and not kernel.stopping and process.kill_reason is None:
-                    self._write_error(process, key, {"code": "cancelled"}, effect.cost)
-            raise
-        except Exception as error:
-            if written:
+        except BaseException as raised:
+            if stage == _FINISHED:
+                self.cut_short(process, key, raised)
                 raise
-            spent = Usage.of(getattr(error, "usage", None)) if hasattr(error, "usage") else _NOTHING
-            self._settle(process, effect, reservation, spent)
-            if journal is not None:
-                self._write_error(process, key, error_to_row(error), spent)
-                await suspend(process, journal.waiters)
-            elif kernel.listening:
-                kernel.publish(
-                    process.pid, "effect.finished", {"key": key, "name": effect.name, "error": error_to_row(error)}
-                )
+            if gate is not None and stage < _RUNNING:
+                gate.failed(raised)  # admitted and never run: its place is free again
+            error = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
+            row = self._failed(process, key, effect, reservation, error, stage)
+            if journal is not None and row is not None:
+                try:
+                    await suspend(process, journal.waiters)
+                except BaseException as late:
+                    self.cut_short(process, key, late)
+                    raise
+                # What the program catches now is what it will catch on replay.
+                error = _same(error, error_from_row(row))
+            if error is not raised:
+                raise error from raised
             raise
         finally:
             self.in_flight -= 1
             if kernel.draining and self.in_flight == 0:
                 kernel.drained()
         if journal is None and kernel.listening:
-            kernel.publish(
-                process.pid,
-                "effect.finished",
-                {"key": key, "name": effect.name, "usage": usage.to_data() if usage else None},
-            )
+            self._publish_finished(process, key, effect, usage=usage.to_data() if usage.items else None)
         return value
+
+    # ------------------------------------------------------------------ the steps that are not a line
+
+    def _reserve(self, process: Process, effect: Effect) -> Reservation:
+        reservation = process.budget.reserve(effect.cost)
+        if reservation.over:
+            over = [excess.to_data() for excess in reservation.over]
+            self._kernel.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
+        return reservation
+
+    def _refused(
+        self,
+        process: Process,
+        key: rows.Key,
+        effect: Effect,
+        digest: bytes,
+        reservation: Reservation | None,
+        refusal: BaseException,
+    ) -> None:
+        if reservation is not None:
+            process.budget.release(reservation)
+        if not isinstance(refusal, LyraError):
+            self.cut_short(process, key, refusal, name=effect.name, digest=digest)
+            return
+        error = error_to_row(refusal)
+        if isinstance(refusal, LimitExceeded):
+            self._kernel.publish(process.pid, "resource.exceeded", {"effect": effect.name, "error": error})
+        if self._kernel.journal is not None:
+            row = rows.Finished(key, error=error, name=effect.name, hash=digest)
+            self._kernel.journal.write(process.pid, "effect.finished", rows.encode(row))
+
+    def _failed(
+        self,
+        process: Process,
+        key: rows.Key,
+        effect: Effect,
+        reservation: Reservation | None,
+        error: BaseException,
+        stage: int,
+    ) -> dict[str, Any] | None:
+        """It raised or was cancelled; gives the row of an error that the program will see.
+
+        Cancelled while it ran, it may have happened out there: what was set aside counts as spent.
+        """
+        kernel = self._kernel
+        if isinstance(error, Exception):
+            usage, row = Usage.of(getattr(error, "usage", None)), error_to_row(error)
+        else:
+            usage = effect.cost if stage == _RUNNING else Usage()
+            row = {"code": "cancelled" if self._goes_on(process) else "cut_off"}
+        self._settle(process, effect, reservation, usage)
+        if kernel.journal is None:
+            if kernel.listening:
+                self._publish_finished(process, key, effect, error=row)
+        elif stage >= _STARTED and not kernel.stopping and (usage.items or row["code"] != "cut_off"):
+            finished = rows.Finished(key, error=row, usage=usage.to_data() if usage.items else None)
+            kernel.journal.write(process.pid, "effect.finished", rows.encode(finished))
+            return row if isinstance(error, Exception) else None
+        return None
+
+    def cut_short(
+        self,
+        process: Process,
+        key: rows.Key,
+        error: BaseException,
+        *,
+        form: str = "do",
+        name: str = "",
+        digest: bytes = b"",
+    ) -> None:
+        """A call was cancelled (or its process's time ran out) while it waited, and the program may go on from there.
+
+        That is an outcome like any other: a replay has to meet it at the same call, whatever its journal has for it.
+        """
+        journal = self._kernel.journal
+        if journal is None or not self._goes_on(process):
+            return
+        if isinstance(error, asyncio.CancelledError):
+            row = {"code": "cancelled"}
+        elif isinstance(error, LyraError):
+            row = error_to_row(error)
+        else:
+            return
+        finished = rows.Finished(key, error=row, name=name, hash=digest, form=form)
+        journal.write(process.pid, "effect.finished", rows.encode(finished))
+
+    def _goes_on(self, process: Process) -> bool:
+        """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
+        return not self._kernel.stopping and process.kill_reason is None and process.exit is None
+
+    def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, **facts: Any) -> None:
+        self._kernel.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, **facts})
 
     # ------------------------------------------------------------------ running
 
@@ -172,7 +255,7 @@ class Door:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         gate: Any,
-    ) -> tuple[Any, Usage]:
+    ) -> Any:
         """Call the function, again while the policy says so; each try counts for the breaker."""
         if effect.takes_key:
             kwargs = {**kwargs, "idempotency_key": f"{process.pid}:{key}"}
@@ -185,7 +268,7 @@ class Door:
                     value = await self._run_in_time(effect, args, kwargs)
             except Exception as error:
                 if gate is not None:
-                    gate.failed(error) if counts_as_failure(error) else gate.succeeded()
+                    gate.failed(error)
                 retry = effect.retry
                 if retry is None or not retry.should_retry(error, attempt):
                     raise
@@ -199,12 +282,14 @@ class Door:
                 if gate is not None:
                     await gate.admit(process, effect)
                 attempt += 1
+            except BaseException as error:
+                if gate is not None:
+                    gate.failed(error)
+                raise
             else:
                 if gate is not None:
                     gate.succeeded()
-                if type(value) is Charged:
-                    return value.value, value.usage
-                return value, effect.cost
+                return value
 
     async def _run_in_time(self, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The same, bounded by the kernel's clock (which may be a simulated one)."""
@@ -246,9 +331,7 @@ class Door:
             return
         overrun = process.budget.settle(reservation, usage)
         if overrun:
-            self._kernel.publish(
-                process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()}
-            )
+            self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
 
     async def put_blob(self, name: str, data: bytes) -> str:
         """Keep a large value beside the journal; its row holds the digest."""
@@ -268,10 +351,7 @@ class Door:
     async def _replayed(self, process: Process, entry: Entry, effect: Effect) -> Any:
         """The answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
-            if entry.error.get("code") == "cancelled":
-                # It was cancelled then; wait to be cancelled now.
-                await suspend(process, [])
-            raise error_from_row(entry.error)
+            await met_again(process, entry.error)
         return effect.decode(await self._kernel.value_of(entry))
 
     async def _ask_about_doubt(self, process: Process, key: rows.Key, effect: Effect) -> tuple[bool, Any]:
@@ -304,11 +384,30 @@ class Door:
 
 _SAME = frozenset({bool, int, float, str, bytes})
 
+# What leaves an effect as it is; anything else that is no Exception (a tool may raise what it likes) is an EffectFailed.
+_PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
+
+
+def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:
+    return EffectFailed(f"{effect.name} raised {type(raised).__name__}: {raised}", type=type(raised).__qualname__)
+
+
+def _same(live: BaseException, again: BaseException) -> BaseException:
+    """The error itself if a replay can make it again, else what a replay will make of it."""
+    return live if type(live) is type(again) else again
+
+
+async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
+    """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now."""
+    if error.get("code") == "cancelled":
+        await suspend(process, [])
+    raise error_from_row(error)
+
 
 def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence."""
     assert process.recall is not None
-    entry = process.recall.pop(key, None)
+    entry: Entry | None = process.recall.pop(key, None)
     if not process.recall:
         process.recall = None
     if entry is None:

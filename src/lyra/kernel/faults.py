@@ -1,8 +1,9 @@
 """Errors as journal rows, and back.
 
-A program must meet the same exception on replay as it met live, or its `except` clauses would take another way. Lyra's
-own errors go by code. Other exceptions go by module and name and come back only as a class that is already imported and is an
-Exception: a journal can not make anything load or run. What cannot be found again becomes an EffectFailed that keeps the text.
+A program must meet the same exception on replay as it met live, or its `except` clauses would take another way.
+Lyra's own errors go by code. Other exceptions go by module and name and come back only as a class that is already
+imported and is an Exception: a journal can not make anything load or run. What cannot be found again becomes an
+EffectFailed that keeps the text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Admission: the rate limit and the circuit breaker that all processes share for one effect.
 
-A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line, or refuses
-it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure` waits while the line is
-short and is `Overloaded` when it is not.
+A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line,
+or refuses it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure`
+waits while the line is short and is `Overloaded` when it is not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.effect import Effect
-from lyra.core.policy import Breaker, TokenBucket
+from lyra.core.policy import Breaker, TokenBucket, counts_as_failure
 from lyra.errors import Overloaded, RateLimited
 from lyra.kernel.process import Process, resume, suspend
 
@@ -54,9 +54,10 @@ class Gate:
                 effect=effect.name,
                 retry_after_s=wait_s,
             )
-        if self._strategy == "backpressure" and len(self._line) >= self.waiting_max:
+        waiting = len(self._line) + self._busy
+        if self._strategy == "backpressure" and waiting >= self.waiting_max:
             raise Overloaded(
-                f"{effect.name} is over its rate and {len(self._line)} calls are waiting already",
+                f"{effect.name} is over its rate and {waiting} calls are waiting already",
                 effect=effect.name,
                 retry_after_s=wait_s,
             )
@@ -94,5 +95,10 @@ class Gate:
             self._breaker.success(self._kernel.clock.monotonic())
 
     def failed(self, error: BaseException) -> None:
-        if self._breaker is not None:
+        """Only failures of the service count; a bad request or a cancelled call says nothing about its health."""
+        if self._breaker is None:
+            return
+        if counts_as_failure(error):
             self._breaker.failure(self._kernel.clock.monotonic())
+        else:
+            self._breaker.abandon()

@@ -1,8 +1,9 @@
 """Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
 
-The table of kinds is the requirement document's, with `in_doubt` added for effects whose outcome nobody knows. A process
-that asks waits; the question and its answer are journaled, so a restart asks nothing twice. Pending questions are found by
-pid, oldest first. Expiry is looked at when somebody looks, and by a timer for questions that a process waits on.
+The table of kinds is the requirement document's, with `in_doubt` added for effects whose outcome nobody knows. A
+process that asks waits; the question and its answer are journaled, so a restart asks nothing twice. Pending
+questions are found by pid, oldest first. Expiry is looked at when somebody looks, and by a timer for questions that
+a process waits on.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Interrupts:
     def pending(self, pid: str | None = None) -> list[Interrupt]:
         """Unanswered questions, oldest first; of one process or of all."""
         ids = self._by_pid.get(pid, []) if pid is not None else list(self._by_id)
-        return [found for id in ids if (found := self._by_id[id]).status == "pending"]
+        return [found for key in ids if (found := self._by_id[key]).status == "pending"]
 
     def get(self, interrupt_id: str) -> Interrupt:
         found = self._by_id.get(interrupt_id)
@@ -105,9 +106,7 @@ class Interrupts:
                 f"a {interrupt.kind} needs an answer", hint="give text, approved, decision or data", id=interrupt_id
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
-            raise ConfigError(
-                f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id
-            )
+            raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
         interrupt.response = answer
         return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, rows.Raw(codec.encode(answer))))
 
@@ -122,9 +121,7 @@ class Interrupts:
 
     # ------------------------------------------------------------------ for processes
 
-    async def ask(
-        self, process: Process, *, kind: str, key: rows.Key, question: str, message: str = ""
-    ) -> Answer:
+    async def ask(self, process: Process, *, kind: str, key: rows.Key, question: str, message: str = "") -> Answer:
         """Raise a question and wait for its answer; on replay, the answer that was given."""
         if kind not in KINDS:
             raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
@@ -232,5 +229,3 @@ def _answer(response: Answer | Mapping[str, Any]) -> Answer:
         return msgspec.convert(dict(response), Answer)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise ConfigError(f"not an answer: {error}", hint="use text, approved, decision, data") from error
-
-

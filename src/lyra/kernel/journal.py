@@ -1,11 +1,12 @@
 """The journal: rows in order, committed in batches, and nobody told before they are durable.
 
-`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` once a round: one commit
-for everything that happened in it. `durable` waits until all rows written so far are in the store. Since rows reach the
-store in order and batches are atomic, what survives a crash is always a prefix of what happened.
+`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` once a round:
+one commit for everything that happened in it. `durable` waits until all rows written so far are in the store. Since
+rows reach the store in order and batches are atomic, what survives a crash is always a prefix of what happened.
 
-A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that arrive
-meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store error is final.
+A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that
+arrive meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store
+error is final.
 """
 
 from __future__ import annotations

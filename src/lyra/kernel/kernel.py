@@ -4,9 +4,10 @@
         handle = kernel.spawn(review, "https://…", budget="$0.50")
         print((await handle.wait()).result)
 
-Everything here happens on one event loop. This module holds the table and the life of a process (start, finish, kill); the
-door (`door`), the order of steps (`scheduler`), the journal (`journal`), mailboxes (`mailbox`), questions (`interrupts`),
-coming back (`recovery`) and owning the store (`ownership`) each have a module, and ARCHITECTURE.md walks one effect through them.
+Everything here happens on one event loop. This module holds the table and the life of a process (start, finish,
+kill); the door (`door`), the order of steps (`scheduler`), the journal (`journal`), mailboxes (`mailbox`),
+questions (`interrupts`), coming back (`recovery`) and owning the store (`ownership`) each have a module, and
+ARCHITECTURE.md walks one effect through them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -124,7 +126,7 @@ class Kernel:
         """A kernel as the configuration files, the environment and the flags describe it."""
         kernel, budget = config.kernel, config.budget
         settings: dict[str, Any] = {
-            "store": kernel.store,
+            "store": kernel.store.reveal(),
             "durability": kernel.durability,
             "lease_s": kernel.lease_s,
             "snapshot_every_events": kernel.snapshot_every_events,
@@ -197,7 +199,8 @@ class Kernel:
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """Stop in order: let effects in flight finish, write the rest, keep the processes for next time.
 
-        With a store, processes do not end here: they go on when it is opened again. Without one they end as `shutdown`.
+        With a store, processes do not end here: they go on when it is opened again. Without one they end as
+        `shutdown`.
         """
         if self.stopping:
             return
@@ -268,10 +271,8 @@ class Kernel:
             pass
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
             self.publish(process.pid, "process.terminated", {"reason": "shutdown", "error": error_to_row(error)})
-        try:
+        with suppress(RuntimeError):  # it awaits inside its clean-up; there is nothing left to wait with
             program.close()
-        except RuntimeError:
-            pass  # it awaits inside its clean-up; there is nothing left to wait with
 
     def abort(self, error: LyraError) -> None:
         """The store is lost to us (fenced, damaged, gone): stop at once and tell everybody who waits."""
@@ -339,13 +340,9 @@ class Kernel:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
         self.raise_if_failed()
         receiver = self.find(to if isinstance(to, str) else to.pid)
-        if self.mailboxes.full(receiver):
-            return Ack(self, self._send_with_room(receiver, message))
+        if self.mailboxes.must_wait(receiver):
+            return Ack(self, self.mailboxes.send_in_turn(receiver, message))
         return Ack(self, self.mailboxes.deliver(receiver, message))
-
-    async def _send_with_room(self, receiver: Process, message: Any) -> int:
-        await self.mailboxes.room(receiver, None)
-        return self.mailboxes.deliver(receiver, message)
 
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
@@ -382,9 +379,7 @@ class Kernel:
     def find(self, pid_or_name: str) -> Process:
         found = self.lookup(pid_or_name)
         if found is None:
-            raise NoSuchProcess(
-                f"no process {pid_or_name!r}", hint="kernel.processes lists them", pid=pid_or_name
-            )
+            raise NoSuchProcess(f"no process {pid_or_name!r}", hint="kernel.processes lists them", pid=pid_or_name)
         return found
 
     def start_process(
@@ -415,6 +410,7 @@ class Kernel:
             pid = f"p{self._numbered if journal is None else journal.seq + 1}"
         process = Process(self, pid, self.programs.name(program), parent, own_scope, own_right, level, copy_context())
         process.name = name
+        row = None
         if journal is not None:
             data = codec.encode(args)
             blob = journal.store.put_blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
@@ -430,12 +426,14 @@ class Kernel:
                 None if grant is None else own_right.to_data(),
                 blob,
             )
+            args = tuple(self.programs.arguments(program, data))
+        # Begun before anything is written: a call that does not fit its program leaves no trace.
+        process.coroutine = self.programs.begin(program, Context(process), args)
+        if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
-            args = self.programs.arguments(program, data)
         elif self.listening:
             self.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
-        process.coroutine = self.programs.begin(program, Context(process), args)
         if own_scope.seconds is not None and budget is not None:
             self.limit_time(process, own_scope.seconds)
         process.move("ready")
@@ -493,9 +491,7 @@ class Kernel:
         else:
             self.finish(process, "error", error=error)
 
-    def finish(
-        self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None
-    ) -> None:
+    def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
         """The one place where a process ends."""
         if process.recall is not None and reason == "normal" and self._asked_less(process):
             return
@@ -735,9 +731,7 @@ def _priority(word: str) -> int:
 
 def _check_word(what: str, word: Any) -> None:
     if not isinstance(word, str) or not word or len(word) > limits.NAME_LENGTH_MAX or not word.isprintable():
-        raise ConfigError(
-            f"{what} is {word!r}", hint=f"use 1 to {limits.NAME_LENGTH_MAX} printable characters"
-        )
+        raise ConfigError(f"{what} is {word!r}", hint=f"use 1 to {limits.NAME_LENGTH_MAX} printable characters")
 
 
 class Ack:

@@ -1,8 +1,8 @@
 """Mailboxes: bounded, first in first out, and slow receivers slow their senders down.
 
-A message goes straight to a process that is waiting for one, else into its inbox, else (inbox full) its sender waits for
-room. The journal has one row for a message sent and one for a message received; between the two it is in the inbox, also after a
-restart. A message for a process that has ended is dropped, and an Event says so.
+A message goes straight to a process that is waiting for one, else into its inbox, else (inbox full) its sender
+waits for room. The journal has one row for a message sent and one for a message received; between the two it is in
+the inbox, also after a restart. A message for a process that has ended is dropped, and an Event says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class Mailboxes:
         self.limit = limit
 
     def full(self, process: Process) -> bool:
-        return process.receiver is None and process.inbox is not None and len(process.inbox) >= self.limit
+        return process.inbox is not None and len(process.inbox) >= self.limit
+
+    def must_wait(self, process: Process) -> bool:
+        """No room, or others were here first."""
+        return bool(process.senders) or self.full(process)
 
     def deliver(
         self,
@@ -104,29 +108,73 @@ class Mailboxes:
         elif kernel.listening:
             kernel.publish(process.pid, "message.received", {"key": key})
         if process.senders:  # there is room again: the sender that waited longest goes on
-            resume(process.senders.popleft())
+            self._next_sender(process)
         return message
 
-    async def room(self, process: Process, sender: Process | None) -> None:
-        """Wait until the receiver has room (or has ended, where everything fits and nothing arrives)."""
-        while self.full(process) and process.exit is None:
-            if process.senders is None:
-                process.senders = deque()
+    async def send_in_turn(
+        self,
+        process: Process,
+        message: Any,
+        *,
+        sender: Process | None = None,
+        key: rows.Key | None = None,
+        digest: bytes = b"",
+    ) -> int:
+        """Wait in line for room; the mailbox itself takes the message when there is some, so nobody jumps the line."""
+        turn = _Turn(message, sender, key, digest)
+        if process.senders is None:
+            process.senders = deque()
+        process.senders.append(turn)
+        try:
             if sender is not None:
-                await suspend(sender, process.senders)
+                await suspend(sender, turn)
             else:
-                future = self._kernel.loop.create_future()
-                process.senders.append(future)
-                await future
+                turn.waker = self._kernel.loop.create_future()
+                await turn.waker
+        except BaseException:
+            if process.senders is not None and turn in process.senders:
+                process.senders.remove(turn)
+            raise
+        return turn.seq
+
+    def _next_sender(self, process: Process) -> None:
+        assert process.senders is not None
+        turn = process.senders.popleft()
+        turn.seq = self.deliver(process, turn.message, sender=turn.sender, key=turn.key, digest=turn.digest)
+        if turn.waker is not None:
+            resume(turn.waker)
 
     def close(self, process: Process) -> None:
         """The process ended: say what was not read, and let waiting senders go on."""
         if process.inbox:
             self.dropped(process, len(process.inbox), "process ended before it was read")
         process.inbox = None
-        senders, process.senders = process.senders, None
-        for waker in senders or ():
-            resume(waker)
+        while process.senders:
+            self._next_sender(process)
+        process.senders = None
+
+
+class _Turn:
+    """A message whose sender waits for room; also the list of waiters that `suspend` wants."""
+
+    __slots__ = ("digest", "key", "message", "sender", "seq", "waker")
+
+    def __init__(self, message: Any, sender: Process | None, key: rows.Key | None, digest: bytes) -> None:
+        self.message = message
+        self.sender = sender
+        self.key = key
+        self.digest = digest
+        self.seq = 0
+        self.waker: Any = None
+
+    def append(self, waker: Any) -> None:
+        self.waker = waker
+
+    def __contains__(self, waker: Any) -> bool:
+        return self.waker is waker
+
+    def remove(self, _waker: Any) -> None:
+        self.waker = None
 
 
 class Slot:
@@ -143,7 +191,7 @@ class Slot:
     def __contains__(self, waker: Any) -> bool:
         return self._process.receiver is waker
 
-    def remove(self, waker: Any) -> None:
+    def remove(self, _waker: Any) -> None:
         self._process.receiver = None
 
 

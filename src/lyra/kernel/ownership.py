@@ -1,8 +1,8 @@
 """One kernel a store: taking the lease, keeping it, and noticing that it is gone.
 
-The lease runs for a few seconds and is renewed while the kernel lives. A second kernel is refused. When the owner was
-killed, its lease runs out; on the same machine the operating system already knows that it is dead, so the store opens at
-once. A paused owner whose lease ran out is fenced: its next commit carries an old epoch and is refused.
+The lease runs for a few seconds and is renewed while the kernel lives. A second kernel is refused. When the owner
+was killed, its lease runs out; on the same machine the operating system already knows that it is dead, so the store
+opens at once. A paused owner whose lease ran out is fenced: its next commit carries an old epoch and is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Ownership", "owner_name", "owner_is_dead"]
+__all__ = ["Ownership", "owner_is_dead", "owner_name"]
 
 _POLL_S = 0.1
 
@@ -79,7 +79,7 @@ class Ownership:
             done = self._kernel.writer.submit(
                 self.store.renew, self.lease, now=self._kernel.clock.now(), ttl_s=self._lease_s
             )
-            done.add_done_callback(lambda future: self._kernel.abort_on_error(future))
+            done.add_done_callback(self._kernel.abort_on_error)
         self.keep()
 
     def stop(self) -> None:

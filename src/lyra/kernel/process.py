@@ -1,12 +1,12 @@
 """A process: a running program with a pid, a parent, a mailbox, a state, a Budget and a Grant.
 
-A process is not an asyncio task. The kernel steps the program's coroutine itself (`Scheduler`), which makes a process
-smaller and cheaper than a task and puts the order of steps in the kernel's hands: priorities, fairness, and a seed under
-simulation. It keeps to the contract that asyncio publishes for other task types, so `asyncio.timeout`, `TaskGroup`, `gather`
-and libraries built on them work inside a program and inside an effect.
+A process is not an asyncio task. The kernel steps the program's coroutine itself (`Scheduler`), which makes a
+process smaller and cheaper than a task and puts the order of steps in the kernel's hands: priorities, fairness, and
+a seed under simulation. It keeps to the contract that asyncio publishes for other task types, so `asyncio.timeout`,
+`TaskGroup`, `gather` and libraries built on them work inside a program and inside an effect.
 
-States and their legal transitions are one table. What a process is waiting for is never stored here as logic: whoever makes
-it wait (journal, mailbox, timer, interrupt) parks it and wakes it.
+States and their legal transitions are one table. What a process is waiting for is never stored here as logic:
+whoever makes it wait (journal, mailbox, timer, interrupt) parks it and wakes it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Process:
         self.grant = grant
         self.priority = priority
         self.context = context
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.state = "new"
         self.name: str | None = None
         self.coroutine: Coroutine[Any, Any, Any] | None = None
@@ -277,7 +277,7 @@ class Process:
         key, self.receive_key = self.receive_key, None
         raise StopIteration(self.kernel.mailboxes.take(self, key))
 
-    def throw(self, error: Any, value: Any = None, trace: Any = None) -> Any:
+    def throw(self, error: Any, value: Any = None, _trace: Any = None) -> Any:
         """Called by the interpreter when an error arrives while it waits for a message."""
         self.close()
         raise error if value is None else value
@@ -348,7 +348,9 @@ class Process:
                 self._must_cancel = False
         else:
             self.move("waiting")
-            self.wake_with(RuntimeError(f"a program awaited {yielded!r}, which is neither asyncio's nor Lyra's to wait for"))
+            self.wake_with(
+                RuntimeError(f"a program awaited {yielded!r}, which is neither asyncio's nor Lyra's to wait for")
+            )
 
     def _future_done(self, future: asyncio.Future[Any]) -> None:
         # The future's own __await__ raises its error or gives its result when the coroutine goes on.
@@ -361,8 +363,8 @@ class Process:
 def suspend(process: Process, waiters: Any) -> Generator[Any, Any, Any]:
     """Wait to be resumed by whoever drains `waiters` (anything with append and remove).
 
-    The program's own coroutine parks the process. A branch of it (a task made by gather or a TaskGroup) waits on a future,
-    since the process itself may be busy elsewhere.
+    The program's own coroutine parks the process. A branch of it (a task made by gather or a TaskGroup) waits on a
+    future, since the process itself may be busy elsewhere.
     """
     waker: Any
     if process.stepping:
@@ -391,7 +393,7 @@ def _forget(waiters: Any, waker: Any) -> None:
 
 def resume(waker: Process | asyncio.Future[Any], error: BaseException | None = None) -> None:
     """Wake what `suspend` put to sleep."""
-    if type(waker) is Process:
+    if isinstance(waker, Process):
         if error is None:
             waker.wake()
         else:

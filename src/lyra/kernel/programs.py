@@ -1,8 +1,8 @@
 """Programs: async functions known by name, so that a journal can find them again.
 
-A process remembers its program as `module:function`. `Programs` maps those names to functions; a name in a journal is only
-ever looked up here, never imported. Arguments come back through the same form as results: what a program gets is what
-its journal holds, read as the types that its parameters declare.
+A process remembers its program as `module:function`. `Programs` maps those names to functions; a name in a journal
+is only ever looked up here, never imported. Arguments come back through the same form as results: what a program
+gets is what its journal holds, read as the types that its parameters declare.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ class Programs:
 
     def _add(self, program: Callable[..., Any]) -> str:
         if not inspect.iscoroutinefunction(program):
-            raise ConfigError(
-                f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
-            )
+            raise ConfigError(f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`")
         name = program_name(program)
         new = name not in self._by_name
         if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up

@@ -1,9 +1,9 @@
 """What the journal says about each process: the fold of its rows.
 
-`Fold.add(record)` takes rows in order and keeps, for every process, what a restart needs: how it was made, the answer to
-each effect, its undelivered messages, its pending interrupts, what it spent, how it ended. A snapshot is this very
-state written down (`dump`), so recovering from snapshot and tail gives the same as recovering from the whole journal.
-Nothing here runs a program or looks at a clock; `recovery` brings the processes back to life.
+`Fold.add(record)` takes rows in order and keeps, for every process, what a restart needs: how it was made, the
+answer to each effect, its undelivered messages, its pending interrupts, what it spent, how it ended. A snapshot is
+this very state written down (`dump`), so recovering from snapshot and tail gives the same as recovering from the
+whole journal. Nothing here runs a program or looks at a clock; `recovery` brings the processes back to life.
 """
 
 from __future__ import annotations

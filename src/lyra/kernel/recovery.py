@@ -1,8 +1,9 @@
 """Coming back: from snapshot and journal to live processes, and from the journal to the next snapshot.
 
-`load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not read,
-questions that still wait. Each live Python program then runs again from its beginning, and the door answers it from
-the journal until it is where it was. A program this kernel does not know leaves its processes dormant until somebody registers it.
+`load` folds what the store holds and rebuilds the table: budgets with what was spent, mailboxes with what was not
+read, questions that still wait. Each live Python program then runs again from its beginning, and the door answers
+it from the journal until it is where it was. A program this kernel does not know leaves its processes dormant until
+somebody registers it.
 
 Snapshots are the same fold, written down: made from the store's own rows, in slices between other work.
 """
@@ -80,9 +81,7 @@ class Recovery:
         if created.grant is not None:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
             right = right.narrow(Grant.from_data(created.grant))
-        process = Process(
-            kernel, pid, created.program, parent, scope, right, created.priority, copy_context()
-        )
+        process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.name = created.name or None
         scope.charge(Usage.from_data(state.spent))
         if state.exit is not None:
@@ -213,5 +212,3 @@ class Recovery:
         if self._snapshotting is not None:
             self._snapshotting.cancel()
             self._snapshotting = None
-
-

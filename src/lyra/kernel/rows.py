@@ -1,8 +1,9 @@
 """What each kind of journal row holds: one typed struct a kind, one table.
 
-A row is (seq, time, pid, kind, data); `data` is one of these structs as msgpack. Values that belong to users (arguments,
-results, messages) are stored as raw msgpack inside, so they are encoded once and decoded only by whoever needs them.
-Fields may be added with a default; none is ever renamed or reused, because old journals are replayed for ever.
+A row is (seq, time, pid, kind, data); `data` is one of these structs as msgpack. Values that belong to users
+(arguments, results, messages) are stored as raw msgpack inside, so they are encoded once and decoded only by
+whoever needs them. Fields may be added with a default; none is ever renamed or reused, because old journals are
+replayed for ever.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "InterruptEnded",
     "InterruptRaised",
     "Key",
+    "Raw",
     "Received",
     "Sent",
     "Started",

@@ -1,8 +1,8 @@
 """Who runs next: five priorities, fair within each, no level starved.
 
-Ready processes wait in five queues. A round takes from each in turn, highest first, up to the level's share, so realtime
-work goes first and idle work still moves. After each round the journal's batch is committed once: that is the group
-commit. Rounds repeat until nothing is ready or the slice is over; then the loop gets its turn.
+Ready processes wait in five queues. A round takes from each in turn, highest first, up to the level's share, so
+realtime work goes first and idle work still moves. After each round the journal's batch is committed once: that is
+the group commit. Rounds repeat until nothing is ready or the slice is over; then the loop gets its turn.
 
 A simulation replaces the order by one drawn from its seed (`order`).
 """

@@ -1,8 +1,8 @@
 """The one home of asyncio tasks and threads.
 
-`Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task can be
-collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in which a
-Store that must wait for a disk or a network is called, one call at a time, in the order asked.
+`Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task
+can be collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in
+which a Store that must wait for a disk or a network is called, one call at a time, in the order asked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The checksums that make damage visible: one function for each kind of row.
 
-Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was altered,
-swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit digest of their
-content instead. Nothing here reads or writes a Store; `rows` applies these to the journal, `sql` to everything else.
-A checksum finds accidents. It is no signature: whoever can write the file can also write its checksums.
+Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was
+altered, swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit
+digest of their content instead. Nothing here reads or writes a Store; `rows` applies these to the journal, `sql` to
+everything else. A checksum finds accidents. It is no signature: whoever can write the file can also write its
+checksums.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def state_crc(pid: str, data: bytes) -> int:
 
 
 def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:
-    """A running sum of state checksums: it shows that the states are one set, without reading all of them to change one."""
+    """A running sum of state checksums: shows that the states are one set, without reading all to change one."""
     return (total + added - removed) % TOTAL_MODULUS
 
 

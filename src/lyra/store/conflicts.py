@@ -1,7 +1,8 @@
 """Every way in which a Store says "somebody else was here": one function and one sentence each.
 
-All stores raise these and no other `Conflict`, so the kernel and the reader of a log meet the same words and the same fields
-whatever the store. Nothing was written when one of them is raised. `protocol` says when each one is due.
+All stores raise these, so the kernel and the reader of a log meet the same words and the same fields whatever the
+store; a database adds only its own "locked" and "somebody was quicker". Nothing was written when one of them is raised.
+`protocol` says when each one is due.
 """
 
 from __future__ import annotations

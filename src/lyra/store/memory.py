@@ -1,8 +1,8 @@
 """A Store in RAM, for runs that need no memory of themselves and for simulated worlds.
 
-It keeps every rule of `protocol` but one: it ends with the OS process. Two kernels that share one MemoryStore object behave
-like two kernels on one database, and a kernel that "crashes" in a simulation leaves it exactly as its last append did.
-`close()` therefore does nothing. Values are kept as they are given, not copied: bytes do not change.
+It keeps every rule of `protocol` but one: it ends with the OS process. Two kernels that share one MemoryStore object
+behave like two kernels on one database, and a kernel that "crashes" in a simulation leaves it exactly as its last
+append did. `close()` therefore does nothing. Values are kept as they are given, not copied: bytes do not change.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ class MemoryStore:
 
     # ------------------------------------------------------------ journal
     def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+        first, last = dense(records) if records else 0, self.last_seq()
         self._fence(epoch)
-        if not records:
-            return
-        first, last = dense(records), self.last_seq()
-        if first != last + 1:
+        if records and first != last + 1:
             raise conflicts.out_of_order(first, last)
         self._rows.extend(records)
 

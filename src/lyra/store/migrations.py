@@ -1,9 +1,9 @@
 """The tables of a database Store, as a numbered list of steps.
 
-A step, once released, is never edited: a new shape is a new step at the end. Each step is applied in a transaction of its own
-and leaves its row in `migrations`, which every later version of Lyra keeps as it is, so that an old Lyra can tell "written
-by a newer one" from damage. Statements are written once, with the column types of each database filled in.
-`sqlite` and `postgres` apply the list; nothing else creates or alters a table.
+A step, once released, is never edited: a new shape is a new step at the end. Each step is applied in a transaction of
+its own and leaves its row in `migrations`, which every later version of Lyra keeps as it is, so that an old Lyra can
+tell "written by a newer one" from damage. Statements are written once, with the column types of each database filled
+in. `sqlite` and `postgres` apply the list; nothing else creates or alters a table.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import Final, NamedTuple
 
 from lyra.store.checksum import fields_crc
 
-__all__ = ["LATEST", "MIGRATIONS", "POSTGRES_TYPES", "SQLITE_TYPES", "Migration", "lease_crc", "meta_crc", "migration_crc"]
+__all__ = [
+    "LATEST",
+    "MIGRATIONS",
+    "POSTGRES_TYPES",
+    "SQLITE_TYPES",
+    "Migration",
+    "lease_crc",
+    "meta_crc",
+    "migration_crc",
+]
 
 SQLITE_TYPES: Final = {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
 POSTGRES_TYPES: Final = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
@@ -31,7 +40,7 @@ def migration_crc(number: int, name: str) -> int:
 
 
 class Migration(NamedTuple):
-    """One step: statements with `{int}`, `{real}` and `{bytes}` for column types, then first rows with `?` for values."""
+    """One step: statements with `{int}`, `{real}`, `{bytes}` for column types, then first rows with `?` for values."""
 
     number: int
     name: str
@@ -48,14 +57,20 @@ MIGRATIONS: Final = (
         "journal, snapshots, lease",
         (
             "CREATE TABLE migrations (number {int} PRIMARY KEY, name TEXT NOT NULL, crc {int} NOT NULL)",
-            "CREATE TABLE journal (seq {int} PRIMARY KEY, time {real} NOT NULL, pid TEXT NOT NULL,"
-            " kind TEXT NOT NULL, data {bytes} NOT NULL, crc {int} NOT NULL)",
+            (
+                "CREATE TABLE journal (seq {int} PRIMARY KEY, time {real} NOT NULL, pid TEXT NOT NULL,"
+                " kind TEXT NOT NULL, data {bytes} NOT NULL, crc {int} NOT NULL)"
+            ),
             "CREATE TABLE snapshots (pid TEXT PRIMARY KEY, data {bytes} NOT NULL, crc {int} NOT NULL)",
             # One row each, there from the start: a row that is missing later is damage, not a new store.
-            "CREATE TABLE lease (id {int} PRIMARY KEY, owner TEXT NOT NULL, epoch {int} NOT NULL,"
-            " expires_at {real} NOT NULL, crc {int} NOT NULL)",
-            "CREATE TABLE meta (id {int} PRIMARY KEY, first_seq {int} NOT NULL, snapshot_seq {int} NOT NULL,"
-            " states {int} NOT NULL, states_total {int} NOT NULL, crc {int} NOT NULL)",
+            (
+                "CREATE TABLE lease (id {int} PRIMARY KEY, owner TEXT NOT NULL, epoch {int} NOT NULL,"
+                " expires_at {real} NOT NULL, crc {int} NOT NULL)"
+            ),
+            (
+                "CREATE TABLE meta (id {int} PRIMARY KEY, first_seq {int} NOT NULL, snapshot_seq {int} NOT NULL,"
+                " states {int} NOT NULL, states_total {int} NOT NULL, crc {int} NOT NULL)"
+            ),
         ),
         (
             ("INSERT INTO lease VALUES (1, ?, ?, ?, ?)", ("", 0, 0.0, lease_crc("", 0, 0.0))),

@@ -1,15 +1,16 @@
 """A Store in PostgreSQL, for kernels on many machines around one database.
 
-Owns one connection and one schema (`lyra`, or `?schema=name` in the URL). The rules are in `sql`, the tables in `migrations`; here is
-what differs: an append is one statement and one round trip, which takes the lease row's lock, checks the epoch and the last
-seq and inserts the whole batch, and every other change begins by taking that same lock. Nothing here reconnects: when the
-connection breaks during a commit nobody knows whether it happened, so the owner has to start again from the journal.
-Passwords are used to connect and kept nowhere: not in `location`, not in errors. psycopg is imported at first use.
+Owns one connection and one schema (`lyra`, or `?schema=name` in the URL). The rules are in `sql`, the tables in
+`migrations`; here is what differs: an append is one statement and one round trip, which takes the lease row's lock,
+checks the epoch and the last seq and inserts the whole batch, and every other change begins by taking that same lock.
+Nothing here reconnects: when the connection breaks during a commit nobody knows whether it happened, so the owner has
+to start again from the journal. Passwords are used to connect and kept nowhere: not in `location`, not in errors.
+psycopg is imported at first use.
 
-Durability. Our own death loses nothing that PostgreSQL acknowledged, whatever the setting. What is chosen is how much of the
-server has to survive. `process` asks for `synchronous_commit=local`: flushed to the server's own disk, so that a restart
-of the server does not take finished effects back (`off` would), without waiting for standbys. `power` asks for `on`:
-synchronous standbys, where there are any, have it too; and it refuses a server that runs with `fsync=off`.
+Durability. Our own death loses nothing that PostgreSQL acknowledged, whatever the setting. What is chosen is how much
+of the server has to survive. `process` asks for `synchronous_commit=local`: flushed to the server's own disk, so that
+a restart of the server does not take finished effects back (`off` would), without waiting for standbys. `power` asks
+for `on`: synchronous standbys, where there are any, have it too; and it refuses a server that runs with `fsync=off`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SYNCHRONOUS: Final = {"process": "local", "power": "on"}
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a time create or alter tables: "Lyra"
 
-# The lock in `fence` waits for whoever changes the lease and then looks at the epoch again, so a fenced owner inserts nothing.
+# The lock in `fence` waits for whoever changes the lease, then looks at the epoch again: a fenced owner adds nothing.
 _APPEND: Final = b"""
 WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
 INSERT INTO journal (seq, time, pid, kind, data, crc)
@@ -84,10 +85,13 @@ class PostgresStore(SqlStore):
 
     # ------------------------------------------------------------ opening
     def _connect(self, url: str) -> psycopg.Connection[Row]:
-        psycopg = _driver()
+        driver = _driver()
         try:
-            return psycopg.connect(url, autocommit=True, application_name="lyra", connect_timeout=10)
-        except psycopg.Error as error:
+            connection: psycopg.Connection[Row] = driver.connect(
+                url, autocommit=True, application_name="lyra", connect_timeout=10
+            )
+            return connection
+        except driver.Error as error:
             # Not chained: a driver's own exception may quote the URL.
             raise StoreError(
                 f"cannot connect to {self.location}: {self._sentence(error)}",
@@ -271,5 +275,6 @@ def _describe(url: str, schema: str) -> tuple[str, str]:
 
 def _bad_url() -> ConfigError:
     return ConfigError(
-        "the PostgreSQL URL cannot be read", hint="write postgresql://user:password@host:port/database, with special signs as %XX"
+        "the PostgreSQL URL cannot be read",
+        hint="write postgresql://user:password@host:port/database, with special signs as %XX",
     )

@@ -6,10 +6,10 @@
     lease      `acquire`, `renew`, `release`: one owner at a time, fenced by an epoch that only grows
     care       `check()`, `compact(...)`, `close()`
 
-Rules that every Store keeps (the conformance suite in `lyra.testing` shows each):
-sequence numbers start at 1 and are dense; an append whose first seq is not `last_seq() + 1`, or whose epoch is not the newest
-one, is a `Conflict` and changes nothing; what `append` returned from is durable to the degree asked; damage is `Corrupt` or
-a consistent prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
+Rules that every Store keeps (the conformance suite in `lyra.testing` shows each): sequence numbers start at 1 and
+are dense; an append whose first seq is not `last_seq() + 1`, or whose epoch is not the newest one, is a `Conflict`
+and changes nothing; what `append` returned from is durable to the degree asked; damage is `Corrupt` or a consistent
+prefix, never a wrong value. A Store blocks; it is called by one thread at a time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Store(Protocol):
 
     # snapshots
     def save_snapshots(self, seq: int, states: Mapping[str, bytes | None], epoch: int) -> None:
-        """Replace the states of these pids (None removes one) and move the snapshot's seq, in one transaction."""
+        """Replace the states of these pids (None removes one) and move the snapshot's seq, in one transaction.
+
+        `Conflict` when `seq` is past the last row or before the snapshot there is.
+        """
         ...
 
     def load_snapshots(self) -> Snapshot: ...
@@ -94,11 +97,17 @@ class Store(Protocol):
         """Become the owner; `Conflict` (with field `expires_at` and `owner`) while another one's lease runs."""
         ...
 
-    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease: ...
+    def renew(self, lease: Lease, *, now: float, ttl_s: float) -> Lease:
+        """Push the end of a lease out, also a late one; `Conflict` when it was released or somebody else took over."""
+        ...
 
-    def release(self, lease: Lease) -> None: ...
+    def release(self, lease: Lease) -> None:
+        """Free the store at once; the epoch stays. Releasing a lease that was lost changes nothing."""
+        ...
 
-    def holder(self) -> Lease | None: ...
+    def holder(self) -> Lease | None:
+        """The newest lease, which may have run out; None before the first one and after a release."""
+        ...
 
     # care
     def check(self) -> list[str]:
@@ -128,7 +137,8 @@ def open_store(target: str, *, durability: str = "process") -> Store:
         return PostgresStore(target, durability=durability)
     if "://" in target and not target.startswith("sqlite://"):
         raise ConfigError(
-            f"no store speaks {target.split('://')[0]}://", hint="use a file path, sqlite:///path or postgresql://host/db"
+            f"no store speaks {target.partition('://')[0]}://",
+            hint="use a file path, sqlite:///path or postgresql://host/db",
         )
     from lyra.store.sqlite import SqliteStore
 

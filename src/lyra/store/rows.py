@@ -1,16 +1,16 @@
 """Reading the journal so that only what was written comes out.
 
-`scan` walks a journal page by page, checks each row's checksum and that no sequence number is missing, and only then applies
-the caller's filters: a filter pushed down into the database would quietly drop the very rows that are damaged. Pages
-are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log from shrinking.
-`faults` is the same walk for `check()`: it goes on after damage and tells all of it. `dense` guards the way in.
-This module never writes and knows no database; the page comes from the caller.
+`scan` walks a journal page by page, checks each row's checksum and that no sequence number is missing, and only then
+applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
+damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
+from shrinking. `faults` is the same walk for `check()`: it goes on after damage and tells all of it. `dense` guards
+the way in. This module never writes and knows no database; the page comes from the caller.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from struct import error as StructError
 from typing import Any, Final
 
 from lyra.errors import Corrupt, StoreError
@@ -27,7 +27,7 @@ Page = Callable[[int, int], "Sequence[tuple[Any, ...]]"]
 """`page(first, last)`: up to PAGE_ROWS rows (seq, time, pid, kind, data, crc) of that range, in order."""
 
 # What a damaged row can do to the arithmetic of a checksum: a column of another type, or a number out of range.
-_NONSENSE: Final = (TypeError, AttributeError, ValueError, OverflowError, StructError)
+_NONSENSE: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error)
 
 
 def dense(records: Sequence[tuple[int, float, str, str, bytes]]) -> int:
@@ -43,7 +43,7 @@ def intact(row: Sequence[Any]) -> bool:
     """Whether a journal row is what was once written."""
     try:
         seq, time, pid, kind, data, crc = row
-        return row_crc(seq, time, pid, kind, data) == crc
+        return bool(row_crc(seq, time, pid, kind, data) == crc)
     except _NONSENSE:
         return False
 
@@ -58,7 +58,7 @@ def scan(
     pid: str | None,
     kind: str | None,
 ) -> Iterator[Record]:
-    """The rows `first` to `last`, each verified; `begins()` tells the journal's first seq now, `damaged` words the error."""
+    """The rows `first` to `last`, each verified; `begins()` is the journal's first seq now, `damaged` the error."""
 
     def missing(seq: int) -> StoreError:
         # Somebody may have compacted the journal between two pages; otherwise the row is lost.

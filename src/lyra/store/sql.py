@@ -1,10 +1,11 @@
 """What the two database stores have in common: the meaning, without the driver.
 
-`SqlStore` holds the rules of lease, snapshots, blobs, compaction, reading and checking, written over six small hooks that
-`sqlite` and `postgres` fill in: run a statement, ask a question, and three kinds of transaction. Inside `_writing()` nobody else
-writes, so a rule reads the rows it depends on, verifies them, decides and writes. `append` belongs to each driver,
-because there the round trips and the microseconds are counted. Statements use `?` for values.
-This module never opens a connection and never sees a driver's exception.
+`SqlStore` holds the rules of lease, snapshots, blobs, compaction, reading and checking, written over six small hooks
+that `sqlite` and `postgres` fill in: ask a question, make a change or many, a transaction for writing, one for
+reading, and what the database itself finds wrong. Inside `_writing()` nobody else writes, so a rule reads the rows it
+depends on, verifies them, decides and writes. `append` belongs to each driver, because there the round trips and the
+microseconds are counted. Statements use `?` for values. This module never opens a connection and never sees a
+driver's exception.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ Row = tuple[Any, ...]
 
 INSERT_ROW: Final = "INSERT INTO journal (seq, time, pid, kind, data, crc) VALUES (?, ?, ?, ?, ?, ?)"
 
-_PAGE: Final = (
-    "SELECT seq, time, pid, kind, data, crc FROM journal WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?"
-)
+_PAGE: Final = "SELECT seq, time, pid, kind, data, crc FROM journal WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?"
 _HEAD: Final = (
     "SELECT first_seq, snapshot_seq, states, states_total, crc,"
     " (SELECT min(seq) FROM journal), (SELECT max(seq) FROM journal) FROM meta"
@@ -96,9 +95,7 @@ class SqlStore(ABC):
         head = self._head()
         first = max(after + 1, head.first_seq)
         last = head.last_seq if upto is None else min(upto, head.last_seq)
-        return scan(
-            self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind
-        )
+        return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind)
 
     def first_seq(self) -> int:
         return self._head().first_seq
@@ -141,9 +138,7 @@ class SqlStore(ABC):
                 "DELETE FROM snapshots WHERE pid = ?", [(pid,) for pid, data in states.items() if data is None]
             )
             self._run_many(_PUT_STATE, kept)
-            total = total_of(
-                head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values())
-            )
+            total = total_of(head.states_total, added=sum(crc for _, _, crc in kept), removed=sum(old.values()))
             count = head.states + len(kept) - len(old)
             self._put_head(head._replace(snapshot_seq=seq, states=count, states_total=total))
 

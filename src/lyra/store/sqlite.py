@@ -1,11 +1,12 @@
 """The default Store: one SQLite file in WAL mode.
 
-Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning everything SQLite can
-say into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in `migrations`.
+Owns the file: making it (complete, mode 0600, or not at all), recognising it, opening it, and turning everything
+SQLite can say into a `StoreError`. The rules of lease, snapshots, blobs and reading are in `sql`; the tables are in
+`migrations`.
 
-`durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has every
-acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`).
-A file that is not ours is never written to: it is looked at through a read-only connection first. Only SQLite opens the file,
+`durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has
+every acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`). A file that
+is not ours is never written to: it is looked at through a read-only connection first. Only SQLite opens the file,
 also for that look, because closing any other descriptor of it would drop the locks that this process holds on it.
 SQLite's automatic checkpoint keeps the log short; reads are short (see `rows`), so they do not hold it back.
 """
@@ -63,6 +64,7 @@ class SqliteStore(SqlStore):
         self._busy_timeout_s = busy_timeout_s
         self._known: tuple[int, int, int] | None = None  # (data_version, epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
+        self._file: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
         try:
             if not self._exists():
@@ -95,7 +97,9 @@ class SqliteStore(SqlStore):
             raise StoreError(f"{self.path} is not a file", hint="give the path of the store's file, not of its folder")
         if self.path.stat().st_size == 0:
             raise Corrupt(
-                f"{self.path} is empty, so it is no store", hint="remove it and a new store is made", location=self.location
+                f"{self.path} is empty, so it is no store",
+                hint="remove it and a new store is made",
+                location=self.location,
             )
         if not (_may(self.path, os.R_OK | os.W_OK) and _may(self.path.parent, os.W_OK | os.X_OK)):
             raise StoreError(
@@ -129,6 +133,7 @@ class SqliteStore(SqlStore):
     def _open(self) -> None:
         self._look()
         self._attach(self.path)
+        self._file = _identity(self.path)
         for pragma in (
             f"synchronous={_SYNCHRONOUS[self._durability]}",
             f"fullfsync={int(not self.inline)}",  # macOS: without it a flush stops at the drive's cache
@@ -238,7 +243,7 @@ class SqliteStore(SqlStore):
 
     # ------------------------------------------------------------ what SqlStore asks for
     def _live(self) -> sqlite3.Cursor:
-        """The one cursor; each use takes all its rows at once, and making one a statement costs a tenth of an append."""
+        """The one cursor; each use takes all its rows at once. One a statement would cost a tenth of an append."""
         if self._cursor is None:
             raise StoreError(f"the store {self.location} is closed")
         return self._cursor
@@ -263,12 +268,25 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        self._check_place()
         self._run("BEGIN IMMEDIATE")
         try:
             yield
             self._run("COMMIT")
         finally:
             self._undo()
+
+    def _check_place(self) -> None:
+        """Whether the open file is still the one at `path`.
+
+        SQLite goes on writing into a file that was deleted or replaced, where nobody will find it. Too dear for each
+        append; a kernel's renewals pass here every few seconds.
+        """
+        if self._file and self._file != _identity(self.path):
+            raise StoreError(
+                f"{self.location} was moved, deleted or replaced while it was open",
+                hint="stop the owner before you touch its store; rows written since are lost",
+            )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -298,7 +316,9 @@ class SqliteStore(SqlStore):
         code = _primary(error)
         if code in _BUSY:
             return Conflict(
-                f"{self.location} is locked by another writer", hint="try again, or find out who holds it", cause=str(error)
+                f"{self.location} is locked by another writer",
+                hint="try again, or find out who holds it",
+                cause=str(error),
             )
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._disk_is_full()):
             return StoreFull(
@@ -329,7 +349,7 @@ class SqliteStore(SqlStore):
         if _code(error) == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
             return self._corrupt("its header says that it is read-only")
         return StoreError(
-            f"{self.location} cannot be written: {error}", hint="was it moved, deleted or made read-only while open?"
+            f"{self.location} cannot be written: {error}", hint="was it made read-only while it was open?"
         )
 
     def _disk_is_full(self) -> bool:
@@ -344,7 +364,8 @@ class SqliteStore(SqlStore):
         if self._disk_is_full():
             return StoreFull(f"there is no room left for {self.location}: {reason}", hint="free some space")
         return StoreError(
-            f"{self.location} cannot be opened or made: {reason}", hint="choose a path in a folder that this user may write to"
+            f"{self.location} cannot be opened or made: {reason}",
+            hint="choose a path in a folder that this user may write to",
         )
 
 
@@ -357,6 +378,15 @@ def _code(error: _Said) -> int | None:
 def _primary(error: _Said) -> int | None:
     code = _code(error)
     return None if code is None else code & 0xFF
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file this is, whatever its name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _may(path: Path, mode: int) -> bool:

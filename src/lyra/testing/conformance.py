@@ -14,10 +14,10 @@
         def another(self, store):
             return MyStore(self.path)
 
-Each test's docstring is the promise it shows. `make_store` gives an empty store and is called once a test; `another` opens the
-same place a second time beside it; `reopen` closes and opens it (override it where that needs more). Nothing here imports
-pytest: any runner that calls `setup_method`, the `test_…` methods and `teardown_method` will do. The promises in words
-are in `lyra.store.protocol`.
+Each test's docstring is the promise it shows. `make_store` gives an empty store and is called once a test; `another`
+opens the same place a second time beside it; `reopen` closes and opens it (override it where that needs more).
+Nothing here imports pytest: any runner that calls `setup_method`, the `test_…` methods and `teardown_method` will do.
+The promises in words are in `lyra.store.protocol`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class StoreConformance:
         store.append(rows, epoch)
         found = list(store.read())
         assert found == rows
-        assert all(isinstance(row, Record) and isinstance(row.data, bytes) for row in found)
+        assert {type(row) for row in found} == {Record}
+        assert {type(row.data) for row in found} == {bytes}
 
     def test_plain_tuples_are_rows(self) -> None:
         """A batch of plain tuples is as good as one of Records."""
@@ -358,7 +359,7 @@ class StoreConformance:
 
     # ------------------------------------------------------------ care
     def test_compaction_drops_an_old_prefix(self) -> None:
-        """Only rows that the snapshot covers and that are older go; the count is returned; reading begins after them."""
+        """Only rows that the snapshot covers and that are older go; their count is returned; reading begins after."""
         store, epoch = self.filled(10)  # row n has time 100 + n
         assert store.compact(before=1e9, epoch=epoch) == 0
         store.save_snapshots(6, {}, epoch)

@@ -1,14 +1,16 @@
 """Break a journal in seeded ways and see that no wrong value ever comes out of it.
 
-`run(n, seed)` makes a few SQLite stores as a crash or a clean stop would leave them, then `n` times copies one, flips, overwrites
-or cuts bytes of its database or its log, opens it and reads everything. The verdict on each copy is one of
+`run(n, seed)` makes a few SQLite stores as a crash or a clean stop would leave them, then `n` times copies one,
+flips, overwrites or cuts bytes of its database or its log, opens it and reads everything. The verdict on each copy is
+one of
 
     whole     nothing was lost
     prefix    the store is as it was after some earlier commit
     corrupt   the store said so, at opening or while reading
 
-Anything else (a wrong row, a hole, a state nobody saved, another exception) is an AssertionError that names seed, round and
-damage. `python -m lyra.testing.damage 5000 1` is the long form. It works on copies in a temporary folder and nowhere else.
+Anything else (a wrong row, a hole, a state nobody saved, another exception) is an AssertionError that names seed,
+round and damage. `python -m lyra.testing.damage 5000 1` is the long form. It works on copies in a temporary folder
+and nowhere else.
 """
 
 from __future__ import annotations

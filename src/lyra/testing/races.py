@@ -83,9 +83,7 @@ def _spend(scope: Budget, rng: ProcessRandom, spent: dict[int, dict[str, int]]) 
         yield True
 
 
-def _finish(
-    scope: Budget, reservation: Reservation, rng: ProcessRandom, spent: dict[int, dict[str, int]]
-) -> None:
+def _finish(scope: Budget, reservation: Reservation, rng: ProcessRandom, spent: dict[int, dict[str, int]]) -> None:
     asked = reservation.usage
     choice = rng.randrange(3)
     if choice == 0:

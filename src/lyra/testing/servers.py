@@ -1,8 +1,9 @@
 """Real servers for tests, thrown away afterwards.
 
-`PostgresServer` makes a database cluster in a temporary folder and runs it on a Unix socket in that folder: no port to
-collide, nothing reachable from outside, nothing left behind. It never touches a server that is already running.
-`postgres_missing()` says in one sentence why it cannot run here, for a test's skip. See `conformance` for what to do with it.
+`PostgresServer` makes a database cluster in a temporary folder and runs it on a Unix socket in that folder: no port
+to collide, nothing reachable from outside, nothing left behind. It never touches a server that is already running.
+`postgres_missing()` says in one sentence why it cannot run here, for a test's skip. See `conformance` for what to do
+with it.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ class PostgresServer:
             fsync = "on" if self._fsync else "off"
             options = f"-k {self._folder} -c listen_addresses= -c fsync={fsync} -c full_page_writes={fsync}"
             log = str(self._folder / "log")
-            self._call("pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", f"--log={log}", f"--options={options}")
+            self._call(
+                "pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", f"--log={log}", f"--options={options}"
+            )
         except BaseException:
             self._remove()
             raise

@@ -1,0 +1,89 @@
+# Two commands matter: `make run` shows Lyra at work, `make test` shows that it works.
+# Everything is installed into .venv, once; pyproject.toml says what.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+# For the long commands: make sim N=10000 SEED=7
+COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check lint sim crash damage races recovery bench docs coverage clean postgres
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: $(VENV)/.installed ## Run the demo: a team of processes that survives kill -9
+	@$(BIN)/lyra demo $(ARGS)
+
+test: lint postgres ## Run every check and every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: $(VENV)/.installed-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing sim $(COUNT)
+
+crash: $(VENV)/.installed-check ## Kill real processes with SIGKILL and resume them (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing crash $(COUNT)
+
+damage: $(VENV)/.installed-check ## Damage store files and open them again (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing damage $(COUNT)
+
+races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing races $(COUNT)
+
+recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
+	$(BIN)/python -m lyra.testing recovery
+
+bench: $(VENV)/.installed-bench ## Measure speed and memory
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-check ## Write docs/reference anew from the tables in the code
+	$(BIN)/python -m lyra.cli.reference docs/reference
+
+coverage: $(VENV)/.installed-check ## Run the tests and show which branches they miss
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+clean: ## Remove everything that make made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The tests of the PostgreSQL store start a server of their own; where none can be installed they are skipped.
+postgres:
+	@.ci/postgres
+
+# ---------------------------------------------------------------- what is installed, once
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Lyra needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml
+	@echo "installing lyra into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-check: $(VENV)/.made pyproject.toml
+	@echo "installing lyra and the tools of its tests into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[check]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: $(VENV)/.installed-check
+	@echo "installing the peers that the benchmarks compare with into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@

@@ -1,0 +1,46 @@
+"""A counter that survives kill -9.
+
+    python examples/durable_counter.py counter.db
+    ^C, or kill -9 from another terminal
+    python examples/durable_counter.py counter.db      # goes on where it was
+
+Each step is an effect that writes one line to a file. A finished step is never performed again; the one in flight
+at a crash is, because it is declared idempotent: writing line n twice leaves the same file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from lyra import Context, Kernel, effect
+
+
+@effect(idempotent=True)
+async def write_line(path: str, number: int) -> int:
+    lines = Path(path).read_text().splitlines()[: number - 1] if Path(path).exists() else []
+    Path(path).write_text("\n".join([*lines, f"line {number}"]) + "\n")
+    return number
+
+
+async def count(ctx: Context, path: str, upto: int, pause_s: float) -> int:
+    total = 0
+    for number in range(1, upto + 1):
+        total += await ctx.do(write_line, path, number)
+        if not ctx.replaying:
+            print(f"counted {number}", flush=True)
+        await ctx.sleep(pause_s)
+    return total
+
+
+async def main(store: str, upto: int = 20, pause_s: float = 0.5) -> int:
+    async with Kernel(store, programs=[count]) as kernel:
+        handle = kernel.spawn(count, f"{store}.txt", upto, pause_s, pid="counter")
+        ended = await handle.wait()
+        print(f"{ended.reason}: {ended.result}")
+        return int(ended.result)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "counter.db"))

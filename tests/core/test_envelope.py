@@ -1,0 +1,223 @@
+"""An envelope keeps its own books and knows when to stop."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lyra.core.codec import decode, encode
+from lyra.core.envelope import Envelope, StageStatus, TerminalReason, Trust
+from lyra.core.ids import Entropy
+from lyra.errors import ConfigError
+
+quick = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+def make(**fields) -> Envelope:
+    return Envelope.create(Entropy(1), now=100.0, **fields)
+
+
+def test_a_new_envelope_has_the_defaults_of_the_reference():
+    """Ids with their prefixes, an anonymous user, the first stage, the bounds 3, 10 and 21, five stages."""
+    envelope = make(raw_input="hello")
+    assert envelope.envelope_id.startswith("env_")
+    assert envelope.request_id.startswith("req_")
+    assert envelope.session_id.startswith("sess_")
+    assert len(envelope.envelope_id) == 4 + 16
+    assert (envelope.user_id, envelope.current_stage, envelope.trust) == ("anonymous", "start", "trusted")
+    assert (envelope.max_iterations, envelope.max_llm_calls, envelope.max_agent_hops) == (3, 10, 21)
+    assert (envelope.current_stage_number, envelope.max_stages) == (1, 5)
+    assert (envelope.received_at, envelope.created_at, envelope.completed_at) == (100.0, 100.0, None)
+    assert make().envelope_id == make().envelope_id  # the same entropy, the same id
+    assert make(envelope_id="env_mine", received_at=5).envelope_id == "env_mine"
+
+
+def test_every_field_of_the_reference_is_there():
+    """The wire formats of the public ancestors lose nothing."""
+    expected = """envelope_id request_id session_id user_id raw_input received_at outputs current_stage
+    stage_order iteration max_iterations active_stages completed_stage_set failed_stages parallel_mode llm_call_count max_llm_calls
+    tool_call_count agent_hop_count max_agent_hops tokens_in tokens_out terminal_reason terminated termination_reason
+    interrupt_pending interrupt completed_stages current_stage_number max_stages all_goals remaining_goals
+    goal_completion_status prior_plans loop_feedback processing_history errors created_at completed_at metadata
+    trust trace_id span_id"""
+    assert set(expected.split()) == set(Envelope.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({}, None),
+        ({"iteration": 2, "llm_call_count": 9, "agent_hop_count": 20}, None),
+        ({"iteration": 3}, "max_iterations_exceeded"),
+        ({"llm_call_count": 10}, "max_llm_calls_exceeded"),
+        ({"agent_hop_count": 21}, "max_agent_hops_exceeded"),
+        ({"iteration": 9, "llm_call_count": 99}, "max_iterations_exceeded"),
+        ({"llm_call_count": 99, "agent_hop_count": 99}, "max_llm_calls_exceeded"),
+    ],
+)
+def test_a_bound_is_reached_at_its_number(counts, reason):
+    """`>=` stops; iterations are asked first, then model calls, then hops; what is left never reads below zero."""
+    envelope = make(**counts)
+    result = envelope.check_bounds()
+    assert result.can_continue is (reason is None)
+    assert result.terminal_reason == reason
+    assert result.iterations_remaining == max(3 - envelope.iteration, 0)
+    assert result.llm_calls_remaining == max(10 - envelope.llm_call_count, 0)
+    assert result.agent_hops_remaining == max(21 - envelope.agent_hop_count, 0)
+    assert envelope.check_bounds() == result
+
+
+def test_an_ended_or_asking_envelope_does_not_go_on():
+    """A terminated envelope keeps its reason; a pending interrupt holds it without one."""
+    asking = make(interrupt_pending=True)
+    assert asking.check_bounds().can_continue is False
+    assert asking.check_bounds().terminal_reason is None
+    envelope = make()
+    envelope.terminate("USER_CANCELLED", now=101.0, message="stop")
+    envelope.terminate("completed", now=102.0)
+    assert envelope.check_bounds().terminal_reason is TerminalReason.USER_CANCELLED
+    assert not envelope.check_bounds().can_continue
+    assert (envelope.termination_reason, envelope.completed_at) == ("stop", 101.0)
+    other = make()
+    other.terminate(TerminalReason.COMPLETED, now=1.0)
+    assert other.termination_reason == "completed"
+    with pytest.raises(ConfigError):
+        make().terminate("bored", now=1.0)
+
+
+def test_stages_are_booked():
+    """A start is a hop and a record; an end closes the record, keeps the output or the error, and counts calls."""
+    envelope = make(stage_order=["plan", "write"])
+    record = envelope.start_stage("plan", now=100.0, agent="planner")
+    assert (record.stage_order, envelope.agent_hop_count, envelope.active_stages) == (1, 1, {"plan": True})
+    envelope.complete_stage("plan", {"steps": 2}, now=100.25, agent="planner", llm_calls=3)
+    assert (record.status, record.duration_ms, record.llm_calls) == (StageStatus.SUCCESS, 250, 3)
+    assert envelope.outputs == {"planner": {"steps": 2}}
+    assert (envelope.completed_stage_set, envelope.active_stages, envelope.llm_call_count) == ({"plan": True}, {}, 3)
+    failed = envelope.start_stage("write", now=101.0)
+    envelope.fail_stage("write", "no ink", now=102.0, llm_calls=1)
+    assert (failed.status, failed.error, failed.agent) == ("error", "no ink", "write")
+    assert envelope.failed_stages == {"write": "no ink"}
+    assert envelope.errors == [{"stage": "write", "agent": "write", "error": "no ink", "at": 102.0}]
+    again = envelope.start_stage("write", now=103.0)
+    assert envelope.failed_stages == {}
+    envelope.complete_stage("write", now=104.0)
+    assert again.status is StageStatus.SUCCESS
+    assert failed.status is StageStatus.ERROR
+    envelope.complete_stage("unknown", {"a": 1}, now=104.0)  # a report without a start is kept, without a record
+    assert len(envelope.processing_history) == 3
+    assert envelope.start_stage("elsewhere", now=105.0).stage_order == 0
+
+
+def test_goals_are_struck_off():
+    """False when no goal remains or the stages are used up."""
+    envelope = make(all_goals=["a", "b", "c"], remaining_goals=["a", "b", "c"], max_stages=2)
+    assert envelope.advance_goals(["a"]) is True
+    assert (envelope.remaining_goals, envelope.current_stage_number) == (["b", "c"], 2)
+    assert envelope.advance_goals({"b": "satisfied", "c": "partial"}) is False
+    assert envelope.goal_completion_status == {"a": "satisfied", "b": "satisfied", "c": "partial"}
+    assert envelope.completed_stages[0] == {"stage_number": 1, "satisfied_goals": ["a"]}
+    done = make(remaining_goals=["a"])
+    assert done.advance_goals(["a"]) is False
+    assert done.current_stage_number == 1
+
+
+def test_a_clone_shares_nothing():
+    """Parallel branches work on deep copies, under the same id or a new one."""
+    envelope = make(outputs={"a": {"b": [1]}})
+    envelope.start_stage("a", now=1.0)
+    twin = envelope.clone()
+    assert make(processing_history=envelope.processing_history).processing_history == envelope.processing_history
+    assert twin == envelope
+    twin.outputs["a"]["b"].append(2)
+    twin.processing_history[0].status = StageStatus.SKIPPED
+    assert envelope.outputs == {"a": {"b": [1]}}
+    assert envelope.processing_history[0].status is StageStatus.RUNNING
+    assert envelope.clone("env_new").envelope_id == "env_new"
+
+
+def test_an_envelope_survives_being_saved():
+    """Through plain data, and through a journal's bytes."""
+    envelope = make(trust="untrusted", metadata={"deep": [{"x": b"raw"}]}, trace_id="t", span_id="s")
+    envelope.start_stage("a", now=1.0)
+    envelope.terminate("completed", now=2.0)
+    assert Envelope.from_data(envelope.to_data()) == envelope
+    assert Envelope.from_data(decode(encode(envelope))) == envelope
+    assert Envelope.from_data({**envelope.to_data(), "trust": "UNTRUSTED"}).trust is Trust.UNTRUSTED
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"iteration": "3"}, "iteration"),
+        ({"outputs": {"a": 5}}, "outputs"),
+        ({"trust": "maybe"}, "trust"),
+        ({"terminal_reason": "bored"}, "terminal_reason"),
+        ({"stage_order": [1]}, "stage_order"),
+        ({"processing_history": [{"agent": 5}]}, "processing_history"),
+        ({"envelope_id": None}, "envelope_id"),
+        ({"itteration": 3}, "itteration"),
+    ],
+)
+def test_hostile_data_is_a_config_error_that_names_the_field(change, field):
+    """What does not fit is said with its place."""
+    with pytest.raises(ConfigError) as caught:
+        Envelope.from_data({**make().to_data(), **change})
+    assert field in caught.value.fields["key"]
+
+
+def test_what_is_no_envelope_is_a_config_error():
+    """Not a mapping, no ids, bottomless nesting."""
+    deep: dict[str, object] = {}
+    for _ in range(5_000):
+        deep = {"x": deep}
+    wrongs: tuple[Any, ...] = (None, [], {}, {**make().to_data(), "metadata": deep})
+    for wrong in wrongs:
+        with pytest.raises(ConfigError):
+            Envelope.from_data(wrong)
+    with pytest.raises(ConfigError):
+        make(unknown=1)
+
+
+@quick
+@given(
+    st.dictionaries(
+        st.sampled_from(Envelope.__struct_fields__),
+        st.none()
+        | st.integers()
+        | st.text(max_size=5)
+        | st.lists(st.integers(), max_size=2)
+        | st.dictionaries(st.text(), st.text()),
+        max_size=4,
+    )
+)
+def test_any_mapping_is_an_envelope_or_a_config_error(change):
+    """Nothing else is raised."""
+    with contextlib.suppress(ConfigError):
+        Envelope.from_data({**make().to_data(), **change})
+
+
+def test_reasons_have_an_outcome():
+    """completed, bounds_exceeded or failed; words in capitals are the same words."""
+    outcomes = {reason.value: reason.outcome() for reason in TerminalReason}
+    assert outcomes["completed"] == outcomes["break_requested"] == "completed"
+    assert {word for word, outcome in outcomes.items() if outcome == "bounds_exceeded"} == {
+        "max_iterations_exceeded",
+        "max_llm_calls_exceeded",
+        "max_agent_hops_exceeded",
+        "max_loop_exceeded",
+        "max_stage_visits_exceeded",
+        "edge_limit_exceeded",
+    }
+    assert outcomes["policy_violation"] == outcomes["user_cancelled"] == "failed"
+    assert TerminalReason("COMPLETED") is TerminalReason.COMPLETED
+    assert str(TerminalReason.COMPLETED) == "completed"
+    with pytest.raises(ValueError, match="bored"):
+        TerminalReason("bored")
+    number: Any = 5
+    with pytest.raises(ValueError, match="5"):
+        TerminalReason(number)

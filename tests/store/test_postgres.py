@@ -1,0 +1,230 @@
+"""The PostgreSQL store: connecting, secrets, migrations, durability, a server that goes away."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
+from lyra.store import open_store
+from lyra.store.migrations import LATEST, migration_crc
+from lyra.store.postgres import PostgresStore
+from lyra.testing.conformance import records
+from lyra.testing.servers import PostgresServer
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(postgres_url)
+    yield store
+    store.close()
+
+
+def execute(store: PostgresStore, *statements: str) -> None:
+    """Change a store's tables behind its back."""
+    url = store_url(store)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SET search_path TO {store.schema}".encode())
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def store_url(store: PostgresStore) -> str:
+    assert store._connection is not None
+    info = store._connection.info
+    return f"postgresql:///{info.dbname}?host={info.host}&user={info.user}"
+
+
+# ---------------------------------------------------------------- connecting
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/db?user=me&password=hunter2&schema=s",
+        "postgresql://me:hunter2@host.invalid/db?connect_timeout=1",
+    ],
+)
+def test_no_server_is_an_error_without_the_password(url: str) -> None:
+    """A server that is not there is a StoreError with a sentence and a hint, and no secret in any of it."""
+    with pytest.raises(StoreError, match="cannot connect") as caught:
+        PostgresStore(url)
+    assert caught.value.hint
+    assert not caught.value.retryable
+    assert "hunter2" not in caught.value.render() + repr(caught.value.fields) + repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:hunter2@host:port/db", "postgresql://h/db?hunter2=1", "postgresql://me:hunter2%zz@h/db"],
+)
+def test_a_url_that_cannot_be_read_is_told_without_quoting_it(url: str) -> None:
+    """A mistake in the URL is an error that does not repeat what may be the password."""
+    with pytest.raises((ConfigError, StoreError)) as caught:
+        PostgresStore(url)
+    assert "hunter2" not in caught.value.render()
+
+
+def test_the_location_has_no_password(postgres_url: str) -> None:
+    """`location` tells host, database and schema only; the server trusts the socket, so any password connects."""
+    store = PostgresStore(postgres_url + "&password=hunter2")
+    assert "hunter2" not in store.location
+    assert store.location.endswith(f"/postgres?schema={store.schema}")
+    store.close()
+
+
+def test_settings_that_cannot_be_are_config_errors(postgres_url: str) -> None:
+    """An unknown durability and a schema that is no name are ConfigErrors."""
+    with pytest.raises(ConfigError, match="durability"):
+        PostgresStore(postgres_url, durability="eternal")
+    for name in ("Robert'); DROP TABLE", "a b", "ü", "x" * 64):
+        with pytest.raises(ConfigError, match="schema"):
+            PostgresStore(postgres_url, schema=name)
+
+
+def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without psycopg the error names the pip command."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError) as caught:
+        open_store("postgresql://localhost/db")
+    assert caught.value.hint == "install it with: pip install 'lyra-agents[postgres]'"
+
+
+def test_schemas_are_separate_stores(postgres_url: str, store: PostgresStore) -> None:
+    """Two schemas of one database know nothing of each other; the argument wins over the URL."""
+    other = PostgresStore(postgres_url, schema=f"{store.schema}_b")
+    other.append(records(1, 3), 0)
+    assert (store.last_seq(), other.last_seq()) == (0, 3)
+    other.close()
+
+
+# ---------------------------------------------------------------- migrations
+def test_an_old_store_is_upgraded(postgres_url: str, store: PostgresStore) -> None:
+    """A store of migration 1 gets the later tables when opened, and keeps its rows."""
+    store.append(records(1, 5), 0)
+    execute(store, "DROP TABLE blobs", "DELETE FROM migrations WHERE number > 1")
+    again = PostgresStore(postgres_url)
+    assert again.get_blob(again.put_blob(b"large")) == b"large"
+    assert list(again.read()) == records(1, 5)
+    again.close()
+
+
+def test_a_store_of_a_newer_lyra_is_refused(postgres_url: str, store: PostgresStore) -> None:
+    """A higher migration number is told as such, with what to do."""
+    number = LATEST + 1
+    execute(store, f"INSERT INTO migrations VALUES ({number}, 'later', {migration_crc(number, 'later')})")
+    with pytest.raises(StoreError, match="written by a newer Lyra"):
+        PostgresStore(postgres_url)
+
+
+def test_a_schema_of_something_else_is_refused(postgres_url: str) -> None:
+    """A schema that holds other tables of our names is left as it is."""
+    plain_url = postgres_url.partition("&schema")[0]
+    with psycopg.connect(plain_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA elsewhere")
+        connection.execute("CREATE TABLE elsewhere.journal (x int)")
+    with pytest.raises(StoreError, match="already exists"):
+        PostgresStore(postgres_url, schema="elsewhere")
+    with psycopg.connect(plain_url) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'elsewhere'").fetchall()
+    assert found == [("journal",)]
+
+
+# ---------------------------------------------------------------- trouble
+def test_a_full_disk_loses_nothing_and_passes(store: PostgresStore) -> None:
+    """The server's "disk full" is StoreFull, nothing of the batch is there, and later it goes in."""
+    store.append(records(1, 2), 0)
+    execute(
+        store,
+        "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF NEW.seq = 5 THEN RAISE 'no space' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$",
+        "CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()",
+    )
+    with pytest.raises(StoreFull):
+        store.append(records(3, 5), 0)
+    assert list(store.read()) == records(1, 2)
+    execute(store, "DROP TRIGGER full_disk ON journal")
+    store.append(records(3, 5), 0)
+    assert store.last_seq() == 7
+
+
+def test_a_change_behind_our_back_is_noticed(store: PostgresStore) -> None:
+    """Rows, states and lease are verified here too, whatever the server thinks of them."""
+    store.append(records(1, 60), 0)
+    store.save_snapshots(3, {"a": b"1"}, 0)
+    execute(
+        store,
+        "UPDATE journal SET kind = 'x' WHERE seq = 5",
+        "UPDATE snapshots SET data = ''",
+        "UPDATE lease SET epoch = 4",
+    )
+    assert len(store.check()) == 3
+    for use in (lambda: list(store.read()), store.load_snapshots, store.holder):
+        with pytest.raises(Corrupt):
+            use()
+
+
+def test_a_missing_table_is_corrupt(store: PostgresStore) -> None:
+    """A table of ours that is gone is damage."""
+    execute(store, "DROP TABLE snapshots")
+    with pytest.raises(Corrupt):
+        store.load_snapshots()
+
+
+def test_text_the_server_cannot_hold_is_refused(store: PostgresStore) -> None:
+    """PostgreSQL has no NUL in text: the batch is a StoreError, not a Conflict, and the store goes on."""
+    with pytest.raises(StoreError) as caught:
+        store.append([(1, 1.0, "p\0", "k", b"")], 0)
+    assert not isinstance(caught.value, Conflict)
+    store.append(records(1, 1), 0)
+
+
+def test_a_lost_connection_is_told(store: PostgresStore) -> None:
+    """When the server drops the connection every use says so; nothing reconnects in silence."""
+    store.append(records(1, 1), 0)
+    assert store._connection is not None
+    pid = store._connection.info.backend_pid
+    with psycopg.connect(store_url(store), autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+    for use in (lambda: store.append(records(2, 1), 0), store.last_seq, lambda: store.put_blob(b"x")):
+        with pytest.raises(StoreError, match="is lost") as caught:
+            use()
+        assert not caught.value.retryable
+
+
+def test_a_closed_store_says_so(store: PostgresStore) -> None:
+    """Every use after close is a StoreError; closing twice is harmless."""
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.append(records(1, 1), 0)
+
+
+# ---------------------------------------------------------------- durability
+def test_process_waits_for_the_servers_own_disk(store: PostgresStore) -> None:
+    """`process` commits are flushed on the server, and appends are never made on the loop."""
+    assert store._ask("SHOW synchronous_commit") == [("local",)]
+    assert store.inline is False
+
+
+def test_power_is_refused_where_it_cannot_be_kept(postgres_url: str) -> None:
+    """A server without fsync is told apart before anything is promised."""
+    with pytest.raises(ConfigError, match="fsync=off"):
+        PostgresStore(postgres_url, durability="power")
+
+
+def test_power_on_a_server_that_then_dies(postgres_server: PostgresServer) -> None:
+    """With fsync `power` is accepted; when the server is gone, uses and new connections are StoreErrors."""
+    with PostgresServer(fsync=True) as server:
+        url = server.url
+        store = PostgresStore(url, durability="power")
+        assert store._ask("SHOW synchronous_commit") == [("on",)]
+        store.append(records(1, 3), 0)
+        assert store.schema == "lyra"
+    with pytest.raises(StoreError, match="is lost"):
+        store.append(records(4, 1), 0)
+    store.close()
+    with pytest.raises(StoreError, match="cannot connect"):
+        PostgresStore(url)
