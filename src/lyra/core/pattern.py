@@ -14,6 +14,7 @@ may overlap). Knows nothing of paths, hosts or commands: `capability` does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Final
 
 from lyra.core.limits import PATTERN_STEPS_MAX
@@ -138,12 +139,7 @@ def _tokenise(text: str, separator: str) -> list[tuple[int, str]]:
 
 
 def _literal_head(tokens: list[tuple[int, str]]) -> str:
-    head = []
-    for kind, char in tokens:
-        if kind != _CHAR:
-            break
-        head.append(char)
-    return "".join(head)
+    return "".join(char for _, char in takewhile(lambda token: token[0] == _CHAR, tokens))
 
 
 def _ends_segment(text: str, at: int, separator: str) -> bool:
@@ -207,7 +203,7 @@ def _walk(first: Pattern, second: Pattern) -> Iterator[tuple[int | None, int]]:
     todo = [(state, second.start) for state in _bits(first.start)]
     seen = set(todo)
     steps = 0
-    while todo:
+    while todo and steps <= PATTERN_STEPS_MAX:
         state, reached = todo.pop()
         yield state, reached
         for symbol in first.symbols(state, alphabet):
@@ -218,6 +214,5 @@ def _walk(first: Pattern, second: Pattern) -> Iterator[tuple[int | None, int]]:
                 if pair not in seen:
                     seen.add(pair)
                     todo.append(pair)
-        if steps > PATTERN_STEPS_MAX:
-            yield None, 0
-            return
+    if todo:
+        yield None, 0

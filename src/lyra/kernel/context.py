@@ -27,7 +27,7 @@ from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.errors import NoSuchProcess, ProcessError
 from lyra.kernel import rows
-from lyra.kernel.door import recalled
+from lyra.kernel.door import met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
@@ -92,6 +92,8 @@ def current_branch(process: Process) -> _Branch:
     path = f"{outer.path if outer is not None else ''}{parent.branches}/"
     parent.branches += 1
     branch = _Branch(task, path)
+    if isinstance(task, asyncio.Task):
+        process.kernel.branch_began(process, task)
     _branch.set((process, branch))
     return branch
 
@@ -262,12 +264,18 @@ class Context:
         if kernel.journal is not None:
             entry = recalled(process, key, "sleep", "", b"") if process.recall is not None else None
             if entry is not None:
+                if entry.error is not None:
+                    await met_again(process, entry.error)
                 left_s = min(seconds, entry.due - clock.now())
             else:
                 row = rows.TimerSet(key, clock.now() + seconds)
                 kernel.journal.write(process.pid, "timer.set", rows.encode(row))
         if left_s > 0:
-            await kernel.pause(process, left_s)
+            try:
+                await kernel.pause(process, left_s)
+            except BaseException as error:
+                kernel.door.cut_short(process, key, error, form="sleep")
+                raise
 
     def now(self) -> float:
         """The wall clock, read once: a replay sees the same time."""
@@ -307,8 +315,9 @@ class Context:
             recalled(process, key, "checkpoint", "", b"")
         data = codec.encode(state)
         blob = await kernel.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
-        row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob)
+        row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob, process.branches)
         journal.write(process.pid, "program.checkpoint", rows.encode(row))
+        process.rng = None  # a restart begins here with a new seed, so this life does too
         await suspend(process, journal.waiters)
 
     def process(self, pid: str) -> Child:
@@ -403,11 +412,17 @@ class Child:
         if kernel.journal is not None and owner.recall is not None:
             entry = recalled(owner, key, "wait", process.pid, b"")
             if entry is not None:
+                if entry.error is not None:
+                    await met_again(owner, entry.error)
                 value = codec.decode(await kernel.value_of(entry))
                 error = error_from_row(value["error"]) if value["error"] is not None else None
                 return Exit(value["reason"], value["result"], error)
         if process.exit is None:
-            await suspend(owner, _Watchers(process))
+            try:
+                await suspend(owner, _Watchers(process))
+            except BaseException as cut:
+                kernel.door.cut_short(owner, key, cut, form="wait", name=process.pid)
+                raise
         ended = process.exit
         assert ended is not None
         if kernel.journal is not None:

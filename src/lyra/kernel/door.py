@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Door"]
 
 # How far a call came, for those who clean up after it.
-_ADMITTED, _STARTED, _RUNNING, _FINISHED = 0, 1, 2, 3
+_ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = 0, 1, 2, 3, 4
 
 
 class Door:
@@ -110,6 +110,7 @@ class Door:
             usage = effect.cost
             if type(value) is Charged:
                 value, usage = value.value, value.usage
+            stage = _PERFORMED
             if journal is None:
                 self._settle(process, effect, reservation, usage)
             else:
@@ -133,7 +134,8 @@ class Door:
             if gate is not None and stage < _RUNNING:
                 gate.failed(raised)  # admitted and never run: its place is free again
             error = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
-            row = self._failed(process, key, effect, reservation, error, stage)
+            cost = usage if stage == _PERFORMED else effect.cost
+            row = self._failed(process, key, effect, reservation, error, stage, cost)
             if journal is not None and row is not None:
                 try:
                     await suspend(process, journal.waiters)
@@ -191,16 +193,18 @@ class Door:
         reservation: Reservation | None,
         error: BaseException,
         stage: int,
+        cost: Usage,
     ) -> dict[str, Any] | None:
         """It raised or was cancelled; gives the row of an error that the program will see.
 
         Cancelled while it ran, it may have happened out there: what was set aside counts as spent.
         """
         kernel = self._kernel
-        if isinstance(error, Exception):
-            usage, row = Usage.of(getattr(error, "usage", None)), error_to_row(error)
+        if isinstance(error, Exception):  # a value that cannot be kept was paid for all the same
+            usage = cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
+            row = error_to_row(error)
         else:
-            usage = effect.cost if stage == _RUNNING else Usage()
+            usage = cost if stage >= _RUNNING else Usage()
             row = {"code": "cancelled" if self._goes_on(process) else "cut_off"}
         self._settle(process, effect, reservation, usage)
         if kernel.journal is None:
@@ -407,6 +411,8 @@ async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
 def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence."""
     assert process.recall is not None
+    if isinstance(process.recall, Diverged):
+        raise process.recall.error
     entry: Entry | None = process.recall.pop(key, None)
     if not process.recall:
         process.recall = None
@@ -416,7 +422,7 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
         asked = f"{kind} {name}".strip()
         held = f"{entry.kind} {entry.name}".strip()
         detail = " with other arguments" if asked == held else ""
-        raise Divergence(
+        process.recall = Diverged(
             f"process {process.pid} asked for {asked}{detail} where its journal has {held}",
             hint="the program changed under its journal; run the old one to its end, or start a new process",
             expected=held,
@@ -424,4 +430,13 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
             at=str(key),
             pid=process.pid,
         )
+        raise process.recall.error
     return entry
+
+
+class Diverged(dict[Any, Any]):
+    """What a process remembers once it has diverged: only that. A program that catches the error gets it again."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__()
+        self.error = Divergence(message, **fields)

@@ -16,10 +16,18 @@ from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 __all__ = ["error_from_row", "error_to_row"]
 
 
+# Classes made inside functions cannot be looked up by name; those seen in this OS process are remembered. After a
+# restart elsewhere they come back as EffectFailed, so a durable program catches classes of a module.
+_local: dict[tuple[str, str], type[BaseException]] = {}
+_LOCAL_MAX = 1_000
+
+
 def error_to_row(error: BaseException) -> dict[str, Any]:
     if isinstance(error, LyraError):
         return error_to_data(error)
     cls = type(error)
+    if "<locals>" in cls.__qualname__ and len(_local) < _LOCAL_MAX:
+        _local[cls.__module__, cls.__qualname__] = cls
     args = [arg for arg in error.args if arg is None or isinstance(arg, (bool, int, float, str))]
     return {
         "code": "python",
@@ -46,11 +54,11 @@ def error_from_row(data: dict[str, Any]) -> BaseException:
 
 
 def _known_exception(module: str, name: str) -> type[Exception] | None:
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        if part == "<locals>":
-            return None
-        found = getattr(found, part, None)
+    found: Any = _local.get((module, name))
+    if found is None:
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
     if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, LyraError):
         return found
     return None

@@ -66,7 +66,7 @@ class Journal:
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
         if self.frozen:
-            return self.seq
+            return self.seq + 1  # a row that will never be: nobody who waits for it is told otherwise
         self.seq = seq = self.seq + 1
         self.pending.append((seq, self._now(), pid, kind, data))
         if not self._scheduler.running:
@@ -79,10 +79,12 @@ class Journal:
 
     async def acknowledged(self, seq: int) -> None:
         """The same for callers outside any process; a failure to store is raised here."""
-        while self.durable_seq < seq and not self.frozen:
+        while self.durable_seq < seq:
             if self.stuck is not None:
                 raise self.stuck
             self._kernel.raise_if_failed()
+            if self.frozen:
+                raise StoreError("the kernel closed before this was stored", hint="open the store again and repeat it")
             future: asyncio.Future[None] = self._kernel.loop.create_future()
             self.callers.append(future)
             self._kernel.scheduler.poke()
@@ -128,15 +130,15 @@ class Journal:
             for waker in waiters:
                 resume(waker)
             if self.callers:
-                self._answer(None)
+                self.answer(None)
         elif isinstance(error, StoreFull):
             self._hold(batch, waiters, error)
         else:
             self.frozen = True
             self._kernel.abort(error)
-            self._answer(error)
+            self.answer(error)
 
-    def _answer(self, error: LyraError | None) -> None:
+    def answer(self, error: LyraError | None) -> None:
         """Callers look again themselves: their row may be in a later batch."""
         callers, self.callers = self.callers, []
         for caller in callers:
@@ -145,9 +147,10 @@ class Journal:
     def _hold(self, batch: list[Row], waiters: list[Any], error: StoreFull) -> None:
         """Nothing was written: keep the rows, hold the processes still, tell callers, try again in a while."""
         self.pending = batch + self.pending
-        self.waiters = waiters + self.waiters
+        waiters.extend(self.waiters)  # the same list: who is cancelled meanwhile takes itself off it
+        self.waiters = waiters
         self.stuck = error
-        self._answer(error)
+        self.answer(error)
         self._kernel.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
         clock = self._kernel.clock
         clock.call_at(clock.monotonic() + _RETRY_FULL_S, self.retry)

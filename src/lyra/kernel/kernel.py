@@ -38,10 +38,12 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
     ProcessExit,
+    StoreError,
+    StoreFull,
 )
 from lyra.kernel import rows
 from lyra.kernel.context import Context, ExitProgram
-from lyra.kernel.door import Door
+from lyra.kernel.door import Diverged, Door
 from lyra.kernel.faults import error_to_row
 from lyra.kernel.gates import Gate
 from lyra.kernel.interrupts import Answer, Interrupts
@@ -111,6 +113,7 @@ class Kernel:
         self.listeners_want_states = False
         self._listeners: list[Callable[[Event], Any]] = []
         self._gates: dict[str, Gate] = {}
+        self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._effects: dict[Any, Effect] = {}
         self._ended: deque[str] = deque()
         self._numbered = 0
@@ -211,8 +214,13 @@ class Kernel:
         if self._recovery is not None:
             self._recovery.stop()
         journal = self.journal
-        if journal is not None and self.failure is None:
-            await self._last_commit(journal)
+        try:
+            if journal is not None and self.failure is None:
+                await self._last_commit(journal)
+        finally:  # also when the last rows find no room: nobody was told that they are kept
+            await self._shut(journal)
+
+    async def _shut(self, journal: Journal | None) -> None:
         self.scheduler.stopped = True
         if journal is not None:
             journal.frozen = True
@@ -220,7 +228,7 @@ class Kernel:
         await self.tasks.close()
         if self._ownership is not None and journal is not None:
             self._ownership.stop()
-            if self.failure is None:
+            with suppress(StoreError):  # lost with the store, or somebody else's by now
                 self._ownership.give_up()
             self._release_store(journal.store)
 
@@ -283,6 +291,7 @@ class Kernel:
         self.scheduler.stopped = True
         if self.journal is not None:
             self.journal.frozen = True
+            self.journal.answer(error)
         self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
         for process in self.processes.values():
             for watcher in process.watchers or ():
@@ -292,7 +301,7 @@ class Kernel:
 
     def abort_on_error(self, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, LyraError):
+        if isinstance(error, LyraError) and not isinstance(error, StoreFull):
             self.abort(error)
 
     def raise_if_failed(self) -> None:
@@ -472,11 +481,19 @@ class Kernel:
                 parent.children = {}
             parent.children[process.pid] = process
 
+    def branch_began(self, process: Process, task: asyncio.Task[Any]) -> None:
+        """A parallel branch of a program made its first call: it ends with its process at the latest."""
+        branches = self._branches.setdefault(process, {})
+        branches[task] = None
+        task.add_done_callback(lambda done: branches.pop(done, None))
+
     def limit_time(self, process: Process, seconds: float) -> None:
         def over() -> None:
             if process.exit is None and not self.stopping:
                 process.throw_deadline(
-                    DeadlineExceeded(f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid)
+                    DeadlineExceeded(
+                        f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, deadline="process"
+                    )
                 )
 
         self.clock.call_at(self.clock.monotonic() + seconds, over)
@@ -493,8 +510,12 @@ class Kernel:
 
     def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
         """The one place where a process ends."""
-        if process.recall is not None and reason == "normal" and self._asked_less(process):
-            return
+        if process.recall is not None and process.kill_reason is None:
+            if isinstance(process.recall, Diverged):
+                self._diverged(process, process.recall.error)
+                return
+            if reason == "normal" and self._asked_less(process):
+                return
         journal = self.journal
         if journal is not None and not journal.frozen:
             row = rows.Terminated(reason)
@@ -532,6 +553,8 @@ class Kernel:
         process.coroutine = None
         process.recall = None
         process.rng = None
+        for task in self._branches.pop(process, ()):
+            task.cancel()
         self.live -= 1
         if process.name is not None and self.names.get(process.name) is process:
             del self.names[process.name]
@@ -594,6 +617,8 @@ class Kernel:
             self.stop_tree(child, reason)
         if process.exit is not None:
             return
+        if process.kill_reason is None:
+            self.record(process.pid, "process.stopping", rows.Stopping(reason))
         process.kill_reason = reason
         if process.coroutine is None:  # dormant: there is nothing to cancel
             self.finish(process, reason)

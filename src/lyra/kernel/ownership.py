@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lyra.core.faultpoint import point
-from lyra.errors import Conflict
+from lyra.errors import Conflict, LyraError, StoreError, StoreFull
 from lyra.store.protocol import Lease, Store
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class Ownership:
         if self.store.inline:
             try:
                 self.lease = self.store.renew(self.lease, now=self._kernel.clock.now(), ttl_s=self._lease_s)
-            except Conflict as error:
+            except StoreFull:
+                pass  # the lease may outlast it; if not, whoever took over fences us
+            except LyraError as error:
                 self._kernel.abort(error)
                 return
         else:
@@ -88,7 +91,8 @@ class Ownership:
 
     def give_up(self) -> None:
         if self.lease is not None:
-            self.store.release(self.lease)
+            with suppress(StoreError):  # a full disk: it runs out by itself
+                self.store.release(self.lease)
             self.lease = None
 
 

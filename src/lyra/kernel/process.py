@@ -353,9 +353,9 @@ class Process:
             )
 
     def _future_done(self, future: asyncio.Future[Any]) -> None:
-        # The future's own __await__ raises its error or gives its result when the coroutine goes on.
+        # The future's own __await__ raises its error or gives its result when the coroutine goes on. Until then it stays
+        # in place: cancel scopes look there to see that a cancellation is already on its way.
         if self._fut_waiter is future:
-            self._fut_waiter = None
             self.wake()
 
 

@@ -57,7 +57,10 @@ class ProcessState(msgspec.Struct):
     exit: rows.Terminated | None = None
     exit_at: float = 0.0
     exit_seq: int = 0
+    stopping: str = ""
+    late: bool = False
     first_key: int = 0
+    first_branch: int = 0
     restored: Raw = rows.NIL
     restored_blob: str = ""
 
@@ -103,9 +106,11 @@ class Fold:
 
     def _forget(self, before: float) -> list[str]:
         forgotten = []
+        needed = self._above_the_living()
         for pid, state in list(self.processes.items()):
             parent = self.processes.get(state.created.parent)
-            if state.exit is not None and state.exit_at < before and (parent is None or parent.exit is not None):
+            orphan = parent is None or parent.exit is not None
+            if state.exit is not None and state.exit_at < before and orphan and pid not in needed:
                 forgotten.append(pid)
         for pid in forgotten:
             state = self.processes.pop(pid)
@@ -114,6 +119,16 @@ class Fold:
                 _add(parent.spent, state.spent)
                 self.changed.add(state.created.parent)
         return forgotten
+
+    def _above_the_living(self) -> set[str]:
+        """The ancestors of live processes: a child's budget and rights lie inside theirs, also when they have ended."""
+        needed: set[str] = set()
+        for state in self.processes.values():
+            above = state.created.parent if state.exit is None else ""
+            while above and above not in needed and above in self.processes:
+                needed.add(above)
+                above = self.processes[above].created.parent
+        return needed
 
     def add_all(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -163,9 +178,19 @@ class Fold:
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
     state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent)
+    state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
 
 def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
+    if row.usage:
+        _add(state.spent, row.usage)
+    if row.error is not None:
+        if row.error.get("code") == "cut_off":  # with its process: paid for, and still in doubt
+            return
+        if (row.error.get("fields") or {}).get("deadline") == "process":
+            state.late = True
+    if state.exit is not None:
+        return
     entry = state.effects.get(row.key)
     if entry is None:
         entry = state.effects[row.key] = Entry(row.form, row.name, row.hash)
@@ -173,8 +198,6 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
     entry.value = row.value
     entry.blob = row.blob
     entry.error = row.error
-    if row.usage:
-        _add(state.spent, row.usage)
 
 
 def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
@@ -205,7 +228,9 @@ def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: floa
 def _ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float) -> None:
     pending = state.interrupts.pop(row.id, None)
     if pending is not None and pending.key is not None:
-        entry = state.effects[pending.key]
+        entry = state.effects.get(pending.key)
+        if entry is None:  # forgotten at a checkpoint
+            return
         entry.done = True
         entry.value = row.response
         entry.name = pending.kind
@@ -217,8 +242,13 @@ def _checkpoint(state: ProcessState, row: rows.Checkpointed, seq: int, time: flo
     assert isinstance(row.key, int)
     state.effects.clear()
     state.first_key = row.key + 1
+    state.first_branch = row.branches
     state.restored = row.state
     state.restored_blob = row.blob
+
+
+def _stopping(state: ProcessState, row: rows.Stopping, seq: int, time: float) -> None:
+    state.stopping = row.reason
 
 
 def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
@@ -245,5 +275,6 @@ _APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {
     "interrupt.expired": _ended,
     "interrupt.cancelled": _ended,
     "program.checkpoint": _checkpoint,
+    "process.stopping": _stopping,
     "process.terminated": _terminated,
 }

@@ -106,6 +106,7 @@ class Recovery:
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.recall = dict(state.effects) or None
         process.keys = state.first_key
+        process.branches = state.first_branch
         if state.restored_blob:
             process.restored = codec.decode(self._store.get_blob(state.restored_blob))
         else:
@@ -130,6 +131,9 @@ class Recovery:
 
     def _go_on(self, process: Process, state: ProcessState) -> None:
         kernel = self._kernel
+        if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
+            kernel.finish(process, state.stopping)
+            return
         program = kernel.programs.get(process.program)
         if program is None:
             self._dormant.setdefault(process.program, []).append((process, state))
@@ -145,7 +149,7 @@ class Recovery:
             kernel.finish(process, "error", error=error)
             return
         seconds = process.budget.seconds
-        if created.budget is not None and seconds is not None:
+        if created.budget is not None and seconds is not None and not state.late:
             kernel.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
         process.move("ready")
         kernel.scheduler.push(process)

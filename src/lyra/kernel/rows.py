@@ -26,6 +26,7 @@ __all__ = [
     "Received",
     "Sent",
     "Started",
+    "Stopping",
     "Terminated",
     "TimerSet",
     "encode",
@@ -59,6 +60,12 @@ class Terminated(Row):
     error: dict[str, Any] | None = None
 
 
+class Stopping(Row):
+    """It was told to end. It may tidy up first, but it does not come back after a restart."""
+
+    reason: str
+
+
 class Started(Row):
     key: Key
     name: str
@@ -73,10 +80,10 @@ class Finished(Row):
     blob: str = ""
     error: dict[str, Any] | None = None
     usage: dict[str, int] | None = None
-    # Only when there was no `started` row: readings of the clock, and effects refused before they began.
+    # Only when there was no `started` row: readings of the clock, effects refused before they began, calls cut short.
     name: str = ""
     hash: bytes = b""
-    form: str = "do"  # do, read or wait
+    form: str = "do"  # do, read, wait; also sleep, receive, send, ask when cancelled while it waited
 
 
 class Sent(Row):
@@ -120,10 +127,12 @@ class Checkpointed(Row):
     key: Key
     state: Raw = NIL
     blob: str = ""
+    branches: int = 0  # parallel branches made so far: their numbers go on after a restart
 
 
 _KINDS: Final[dict[str, type[Row]]] = {
     "process.created": Created,
+    "process.stopping": Stopping,
     "process.terminated": Terminated,
     "effect.started": Started,
     "effect.finished": Finished,

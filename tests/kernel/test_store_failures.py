@@ -1,0 +1,177 @@
+"""When the store fails: the named error, nothing acknowledged lost, nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from lyra.errors import ConfigError, Corrupt, StoreError, StoreFull
+from lyra.kernel import Kernel
+from lyra.store.memory import MemoryStore
+from tests.kernel.conftest import pass_time, run, settle
+
+
+class Failing(MemoryStore):
+    """A store that refuses to append while `error` is set."""
+
+    error: StoreError | None = None
+
+    def append(self, records, epoch):
+        if self.error is not None:
+            raise self.error
+        super().append(records, epoch)
+
+
+async def act(value):
+    return value
+
+
+async def adds(ctx):
+    total = 0
+    while True:
+        message = await ctx.receive()
+        if message is None:
+            return total
+        total += await ctx.do(act, message)
+
+
+def test_a_full_disk_holds_everything_and_loses_nothing(clock):
+    """Full: callers get StoreFull, processes stand still. Room again: everything goes on where it was."""
+    store = Failing()
+
+    async def main():
+        seen = []
+        async with Kernel(store, clock) as kernel:
+            kernel.on_event(lambda event: seen.append(event.kind))
+            handle = await kernel.spawn(adds)
+            await kernel.send(handle, 1)
+            store.error = StoreFull("no room")
+            with pytest.raises(StoreFull):
+                await kernel.send(handle, 2)
+            with pytest.raises(StoreFull):
+                await kernel.send(handle, 3)
+            rows = store.last_seq()
+            steps = kernel.scheduler.steps
+            await pass_time(kernel, clock, 5)
+            assert store.last_seq() == rows
+            assert kernel.scheduler.steps == steps
+            assert "store.full" in seen
+            store.error = None
+            await pass_time(kernel, clock, 2)
+            await kernel.send(handle, None)
+            assert (await handle.wait()).result == 6
+
+    run(main())
+
+
+def test_a_really_full_database(path, clock):
+    """The same with SQLite's own limit on pages: StoreFull, then on."""
+
+    async def main():
+        async with Kernel(path, clock) as kernel:
+            handle = await kernel.spawn(adds)
+            connection = kernel.journal.store._connection
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            with pytest.raises(StoreFull):
+                for number in range(10_000):
+                    await kernel.send(handle, number)
+                    await settle(kernel)
+            connection.execute("PRAGMA max_page_count = 1000000")
+            await pass_time(kernel, clock, 2)
+            await kernel.send(handle, None)
+            ended = await handle.wait()
+            assert ended.result > 0
+            assert kernel.journal.store.check() == []
+
+    run(main())
+
+
+def test_any_other_store_error_ends_the_kernel(clock):
+    """A damaged or lost store: the kernel stops at once and everybody who waits is told."""
+    store = Failing()
+
+    async def main():
+        kernel = Kernel(store, clock)
+        await kernel.start()
+        handle = await kernel.spawn(adds)
+        waiting = asyncio.ensure_future(handle.wait())
+        await settle(kernel)
+        store.error = Corrupt("bits fell out")
+        with pytest.raises(Corrupt):
+            await kernel.send(handle, 1)
+        with pytest.raises(Corrupt):
+            await waiting
+        with pytest.raises(Corrupt):
+            kernel.send(handle, 2)
+        with pytest.raises(Corrupt):
+            kernel.kill(handle)
+        with pytest.raises(Corrupt):
+            kernel.spawn(adds)
+        await kernel.close()
+        store.error = None
+        async with Kernel(store, clock, programs=[adds]) as again:
+            await again.send(handle.pid, None)
+            assert (await again.process(handle.pid).wait()).result == 0
+
+    run(main())
+
+
+def test_foreign_and_damaged_files(tmp_path):
+    """A file that is not ours is refused with a hint and left as it was."""
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database\n" * 100)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    async def main():
+        for path in (text, other, folder):
+            before = path.read_bytes() if path.is_file() else None
+            with pytest.raises(StoreError) as refused:
+                async with Kernel(str(path)):
+                    pass
+            assert refused.value.hint
+            assert before is None or path.read_bytes() == before
+
+    run(main())
+
+
+def test_unknown_targets():
+    """A URL nobody speaks and a durability that does not exist are configuration errors."""
+
+    async def main():
+        with pytest.raises(ConfigError, match="redis"):
+            await Kernel("redis://localhost").start()
+        with pytest.raises(ConfigError, match="durability"):
+            await Kernel("x.db", durability="forever").start()
+
+    run(main())
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_both_durabilities_do_the_same(path, durability):
+    """`power` commits in the writer's thread and waits for the disk; programs see no difference."""
+
+    async def program(ctx):
+        results = await asyncio.gather(*(ctx.do(act, number) for number in range(20)))
+        await ctx.checkpoint("x" * 100_000)
+        return results
+
+    async def main():
+        async with Kernel(path, durability=durability, snapshot_every_events=20) as kernel:
+            handles = [kernel.spawn(program) for _ in range(5)]
+            for handle in handles:
+                assert (await handle.wait()).result == list(range(20))
+            with pytest.raises(StoreError):
+                await Kernel(path, durability=durability).start()
+        async with Kernel(path, durability=durability) as kernel:
+            assert kernel.live == 0
+            assert kernel.journal.store.check() == []
+
+    run(main())
