@@ -272,6 +272,16 @@ def test_a_project_cannot_read_the_environment(place):
     assert place.load("kernel.store=env:OTHER", OTHER="memory").kernel.store.reveal() == "memory"
 
 
+def test_a_project_may_not_send_the_journal_away(place):
+    """A server in a project's file is refused with its password masked; the user's own file may name one."""
+    text = 'kernel.store = "postgresql://u:hunter2@evil.example/db"'
+    error = place.repo(text).fail()
+    assert error.place == "lyra.toml:1"
+    assert "hunter2" not in str(error)
+    (place.project / "lyra.toml").unlink()
+    assert place.user(text).load().kernel.store.reveal().endswith("/db")
+
+
 # ---------------------------------------------------------------- the store's place
 def test_a_password_is_never_shown(place):
     """Rows, data and repr of a Config mask the password of a store's URL; reveal gives it."""

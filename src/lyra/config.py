@@ -278,6 +278,12 @@ def _read_store(key: Key, value: Any, source: _Source) -> Secret:
                 hint=f"put it in your own file, or set {key.variable}",
             )
         return Secret.parse(value, env=source.env)
+    if source.kind == "project" and "://" in value and not value.startswith("sqlite://"):
+        # Cloning a repository must not be enough to send somebody's journal to its author.
+        raise ConfigError(
+            f"a project's file may not send the journal to a server: {key.name} = {mask_url(value)!r}",
+            hint=f"put it in your own file, or set {key.variable}",
+        )
     if "://" in value or value == "memory":
         return Secret(value, label=mask_url(value))
     path = _expand(value, source)

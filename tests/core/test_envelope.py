@@ -38,12 +38,15 @@ def test_a_new_envelope_has_the_defaults_of_the_reference():
 
 def test_every_field_of_the_reference_is_there():
     """The wire formats of the public ancestors lose nothing."""
-    expected = """envelope_id request_id session_id user_id raw_input received_at outputs current_stage
-    stage_order iteration max_iterations active_stages completed_stage_set failed_stages parallel_mode
-    llm_call_count max_llm_calls tool_call_count agent_hop_count max_agent_hops tokens_in tokens_out terminal_reason terminated termination_reason
-    interrupt_pending interrupt completed_stages current_stage_number max_stages all_goals remaining_goals
-    goal_completion_status prior_plans loop_feedback processing_history errors created_at completed_at metadata
-    trust trace_id span_id"""
+    expected = """
+    envelope_id request_id session_id user_id raw_input received_at outputs current_stage
+    stage_order iteration max_iterations active_stages completed_stage_set failed_stages
+    parallel_mode llm_call_count max_llm_calls tool_call_count agent_hop_count max_agent_hops
+    tokens_in tokens_out terminal_reason terminated termination_reason interrupt_pending interrupt
+    completed_stages current_stage_number max_stages all_goals remaining_goals
+    goal_completion_status prior_plans loop_feedback processing_history errors created_at
+    completed_at metadata trust trace_id span_id
+    """
     assert set(expected.split()) == set(Envelope.__struct_fields__)
 
 

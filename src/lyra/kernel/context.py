@@ -25,7 +25,7 @@ from lyra.core.capability import Grant
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.errors import NoSuchProcess, ProcessError
+from lyra.errors import LyraError, NoSuchProcess, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
@@ -187,19 +187,27 @@ class Context:
             if process.recall is not None:
                 entry = recalled(process, key, "spawn", kernel.programs.name(program), digest)
                 if entry is not None:
+                    if entry.error is not None:
+                        raise error_from_row(entry.error)
                     return Child(process, kernel.find(entry.link))
-        child = kernel.start_process(
-            program,
-            args,
-            parent=process,
-            key=key,
-            digest=digest,
-            pid=pid,
-            name=name,
-            budget=budget,
-            grant=grant,
-            priority=priority,
-        )
+        try:
+            child = kernel.start_process(
+                program,
+                args,
+                parent=process,
+                key=key,
+                digest=digest,
+                pid=pid,
+                name=name,
+                budget=budget,
+                grant=grant,
+                priority=priority,
+            )
+        except LyraError as refusal:  # a name that is taken now may be free at a replay
+            kernel.door.cut_short(
+                process, key, refusal, form="spawn", name=kernel.programs.name(program), digest=digest
+            )
+            raise
         return Child(process, child)
 
     def send(self, to: str | Child | Any, message: Any) -> Awaitable[Any]:
@@ -212,13 +220,19 @@ class Context:
         if kernel.journal is not None:
             digest = canonical_hash("send", (target, message), {})
             if process.recall is not None:
-                receiver = kernel.lookup(target)
-                entry = recalled(process, key, "send", receiver.pid if receiver is not None else target, digest)
+                entry = recalled(process, key, "send", "", digest)
                 if entry is not None:
-                    return Done()
+                    if entry.error is None:
+                        return Done()
+                    if entry.error.get("code") != "cancelled":
+                        raise error_from_row(entry.error)
+                    return met_again(process, entry.error)
         receiver = kernel.lookup(target)
         if receiver is None:
-            raise NoSuchProcess(f"no process {target!r}", pid=target)
+            refusal = NoSuchProcess(f"no process {target!r}", pid=target)
+            # A fact like any other refusal: by the time of a replay there may be such a process.
+            kernel.door.cut_short(process, key, refusal, form="send", name=target, digest=digest)
+            raise refusal
         if kernel.mailboxes.must_wait(receiver):
             return kernel.mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
         kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
@@ -241,6 +255,8 @@ class Context:
         if process.recall is not None:
             entry = recalled(process, key, "receive", "", b"")
             if entry is not None:
+                if entry.error is not None:
+                    await met_again(process, entry.error)
                 return None if entry.link == "timeout" else codec.decode(await process.kernel.value_of(entry))
         message = await receive_within(process, key, limit_s)
         return None if message is NOTHING else message

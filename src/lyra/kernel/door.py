@@ -409,7 +409,10 @@ async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
 
 
 def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
-    """What the journal holds under this key, if it is the same request; a different one is a Divergence."""
+    """What the journal holds under this key, if it is the same request; a different one is a Divergence.
+
+    An empty `name` is not compared: a message's receiver goes by the hash, since a name may be somebody else's by now.
+    """
     assert process.recall is not None
     if isinstance(process.recall, Diverged):
         raise process.recall.error
@@ -418,7 +421,7 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
         process.recall = None
     if entry is None:
         return None
-    if entry.kind != kind or entry.name != name or (entry.hash and digest and entry.hash != digest):
+    if entry.kind != kind or (name and entry.name != name) or (entry.hash and digest and entry.hash != digest):
         asked = f"{kind} {name}".strip()
         held = f"{entry.kind} {entry.name}".strip()
         detail = " with other arguments" if asked == held else ""

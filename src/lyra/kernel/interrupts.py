@@ -15,10 +15,10 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.effect import canonical_hash
+from lyra.core.faultpoint import SimulatedCrash
 from lyra.errors import ConfigError, DeadlineExceeded, InvalidTransition
 from lyra.kernel import rows
-from lyra.kernel.door import recalled
-from lyra.kernel.faults import error_from_row
+from lyra.kernel.door import met_again, recalled
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
@@ -131,22 +131,40 @@ class Interrupts:
             entry = recalled(process, key, "ask", kind, digest)
             if entry is not None and entry.done:
                 if entry.error is not None:
-                    raise error_from_row(entry.error)
+                    await met_again(process, entry.error)
                 return _answer(codec.decode(await self._kernel.value_of(entry)))
             if entry is not None:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
         waiters = self._waiters.setdefault(interrupt.id, [])
-        await suspend(process, waiters)
+        try:
+            await suspend(process, waiters)
+        except BaseException as error:
+            self._given_up(process, key, kind, digest, interrupt, error)
+            raise
         if interrupt.status != "resolved":
             raise DeadlineExceeded(
                 interrupt.reason or f"nobody answered {interrupt.id}", id=interrupt.id, status=interrupt.status
             )
         assert interrupt.response is not None
         if self._kernel.journal is not None:
-            await suspend(process, self._kernel.journal.waiters)
+            try:
+                await suspend(process, self._kernel.journal.waiters)
+            except BaseException as error:
+                self._given_up(process, key, kind, digest, interrupt, error)
+                raise
         return interrupt.response
+
+    def _given_up(
+        self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
+    ) -> None:
+        """Whoever asked was cancelled and may go on without an answer: the question is taken back."""
+        if self._kernel.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
+            return
+        if interrupt.status == "pending":
+            self.cancel(interrupt.id, "nobody waits for the answer any more")
+        self._kernel.door.cut_short(process, key, error, form="ask", name=kind, digest=digest)
 
     def create(
         self,

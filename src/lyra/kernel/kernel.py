@@ -50,7 +50,7 @@ from lyra.kernel.interrupts import Answer, Interrupts
 from lyra.kernel.journal import Journal
 from lyra.kernel.mailbox import Mailboxes
 from lyra.kernel.ownership import Ownership, owner_name
-from lyra.kernel.process import PRIORITIES, Exit, Process, resume, suspend
+from lyra.kernel.process import PRIORITIES, Exit, Process, looked_at, resume, suspend
 from lyra.kernel.programs import Programs
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.scheduler import Scheduler
@@ -272,6 +272,7 @@ class Kernel:
             return
         waiter, process._fut_waiter = process._fut_waiter, None
         if waiter is not None:
+            waiter.add_done_callback(looked_at)
             waiter.cancel()
         try:
             program.throw(asyncio.CancelledError())
@@ -443,7 +444,7 @@ class Kernel:
         elif self.listening:
             self.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
-        if own_scope.seconds is not None and budget is not None:
+        if own_scope.seconds is not None and (budget is not None or parent is None):
             self.limit_time(process, own_scope.seconds)
         process.move("ready")
         self.scheduler.push(process)

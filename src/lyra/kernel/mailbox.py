@@ -88,7 +88,8 @@ class Mailboxes:
             sender.pid if sender is not None else "",
             key,
             digest,
-            process.exit is not None,
+            # One that diverged may come back with the right program, and reads it then.
+            process.exit is not None and process.exit.reason != "divergence",
             blob,
         )
         seq = journal.write(process.pid, "message.sent", rows.encode(row))
@@ -131,9 +132,11 @@ class Mailboxes:
             else:
                 turn.waker = self._kernel.loop.create_future()
                 await turn.waker
-        except BaseException:
+        except BaseException as error:
             if process.senders is not None and turn in process.senders:
                 process.senders.remove(turn)
+            if sender is not None and key is not None:
+                self._kernel.door.cut_short(sender, key, error, form="send", name=process.pid, digest=digest)
             raise
         return turn.seq
 
@@ -212,6 +215,9 @@ async def receive_within(process: Process, key: rows.Key, timeout_s: float | Non
         timer = clock.call_at(clock.monotonic() + timeout_s, ring)
     try:
         await suspend(process, Slot(process))
+    except BaseException as error:
+        kernel.door.cut_short(process, key, error, form="receive")
+        raise
     finally:
         if timer is not None:
             timer.cancel()

@@ -28,7 +28,7 @@ from lyra.errors import InvalidTransition, LyraError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["PARKED", "PRIORITIES", "TRANSITIONS", "Exit", "Process", "resume", "suspend"]
+__all__ = ["PARKED", "PRIORITIES", "TRANSITIONS", "Exit", "Process", "looked_at", "resume", "suspend"]
 
 # Legal moves, exactly as the requirement document's kernel has them; everything else is refused.
 TRANSITIONS: Final[dict[str, frozenset[str]]] = {
@@ -191,6 +191,7 @@ class Process:
         waiter, self._fut_waiter = self._fut_waiter, None
         if waiter is not None:
             waiter.remove_done_callback(self._future_done)
+            waiter.add_done_callback(looked_at)
             waiter.cancel()
         self.error = error
         if self.state == "waiting" or self.state == "blocked":
@@ -279,8 +280,11 @@ class Process:
 
     def throw(self, error: Any, value: Any = None, _trace: Any = None) -> Any:
         """Called by the interpreter when an error arrives while it waits for a message."""
+        thrown = error if value is None else value
+        if self.receive_key is not None and isinstance(thrown, BaseException):
+            self.kernel.door.cut_short(self, self.receive_key, thrown, form="receive")
         self.close()
-        raise error if value is None else value
+        raise thrown
 
     def close(self) -> None:
         self.receiver = self.receive_key = None
@@ -384,6 +388,12 @@ def suspend(process: Process, waiters: Any) -> Generator[Any, Any, Any]:
         except BaseException:
             _forget(waiters, waker)
             raise
+
+
+def looked_at(future: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; asyncio complains about errors that nobody looked at."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _forget(waiters: Any, waker: Any) -> None:

@@ -149,7 +149,8 @@ class Recovery:
             kernel.finish(process, "error", error=error)
             return
         seconds = process.budget.seconds
-        if created.budget is not None and seconds is not None and not state.late:
+        own_limit = created.budget is not None or not created.parent
+        if own_limit and seconds is not None and not state.late:
             kernel.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
         process.move("ready")
         kernel.scheduler.push(process)

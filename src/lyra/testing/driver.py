@@ -155,13 +155,13 @@ async def _send(world: World, life: Life) -> None:
 async def _kill(world: World, life: Life) -> None:
     await _some_time(life)
     alive = _living(life.kernel)
-    if not alive or life.rng.random() < 0.5:
+    if not alive or life.rng.random() < 0.7:
         return
     pid = life.rng.choice(alive)
     await life.kernel.kill(pid)
     world.killed.add(pid)
-    if not world.ledger.processes[pid].ended:
-        world.violate("acknowledged", f"the kill of {pid} was acknowledged and its end is not in the journal")
+    if not world.ledger.processes[pid].stopping:
+        world.violate("acknowledged", f"the kill of {pid} was acknowledged and is not in the journal")
 
 
 async def _cancel_question(_world: World, life: Life) -> None:

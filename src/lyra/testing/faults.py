@@ -87,6 +87,8 @@ class FaultStore:
         return self._disk.renew(lease, now=now, ttl_s=ttl_s)
 
     def release(self, lease: Lease) -> None:
+        if self.dead:
+            return  # a kernel that was killed while it opened gives nothing back
         self._write()
         self._disk.release(lease)
 

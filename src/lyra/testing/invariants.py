@@ -73,7 +73,9 @@ class Violation(NamedTuple):
 class _Books:
     """What the journal says about one process."""
 
-    __slots__ = ("children", "dropped", "ended", "finished", "inbox", "parent", "retries", "spent", "started")
+    __slots__ = (
+        "children", "dropped", "ended", "finished", "inbox", "parent", "retries", "spent", "started", "stopping",
+    )  # fmt: skip
 
     def __init__(self, parent: str) -> None:
         self.parent = parent
@@ -84,6 +86,7 @@ class _Books:
         self.inbox: list[int] = []
         self.spent: dict[str, int] = {}
         self.dropped = 0
+        self.stopping = False
         self.ended = False
 
 
@@ -113,7 +116,8 @@ class Ledger:
         elif books is None:
             yield Violation("transitions", f"row {seq} ({kind}) is about {pid}, which was never created")
         else:
-            if books.ended:
+            if books.ended and not (kind == "effect.finished" and row.key in books.started):
+                # Only what an effect in flight cost is still written down after the end.
                 yield Violation("transitions", f"row {seq} ({kind}) is about {pid}, which has ended")
             if kind in _KEEP:
                 yield from _KEEP[kind](self, books, pid, seq, row)
@@ -126,8 +130,8 @@ class Ledger:
             receiver.dropped += 1
             if not row.dropped:
                 yield Violation("message_lost", f"row {seq} sends to {row.to}, which has ended, as if it lived")
-        elif row.dropped:
-            yield Violation("message_lost", f"row {seq} drops a message for {row.to}, which lives")
+        elif row.dropped:  # its end is the next thing written: waiting senders are let go first
+            receiver.dropped += 1
         else:
             receiver.inbox.append(seq)
 
@@ -141,14 +145,16 @@ class Ledger:
     def _finished(self, books: _Books, pid: str, seq: int, row: rows.Finished) -> Iterator[Violation]:
         for dimension, amount in (row.usage or {}).items():
             books.spent[dimension] = books.spent.get(dimension, 0) + amount
-        cancelled = row.error is not None and row.error.get("code") == "cancelled"
-        if cancelled:
+        code = row.error.get("code") if row.error is not None else None
+        if code == "cut_off":
+            return  # it ended with its process, or will be asked about
+        if row.error is not None and row.key in books.finished or row.form not in ("do", "read", "wait"):
             # The program was cancelled while it waited for this very row: it saw no answer, and a replay must not either.
-            if row.usage and row.key in books.finished:
+            if row.usage:
                 yield Violation("finished_started", f"row {seq} charges {pid}:{row.key} a second time")
         elif row.key in books.finished:
             yield Violation("finished_started", f"row {seq} finishes {pid}:{row.key} a second time")
-        elif not row.name and row.key not in books.started:
+        elif row.form == "do" and not row.name and row.key not in books.started:
             yield Violation("finished_started", f"row {seq} finishes {pid}:{row.key}, which was never started")
         books.finished.add(row.key)
 
@@ -174,7 +180,11 @@ class Ledger:
     def _terminated(self, books: _Books, _pid: str, _seq: int, _row: rows.Terminated) -> Iterator[Violation]:
         books.dropped += len(books.inbox)
         books.inbox.clear()
-        books.ended = True
+        books.ended = books.stopping = True
+        yield from ()
+
+    def _stopping(self, books: _Books, _pid: str, _seq: int, _row: rows.Stopping) -> Iterator[Violation]:
+        books.stopping = True
         yield from ()
 
     # ------------------------------------------------------------------ asked by the world
@@ -208,6 +218,7 @@ _KEEP: Final[dict[str, Callable[[Ledger, _Books, str, int, Any], Iterator[Violat
     "interrupt.resolved": Ledger._answered,
     "interrupt.expired": Ledger._answered,
     "interrupt.cancelled": Ledger._answered,
+    "process.stopping": Ledger._stopping,
     "process.terminated": Ledger._terminated,
 }
 

@@ -256,7 +256,7 @@ _DEPTH_MAX: Final = 3
 class Generator:
     """Draws one world's programs; the number of steps in all is bounded, so a seed costs about the same as any other."""
 
-    def __init__(self, rng: ProcessRandom, *, steps_max: int = 70) -> None:
+    def __init__(self, rng: ProcessRandom, *, steps_max: int = 200) -> None:
         self._rng = rng
         self._left = steps_max
         self._labels = 0
@@ -272,7 +272,7 @@ class Generator:
         self._labels += 1
         label = f"s{self._labels}"
         self.may[label] = may
-        steps = [self._step(depth, may, _IN_PROGRAM) for _ in range(rng.randint(1, 9)) if self._left > 0]
+        steps = [self._step(depth, may, _IN_PROGRAM) for _ in range(rng.randint(2, 12)) if self._left > 0]
         return {"label": label, "steps": steps, "fragile": rng.random() < 0.15, "stubborn": rng.random() < 0.1}
 
     def _step(self, depth: int, may: tuple[str, ...], table: dict[str, int]) -> Step:

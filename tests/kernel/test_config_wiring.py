@@ -1,0 +1,141 @@
+"""Every setting of the configuration changes what a kernel does: none is inert."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.config import KEYS, Config
+from lyra.errors import BudgetExceeded, CapabilityDenied, DeadlineExceeded, Overloaded
+from lyra.kernel import Kernel
+from tests.kernel.conftest import run, settle
+
+
+async def act(value=1):
+    return value
+
+
+async def pays(ctx, cost):
+    return await ctx.do(act, cost=cost)
+
+
+async def reads(ctx, path):
+    return await ctx.do(act, needs=f"fs.read:{path}")
+
+
+async def forever(ctx):
+    await ctx.receive()
+
+
+async def deaf(ctx):
+    await ctx.ask("?")
+
+
+def kernel_with(tmp_path, *flags: str) -> Kernel:
+    config = Config.load(cwd=tmp_path, env={}, flags=(f"kernel.store={tmp_path}/run.db", *flags))
+    return Kernel.from_config(config)
+
+
+async def _store(tmp_path):
+    async with kernel_with(tmp_path) as kernel:
+        assert kernel.journal.store.location.endswith("run.db")
+
+
+async def _durability(tmp_path):
+    async with kernel_with(tmp_path, "kernel.durability=power") as kernel:
+        assert not kernel.journal.store.inline
+
+
+async def _lease(tmp_path):
+    async with kernel_with(tmp_path, "kernel.lease_s=77") as kernel:
+        lease = kernel.journal.store.holder()
+        assert 60 < lease.expires_at - kernel.clock.now() <= 77
+
+
+async def _snapshot(tmp_path):
+    async with kernel_with(tmp_path, "kernel.snapshot_every_events=5") as kernel:
+        for _ in range(10):
+            await kernel.run(pays, None)
+            await settle(kernel)
+        assert kernel.journal.store.load_snapshots().seq > 0
+
+
+async def _retention(tmp_path):
+    async with kernel_with(tmp_path, "kernel.snapshot_every_events=5", "kernel.retention_s=0") as kernel:
+        for _ in range(10):
+            await kernel.run(pays, None)
+            await settle(kernel)
+        assert kernel.journal.store.first_seq() > 1
+
+
+async def _mailbox(tmp_path):
+    async with kernel_with(tmp_path, "kernel.mailbox_messages_max=2") as kernel:
+        handle = kernel.spawn(deaf)
+        await settle(kernel)
+        for _ in range(2):
+            kernel.send(handle, 1)
+        assert kernel.mailboxes.full(kernel.processes[handle.pid])
+
+
+async def _processes(tmp_path):
+    async with kernel_with(tmp_path, "kernel.processes_max=1") as kernel:
+        kernel.spawn(forever)
+        with pytest.raises(Overloaded):
+            kernel.spawn(forever)
+
+
+async def _usd(tmp_path):
+    async with kernel_with(tmp_path, "budget.usd=$0.10") as kernel:
+        with pytest.raises(BudgetExceeded):
+            await kernel.run(pays, "$0.11")
+
+
+async def _seconds(tmp_path):
+    async with kernel_with(tmp_path, "budget.seconds=0.05") as kernel:
+        ended = await kernel.spawn(forever).wait()
+        assert isinstance(ended.error, DeadlineExceeded)
+
+
+async def _on_exceed(tmp_path):
+    async with kernel_with(tmp_path, "budget.usd=$0.10", "budget.on_exceed=allow") as kernel:
+        assert await kernel.run(pays, "$0.11") == 1
+
+
+async def _allow(tmp_path):
+    async with kernel_with(tmp_path, "grant.allow=fs.read:/project/**") as kernel:
+        assert await kernel.run(reads, "/project/a") == 1
+        with pytest.raises(CapabilityDenied):
+            await kernel.run(reads, "/etc/passwd")
+
+
+async def _deny(tmp_path):
+    async with kernel_with(tmp_path, "grant.deny=fs.read:/etc/**") as kernel:
+        assert await kernel.run(reads, "/project/a") == 1
+        with pytest.raises(CapabilityDenied):
+            await kernel.run(reads, "/etc/passwd")
+
+
+CHECKS = {
+    "kernel.store": _store,
+    "kernel.durability": _durability,
+    "kernel.lease_s": _lease,
+    "kernel.snapshot_every_events": _snapshot,
+    "kernel.retention_s": _retention,
+    "kernel.mailbox_messages_max": _mailbox,
+    "kernel.processes_max": _processes,
+    "budget.usd": _usd,
+    "budget.seconds": _seconds,
+    "budget.on_exceed": _on_exceed,
+    "grant.allow": _allow,
+    "grant.deny": _deny,
+}
+
+
+def test_the_table_is_total():
+    """A key without a check here would be an option that may do nothing."""
+    assert set(CHECKS) == set(KEYS)
+
+
+@pytest.mark.parametrize("key", sorted(CHECKS))
+def test_each_key_changes_the_kernel(key, tmp_path):
+    """The setting is seen in what the kernel does."""
+    run(CHECKS[key](tmp_path))
