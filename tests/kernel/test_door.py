@@ -313,6 +313,29 @@ def test_rate_limit_reject_and_backpressure(clock):
     run(main())
 
 
+def test_tokens_a_minute_follow_what_was_really_used(clock):
+    """The limit on tokens counts the estimate at admission and the truth afterwards."""
+    done = []
+
+    async def call(tokens):
+        done.append(clock.now())
+        return Charged(None, Usage(input_tokens=tokens))
+
+    async def program(ctx):
+        for tokens in (10, 10, 500, 10):
+            await ctx.do(call, tokens, cost={"input_tokens": 100}, rate_limit={"tokens_per_minute": 600})
+
+    async def main():
+        async with Kernel(clock=clock) as kernel:
+            handle = kernel.spawn(program)
+            await pass_time(kernel, clock, 60)
+            await handle.wait()
+        # 10 + 10 + 500 of 600 are gone when the fourth asks for 100: 20 are missing, at ten a second.
+        assert [round(time - 1000) for time in done] == [0, 0, 0, 2]
+
+    run(main())
+
+
 def test_breaker_opens_probes_and_closes(clock):
     """After `threshold` failures calls are refused; after `reset_after` one probe decides. A 400 never counts."""
     broken = [True]

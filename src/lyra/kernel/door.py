@@ -110,6 +110,8 @@ class Door:
             usage = effect.cost
             if type(value) is Charged:
                 value, usage = value.value, value.usage
+                if gate is not None:
+                    gate.used(usage)
             stage = _PERFORMED
             if journal is None:
                 self._settle(process, effect, reservation, usage)
@@ -321,12 +323,6 @@ class Door:
             timer.cancel()
 
     # ------------------------------------------------------------------ writing down
-
-    def _write_error(self, process: Process, key: rows.Key, error: dict[str, Any], usage: Usage) -> None:
-        journal = self._kernel.journal
-        if journal is not None:
-            row = rows.Finished(key, error=error, usage=usage.to_data() if usage else None)
-            journal.write(process.pid, "effect.finished", rows.encode(row))
 
     def _settle(self, process: Process, effect: Effect, reservation: Reservation | None, usage: Usage) -> None:
         if reservation is None:

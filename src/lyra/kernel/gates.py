@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from lyra.core.budget import Usage
 from lyra.core.effect import Effect
 from lyra.core.policy import Breaker, TokenBucket, counts_as_failure
-from lyra.errors import Overloaded, RateLimited
+from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
@@ -44,7 +45,17 @@ class Gate:
             if self._busy or wait_s > 0:
                 await self._queue(process, effect, wait_s)
         if self._breaker is not None:
-            self._breaker.admit(now())
+            try:
+                self._breaker.admit(now())
+            except CircuitOpen:
+                if self._bucket is not None:
+                    self._bucket.refund(self._tokens)  # no call was made
+                raise
+
+    def used(self, usage: Usage) -> None:
+        """What the call really took of the tokens a minute, once that is known."""
+        if self._bucket is not None:
+            self._bucket.adjust(usage["input_tokens"] + usage["output_tokens"] - self._tokens)
 
     async def _queue(self, process: Process, effect: Effect, wait_s: float) -> None:
         """First come, first served: only the head of the line asks the bucket."""
