@@ -77,7 +77,7 @@ def next_key(process: Process) -> rows.Key:
 def current_branch(process: Process) -> _Branch:
     """The branch this task is; a task met for the first time becomes a child of the branch that made it."""
     task = asyncio.current_task()
-    if task is None or process.exit is not None:
+    if task is None or process.exit is not None or process.coroutine is None:
         raise ProcessError(
             f"ctx of process {process.pid} was used outside its program",
             hint="use it only inside the program",

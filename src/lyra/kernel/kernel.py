@@ -65,6 +65,7 @@ __all__ = ["Handle", "Kernel"]
 
 _KILL_GRACE_S: Final = 5.0
 _DRAIN_S: Final = 5.0
+TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 
 class Kernel:
@@ -276,11 +277,13 @@ class Kernel:
             waiter.cancel()
         try:
             program.throw(asyncio.CancelledError())
-        except (StopIteration, asyncio.CancelledError, ExitProgram):
-            pass
+        except (StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
+            pass  # ended, or asked for something when nothing is performed any more
         except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
-            self.publish(process.pid, "process.terminated", {"reason": "shutdown", "error": error_to_row(error)})
-        with suppress(RuntimeError):  # it awaits inside its clean-up; there is nothing left to wait with
+            self.loop.call_exception_handler(
+                {"message": f"process {process.pid} failed while it was closed", "exception": error}
+            )
+        with suppress(RuntimeError, ProcessError):  # it awaits inside its clean-up; there is nothing left to wait with
             program.close()
 
     def abort(self, error: LyraError) -> None:
@@ -489,13 +492,16 @@ class Kernel:
         task.add_done_callback(lambda done: branches.pop(done, None))
 
     def limit_time(self, process: Process, seconds: float) -> None:
+        """After so long the program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+
         def over() -> None:
-            if process.exit is None and not self.stopping:
-                process.throw_deadline(
-                    DeadlineExceeded(
-                        f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, deadline="process"
-                    )
-                )
+            if process.exit is not None or self.stopping or process.kill_reason is not None:
+                return
+            self._tell_to_end(process, TIME_IS_UP)
+            if process.coroutine is None:
+                self.stopped(process, TIME_IS_UP)
+            else:
+                process.throw_deadline(_too_long(process))
 
         self.clock.call_at(self.clock.monotonic() + seconds, over)
 
@@ -618,20 +624,36 @@ class Kernel:
             self.stop_tree(child, reason)
         if process.exit is not None:
             return
-        if process.kill_reason is None:
-            self.record(process.pid, "process.stopping", rows.Stopping(reason))
-        process.kill_reason = reason
-        if process.coroutine is None:  # dormant: there is nothing to cancel
-            self.finish(process, reason)
+        if process.kill_reason is not None:
             return
-        process.cancel()
+        self._tell_to_end(process, reason)
+        if process.coroutine is None:  # dormant: there is nothing to cancel
+            self.stopped(process, reason)
+        else:
+            process.cancel()
+
+    def _tell_to_end(self, process: Process, reason: str) -> None:
+        """From here on it may tidy up for a while; it does not come back after a restart."""
+        self.record(process.pid, "process.stopping", rows.Stopping(reason))
+        process.kill_reason = reason
+        if process.recall is not None:  # what it does now is no part of the replay: its keys begin above all journaled
+            process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
+            process.branches += len(process.recall)
+            process.recall = None
 
         def insist() -> None:
             if process.exit is None and not self.stopping:
                 self._close_program(process)
-                self.finish(process, reason)
+                self.stopped(process, reason)
 
         self.clock.call_at(self.clock.monotonic() + _KILL_GRACE_S, insist)
+
+    def stopped(self, process: Process, reason: str) -> None:
+        """It was told to end and did not do so itself."""
+        if reason == TIME_IS_UP:
+            self.finish(process, "error", error=_too_long(process))
+        else:
+            self.finish(process, reason)
 
     # ------------------------------------------------------------------ what the other modules need
 
@@ -738,6 +760,11 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 def _first(pair: tuple[str, Any]) -> str:
     return pair[0]
+
+
+def _too_long(process: Process) -> DeadlineExceeded:
+    seconds = process.budget.seconds
+    return DeadlineExceeded(f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
 
 
 def _stopped(pid: str) -> ProcessExit:

@@ -58,7 +58,6 @@ class ProcessState(msgspec.Struct):
     exit_at: float = 0.0
     exit_seq: int = 0
     stopping: str = ""
-    late: bool = False
     first_key: int = 0
     first_branch: int = 0
     restored: Raw = rows.NIL
@@ -184,12 +183,8 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
 def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
     if row.usage:
         _add(state.spent, row.usage)
-    if row.error is not None:
-        if row.error.get("code") == "cut_off":  # with its process: paid for, and still in doubt
-            return
-        if (row.error.get("fields") or {}).get("deadline") == "process":
-            state.late = True
-    if state.exit is not None:
+    cut_off = row.error is not None and row.error.get("code") == "cut_off"  # with its process: paid for, still in doubt
+    if cut_off or state.exit is not None:
         return
     entry = state.effects.get(row.key)
     if entry is None:

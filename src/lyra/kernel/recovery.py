@@ -132,7 +132,7 @@ class Recovery:
     def _go_on(self, process: Process, state: ProcessState) -> None:
         kernel = self._kernel
         if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
-            kernel.finish(process, state.stopping)
+            kernel.stopped(process, state.stopping)
             return
         program = kernel.programs.get(process.program)
         if program is None:
@@ -150,7 +150,7 @@ class Recovery:
             return
         seconds = process.budget.seconds
         own_limit = created.budget is not None or not created.parent
-        if own_limit and seconds is not None and not state.late:
+        if own_limit and seconds is not None:
             kernel.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
         process.move("ready")
         kernel.scheduler.push(process)
