@@ -34,8 +34,8 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 def machine() -> str:
     """What the figures depend on, and nothing that tells whose machine it is."""
     return (
-        f"{os.cpu_count()} cores ({platform.machine()}), {platform.python_implementation()} {platform.python_version()}, "
-        f"SQLite {sqlite3.sqlite_version}, {platform.system()}"
+        f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()}, "
+        f"{platform.python_implementation()} {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
 
 
@@ -69,7 +69,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def page(measured: dict[str, list[Row]], size: Size) -> str:
     """RESULTS.md: the last run that was kept."""
-    how = "QUICK sizes: these figures mean nothing" if size.quick else "the best of seven interleaved repeats (five for `spawn`)"
+    how = (
+        "QUICK sizes: these figures mean nothing"
+        if size.quick
+        else "the best of seven interleaved repeats (five for `spawn`)"
+    )
     head = (
         "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"
         f"Machine: {machine()}. CPU time decides, {how}; ratios travel to other machines, times do not.\n"

@@ -1,4 +1,4 @@
-"""An effect through the door with every check on, against the cheapest thing asyncio has that isolates a call: a task."""
+"""An effect through the door with every check on, against the cheapest thing asyncio has to isolate a call: a task."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ guarded = effect(
 )
 
 
-async def program(ctx: Any, effect: Any, count: int) -> tuple[float, float, int]:
+async def program(ctx: Any, effect: Any, count: int) -> Any:
     with Stopwatch(count) as watch:
         for _ in range(count):
             await ctx.do(effect)
     return tuple(watch.timing)
 
 
-async def inside(ctx: Any, effect: Any, count: int) -> tuple[float, float, int]:
+async def inside(ctx: Any, effect: Any, count: int) -> Any:
     """One process below another, each with a Budget of its own: three scopes to reserve in."""
     child = ctx.spawn(program, effect, count, budget="$1000")
     ended = await child.wait()

@@ -1,8 +1,8 @@
 """A durable step against the same rows written by plain sqlite3 in as many transactions, and against other systems.
 
-The baseline is as unfair to us as it can be: it gets the finished rows of our own run (same columns, same bytes, checksum
-included) and the sizes of our own commits, and only calls `executemany` in WAL mode with synchronous=NORMAL. The second
-baseline also turns the data of each row into msgpack. Neither has a program, a door, a hash, a budget or a process.
+The baseline is as unfair to us as it can be: it gets the finished rows of our own run (same columns, same bytes,
+checksum included) and the sizes of our own commits, and only calls `executemany` in WAL mode with synchronous=NORMAL.
+The second baseline also turns the data of each row into msgpack. Neither has a program, a door, a hash or a budget.
 """
 
 from __future__ import annotations

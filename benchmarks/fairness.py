@@ -1,4 +1,4 @@
-"""Who gets to run: the share of all steps that `idle` processes get beside busy `realtime` ones. A figure, not a race."""
+"""Who gets to run: the share of all steps that `idle` processes get beside busy `realtime` ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _shares(realtime: int, idle: int, steps: int) -> float:
     async with Kernel("memory") as kernel:
         handles = [kernel.spawn(busy, "realtime", priority="realtime") for _ in range(realtime)]
         handles += [kernel.spawn(busy, "idle", priority="idle") for _ in range(idle)]
-        while sum(counts.values()) < steps:
+        while sum(counts.values()) < steps:  # noqa: ASYNC110 - the steps themselves are counted
             await asyncio.sleep(0)
         share = 100.0 * counts["idle"] / sum(counts.values())
         stop = True

@@ -1,8 +1,9 @@
 """The harness: interleaved repeats, the best of each, and one table.
 
-A contender is a callable that prepares itself, times its own work (`Stopwatch`) and gives a `Timing`. `interleave` runs
-A B C A B C …, so that a machine that slows down for a while slows everybody down, and keeps the best of each: other work
-on the machine only ever adds. CPU time decides; wall time stands beside it. Ratios travel between machines, times do not.
+A contender is a callable that prepares itself, times its own work (`Stopwatch`) and gives a `Timing`. `interleave`
+runs A B C A B C …, so that a machine that slows down for a while slows everybody down, and keeps the best of each:
+other work on the machine only ever adds. CPU time decides, wall time stands beside it; ratios travel between machines,
+times do not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Timing(NamedTuple):
 
     cpu_s: float
     wall_s: float
-    count: int
+    operations: int
 
 
 class Stopwatch:
@@ -120,10 +121,12 @@ class Row:
     @property
     def ok(self) -> bool | None:
         """Whether every goal is met; None when there is none, or nothing to hold against it."""
-        reached = [self.ratio if goal.of == "ratio" else self.ours and self.ours.value for goal in self.goals]
-        if not reached or any(value is None for value in reached):
+        if not self.goals or self.ours is None:
             return None
-        return all(value <= goal.limit for value, goal in zip(reached, self.goals, strict=True) if value is not None)
+        own, ratio = self.ours.value, self.ratio
+        if ratio is None and any(goal.of == "ratio" for goal in self.goals):
+            return None
+        return all((own if goal.of == "ours" else ratio or 0.0) <= goal.limit for goal in self.goals)
 
     def to_data(self) -> dict[str, Any]:
         def figure(of: Figure | None) -> dict[str, Any] | None:
@@ -148,8 +151,8 @@ def interleave(contenders: Mapping[str, Callable[[], Timing]], repeats: int) -> 
     for _ in range(repeats):
         for name, contender in contenders.items():
             timing = contender()
-            cpu[name].append(timing.cpu_s / timing.count * 1e6)
-            wall[name].append(timing.wall_s / timing.count * 1e6)
+            cpu[name].append(timing.cpu_s / timing.operations * 1e6)
+            wall[name].append(timing.wall_s / timing.operations * 1e6)
     return {name: Figure(min(cpu[name]), "µs", min(wall[name])) for name in contenders}
 
 
@@ -173,6 +176,8 @@ def markdown(rows: list[Row]) -> str:
     """The rows as a Markdown table that also reads well as plain text."""
     table = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEAD))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)

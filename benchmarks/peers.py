@@ -1,7 +1,7 @@
 """Other systems' durable steps: DBOS and LangGraph on SQLite, each in a process of its own.
 
 They run in whatever interpreter has them: this one, or the one that LYRA_BENCH_PYTHON names. A step is the difference
-between a run with ten steps and a run with none, divided by ten, so what they do once a run is not counted against them.
+between a run with ten steps and one with none, divided by ten: what they do once a run is not counted against them.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ def main() -> None:
 
     key, folder, runs, repeats = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     cpu_us, wall_us = _RUN[key](folder, runs, repeats)
-    print(json.dumps({"version": version(key.removesuffix("_async")), "cpu_us": cpu_us, "wall_us": wall_us}), flush=True)
+    print(
+        json.dumps({"version": version(key.removesuffix("_async")), "cpu_us": cpu_us, "wall_us": wall_us}), flush=True
+    )
     os._exit(0)  # their threads may outlive them
 
 

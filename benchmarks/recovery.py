@@ -1,7 +1,7 @@
 """Coming back: a store of 100 000 events and 1 000 live processes, from opening it until every process is where it was.
 
-The store is made by real programs in a process that dies without closing it, so that the whole journal has to be folded;
-then the same again after a clean close, which leaves a snapshot. The baseline only reads the rows back.
+The store is made by real programs in a process that dies without closing it, so that the whole journal has to be
+folded; then the same again after a clean close, which leaves a snapshot. The baseline only reads the rows back.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ async def _settled(kernel: Kernel, processes: int) -> None:
     """Until all wait for a message, with nothing left to replay."""
     while True:
         await asyncio.sleep(0)
-        if not kernel.scheduler.ready and sum(
-            process.receiver is not None and process.recall is None for process in kernel.processes.values()
-        ) == processes:
+        if (
+            not kernel.scheduler.ready
+            and sum(process.receiver is not None and process.recall is None for process in kernel.processes.values())
+            == processes
+        ):
             return
 
 
@@ -79,7 +81,14 @@ def run(size: Size) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as name:
         folder = Path(name)
         crashed, closed, work = folder / "crashed.db", folder / "closed.db", folder / "work.db"
-        command = [sys.executable, "-m", "benchmarks.recovery", str(crashed), str(processes), str((events - 1) // 2 + 1)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.recovery",
+            str(crashed),
+            str(processes),
+            str((events - 1) // 2 + 1),
+        ]
         subprocess.run(command, cwd=Path(__file__).parent.parent, env=environment(), check=True)
         _copy(crashed, closed)
         asyncio.run(_open(closed, processes))
@@ -96,9 +105,7 @@ def run(size: Size) -> list[Row]:
         connection = sqlite3.connect(crashed)
         ((rows,),) = connection.execute("SELECT count(*) FROM journal").fetchall()
         connection.close()
-    best = {
-        key: Figure(min(t.cpu_s for t in runs), "s", min(t.wall_s for t in runs)) for key, runs in found.items()
-    }
+    best = {key: Figure(min(t.cpu_s for t in runs), "s", min(t.wall_s for t in runs)) for key, runs in found.items()}
     note = f"{rows} events, {processes} live processes"
     plain = "reading the rows with sqlite3"
     return [
@@ -116,6 +123,4 @@ def _copy(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import recovery  # programs are known by module and name
-
-    asyncio.run(recovery.build(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(build(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -98,7 +98,9 @@ _CHILDREN: dict[str, Callable[[int], Awaitable[Any]]] = {
 
 def _child(name: str, count: int) -> tuple[Timing, float]:
     command = [sys.executable, "-m", "benchmarks.spawn", name, str(count)]
-    done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True, env=environment())
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True, env=environment()
+    )
     cpu_s, wall_s, made, each = json.loads(done.stdout)
     return Timing(cpu_s, wall_s, made), each
 

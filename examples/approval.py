@@ -30,8 +30,7 @@ async def release(ctx: Context, text: str) -> str:
 async def main(store: str, answer: str | None = None) -> str | None:
     async with Kernel(store, programs=[release]) as kernel:
         process = await kernel.spawn(release, "version 2", pid="release")
-        while process.alive and not kernel.interrupts.pending(process.pid):
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # time to come to its question
         for question in kernel.interrupts.pending(process.pid):
             print(question.question)
             if answer is None:

@@ -2,8 +2,8 @@
 
     python examples/review_team.py
 
-The lead may spend $0.10, each reviewer $0.03 of it. A page costs between 4 and 9 tenths of a cent; what it costs at most is
-reserved before, what it cost is settled after. A reviewer that runs out of money reports what it has.
+The lead may spend $0.10, each reviewer $0.03 of it. A page costs between 4 and 9 tenths of a cent; what it costs at
+most is reserved before, what it cost is settled after. A reviewer that runs out of money reports what it has.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import lyra
 from benchmarks.__main__ import SUBJECTS
 from benchmarks.measure import Figure, Row, Timing, at_most, interleave, markdown, ratio_at_most
+
+import lyra
 
 ROOT = Path(__file__).parent.parent
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))

@@ -112,7 +112,8 @@ class Worker:
 
     def answer(self, interrupt_id: str, *, approved: bool) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"id": interrupt_id, "approved": approved}).encode() + b"\n")
+        answer = {"id": interrupt_id, "approved": approved, "text": "yes" if approved else "no"}
+        self._process.stdin.write(json.dumps(answer).encode() + b"\n")
 
     def kill(self) -> None:
         """SIGKILL: no handler, no clean-up, no goodbye."""

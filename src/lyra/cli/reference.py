@@ -1,6 +1,7 @@
 """`python -m lyra.cli.reference [FOLDER]`: the reference pages, written from the tables that the code uses.
 
-`configuration.md` comes from `lyra.config.KEYS`, `cli.md` from the click commands and `lyra.errors.CODES`.
+`configuration.md` comes from `lyra.config.KEYS`, `cli.md` from the click commands and `lyra.errors.CODES`; the other
+tables are in `reference_tables`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from lyra.cli import reference_tables
 from lyra.cli.app import root
 from lyra.cli.config import key_type, show_value
 from lyra.config import KEYS
@@ -101,7 +103,7 @@ _EXITS = {
 
 def pages() -> dict[str, str]:
     """Every reference page this module owns, by file name."""
-    return {"configuration.md": _configuration(), "cli.md": _cli()}
+    return {"configuration.md": _configuration(), "cli.md": _cli(), **reference_tables.pages(_WRITTEN, _table)}
 
 
 def write(folder: str) -> list[str]:

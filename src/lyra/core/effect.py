@@ -23,6 +23,7 @@ from lyra.core.budget import NOTHING, Usage
 from lyra.core.capability import Capability
 from lyra.core.check import known_keys
 from lyra.core.codec import canonical, decode, decoder_for
+from lyra.core.naming import qualified_name
 from lyra.core.policy import CircuitBreaker, Policy, RateLimit, Retry
 from lyra.errors import ConfigError, Corrupt
 
@@ -103,7 +104,7 @@ class Effect:
             timeout_s=timeout_s if timeout_s is not None else whole.timeout_s,
         )
         self.run = run
-        self.name = name if name is not None else _function_name(run)
+        self.name = name if name is not None else qualified_name(run)
         self.idempotent = idempotent
         self.cost = Usage.of(cost) if cost is not None else NOTHING
         self.cost_data = self.cost.to_data() if self.cost else None
@@ -163,15 +164,6 @@ def effect(function: Callable[..., Awaitable[Any]] | None = None, /, **options: 
     if function is None:
         return lambda wrapped: Effect(wrapped, **options)
     return Effect(function, **options)
-
-
-def _function_name(run: Any) -> str:
-    inner = getattr(run, "func", run)  # functools.partial
-    name = getattr(inner, "__qualname__", None)
-    if name is None:
-        inner = type(inner)
-        name = inner.__qualname__
-    return f"{inner.__module__}:{name}"
 
 
 def _capabilities(needs: Any) -> tuple[Capability, ...]:

@@ -70,7 +70,11 @@ class Door:
                         if settled:
                             return value
         if kernel.draining:
-            await suspend(process, kernel.held)
+            try:
+                await suspend(process, kernel.held)
+            except BaseException as cut:
+                self.cut_short(process, key, cut, name=effect.name, digest=digest)
+                raise
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
         reservation = gate = None
@@ -135,7 +139,7 @@ class Door:
                 raise
             if gate is not None and stage < _RUNNING:
                 gate.failed(raised)  # admitted and never run: its place is free again
-            error = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
+            error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
             cost = usage if stage == _PERFORMED else effect.cost
             row = self._failed(process, key, effect, reservation, error, stage, cost)
             if journal is not None and row is not None:
@@ -384,7 +388,7 @@ class Door:
 
 _SAME = frozenset({bool, int, float, str, bytes})
 
-# What leaves an effect as it is; anything else that is no Exception (a tool may raise what it likes) is an EffectFailed.
+# What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from lyra.core.naming import main_name, qualified_name
 from lyra.errors import EffectFailed, LyraError, error_from_data, error_to_data
 
 __all__ = ["error_from_row", "error_to_row"]
@@ -26,13 +27,14 @@ def error_to_row(error: BaseException) -> dict[str, Any]:
     if isinstance(error, LyraError):
         return error_to_data(error)
     cls = type(error)
+    module, _, _ = qualified_name(cls).partition(":")
     if "<locals>" in cls.__qualname__ and len(_local) < _LOCAL_MAX:
-        _local[cls.__module__, cls.__qualname__] = cls
+        _local[module, cls.__qualname__] = cls
     args = [arg for arg in error.args if arg is None or isinstance(arg, (bool, int, float, str))]
     return {
         "code": "python",
         "type": cls.__qualname__,
-        "module": cls.__module__,
+        "module": module,
         "args": args if len(args) == len(error.args) else [str(error)],
         "message": str(error),
     }
@@ -56,7 +58,7 @@ def error_from_row(data: dict[str, Any]) -> BaseException:
 def _known_exception(module: str, name: str) -> type[Exception] | None:
     found: Any = _local.get((module, name))
     if found is None:
-        found = sys.modules.get(module)
+        found = sys.modules.get("__main__" if module == main_name() else module)
         for part in name.split("."):
             found = getattr(found, part, None)
     if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, LyraError):

@@ -202,6 +202,12 @@ class Interrupts:
         for interrupt in self.pending(pid):
             self.cancel(interrupt.id, reason)
 
+    def cancel_unasked(self, pid: str, reason: str) -> None:
+        """Take back questions that came from the journal and that the program did not come to ask again."""
+        for interrupt in self.pending(pid):
+            if interrupt.id not in self._waiters:
+                self.cancel(interrupt.id, reason)
+
     def forget(self, pid: str) -> None:
         """Take a process's questions off the list without a row (it may come back)."""
         for interrupt_id in self._by_pid.pop(pid, []):

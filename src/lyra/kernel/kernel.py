@@ -262,9 +262,7 @@ class Kernel:
             self._close_program(process)
             if self.journal is None and process.exit is None:
                 self.finish(process, "shutdown")
-            for watcher in process.watchers or ():
-                if isinstance(watcher, asyncio.Future):
-                    resume(watcher, self.failure or _stopped(process.pid))
+            self._let_go(process, self.failure or _stopped(process.pid))
 
     def _close_program(self, process: Process) -> None:
         program = process.coroutine
@@ -298,10 +296,15 @@ class Kernel:
             self.journal.answer(error)
         self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
         for process in self.processes.values():
-            for watcher in process.watchers or ():
-                if isinstance(watcher, asyncio.Future):
-                    resume(watcher, error)
+            self._let_go(process, error)
         self.drained()
+
+    @staticmethod
+    def _let_go(process: Process, error: LyraError) -> None:
+        """Tell those outside who wait for its end, or for room in its mailbox, that neither will come."""
+        for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
+            if isinstance(waiter, asyncio.Future):
+                resume(waiter, error)
 
     def abort_on_error(self, future: asyncio.Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
@@ -311,6 +314,11 @@ class Kernel:
     def raise_if_failed(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+    def _raise_if_closed(self) -> None:
+        self.raise_if_failed()
+        if self.stopping:
+            raise ProcessError("the kernel is closed", hint="open the store again")
 
     # ------------------------------------------------------------------ processes, from outside
 
@@ -351,7 +359,7 @@ class Kernel:
 
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
-        self.raise_if_failed()
+        self._raise_if_closed()
         receiver = self.find(to if isinstance(to, str) else to.pid)
         if self.mailboxes.must_wait(receiver):
             return Ack(self, self.mailboxes.send_in_turn(receiver, message))
@@ -359,13 +367,13 @@ class Kernel:
 
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
-        self.raise_if_failed()
+        self._raise_if_closed()
         self.stop_tree(self.find(pid if isinstance(pid, str) else pid.pid), reason)
         return Ack(self, self.journal.seq if self.journal is not None else 0)
 
     def resolve_interrupt(self, interrupt_id: str, response: Answer | Mapping[str, Any]) -> Ack:
         """Answer a question; awaiting it waits until the answer is durable."""
-        self.raise_if_failed()
+        self._raise_if_closed()
         return Ack(self, self.interrupts.resolve(interrupt_id, response))
 
     def on_event(self, listener: Callable[[Event], Any]) -> Callable[[], None]:
@@ -456,7 +464,8 @@ class Kernel:
 
     def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
         self.raise_if_failed()
-        if self.stopping or self.draining:
+        # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
+        if (self.stopping or self.draining) and (parent is None or self.journal is None):
             raise ProcessError("the kernel is stopping and starts no process")
         if self.loop is None:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
@@ -640,6 +649,7 @@ class Kernel:
             process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
             process.branches += len(process.recall)
             process.recall = None
+            self.interrupts.cancel_unasked(process.pid, "its process was told to end")
 
         def insist() -> None:
             if process.exit is None and not self.stopping:

@@ -133,7 +133,7 @@ class Mailboxes:
                 turn.waker = self._kernel.loop.create_future()
                 await turn.waker
         except BaseException as error:
-            if process.senders is not None and turn in process.senders:
+            if process.senders and turn in process.senders:
                 process.senders.remove(turn)
             if sender is not None and key is not None:
                 self._kernel.door.cut_short(sender, key, error, form="send", name=process.pid, digest=digest)

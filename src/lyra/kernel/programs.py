@@ -14,22 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec
+from lyra.core.naming import qualified_name
 from lyra.core.limits import PROGRAMS_KEPT
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Programs", "program_name"]
-
-
-def program_name(program: Callable[..., Any]) -> str:
-    try:
-        return f"{program.__module__}:{program.__qualname__}"
-    except AttributeError:
-        raise ConfigError(
-            f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`"
-        ) from None
+__all__ = ["Programs"]
 
 
 class Programs:
@@ -51,7 +43,7 @@ class Programs:
     def _add(self, program: Callable[..., Any]) -> str:
         if not inspect.iscoroutinefunction(program):
             raise ConfigError(f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`")
-        name = program_name(program)
+        name = qualified_name(program)
         new = name not in self._by_name
         if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up
             self._names.clear()
@@ -69,7 +61,7 @@ class Programs:
         try:
             started: Coroutine[Any, Any, Any] = program(ctx, *args)
         except TypeError as error:
-            raise ConfigError(f"{program_name(program)} cannot be called like this: {error}") from error
+            raise ConfigError(f"{qualified_name(program)} cannot be called like this: {error}") from error
         return started
 
     def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:

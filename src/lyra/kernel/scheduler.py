@@ -61,7 +61,7 @@ class Scheduler:
             while not self.stopped:
                 if journal is not None and journal.stuck is not None:
                     break
-                if self.ready:
+                if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     batch = self._round()
                     self.steps += len(batch)
                     for process in batch:
@@ -69,11 +69,11 @@ class Scheduler:
                             process.step()
                 if journal is not None and journal.pending:
                     journal.flush()
-                if not self.ready or time() >= until:
+                if not self.ready or kernel.stopping or time() >= until:
                     break
         finally:
             self.running = False
-        if self.ready and (journal is None or journal.stuck is None):
+        if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
 
     def _round(self) -> list[Process]:

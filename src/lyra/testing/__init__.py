@@ -1,1 +1,37 @@
-"""Tools for testing with Lyra and for testing Lyra: simulated worlds, real servers, damage, conformance suites."""
+"""Tools for testing with Lyra and for testing Lyra: simulated worlds, real crashes, damage, conformance suites.
+
+    SimClock          a clock that a test moves by hand (`clock`)
+    run_in_virtual_time  asyncio.run in which a day of sleep takes no time (`loop`)
+    run_seed          one simulated world: programs, faults, crashes, checked after every step (`sim`)
+    StoreConformance  the rules every Store keeps, as a suite to inherit (`conformance`)
+
+For your own programs, read `clock` and `loop`; for how Lyra itself is tested, `world`, `invariants`, `crash` and
+`damage`. `python -m lyra.testing` runs the long versions. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lyra.testing.clock import SimClock
+    from lyra.testing.conformance import StoreConformance
+    from lyra.testing.loop import run as run_in_virtual_time
+    from lyra.testing.sim import run_seed
+
+__all__ = ["SimClock", "StoreConformance", "run_in_virtual_time", "run_seed"]
+
+_HOMES: Final[dict[str, tuple[str, str]]] = {
+    "SimClock": ("clock", "SimClock"),
+    "StoreConformance": ("conformance", "StoreConformance"),
+    "run_in_virtual_time": ("loop", "run"),
+    "run_seed": ("sim", "run_seed"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -1,9 +1,9 @@
 """A clock that a test moves by hand.
 
-`SimClock` keeps both readings of `lyra.core.clock`: `monotonic()` begins at 0 and only grows, `now()` is the wall clock and may be
-jumped. `advance(seconds)` lets time pass and fires what falls due, in order, also timers that other timers set on the way.
-Nothing here waits or looks at the machine's clock. Pass one as `Kernel(clock=…)` on an ordinary event loop; a whole
-program in virtual time, its `asyncio.sleep` included, is `lyra.testing.loop`.
+`SimClock` keeps both readings of `lyra.core.clock`: `monotonic()` begins at 0 and only grows, `now()` is the wall
+clock and may be jumped. `advance(seconds)` lets time pass and fires what falls due, in order, also timers that
+other timers set on the way. Nothing here waits or looks at the machine's clock. Pass one as `Kernel(clock=…)` on an
+ordinary event loop; a whole program in virtual time, its `asyncio.sleep` included, is `lyra.testing.loop`.
 """
 
 from __future__ import annotations

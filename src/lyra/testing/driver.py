@@ -1,8 +1,8 @@
 """What goes on around the programs during one life: people, operators and misfortune, all drawn from the seed.
 
-`drive` opens the kernel, lets the troublemakers of `TROUBLE` loose, starts the programs, and either leaves everything to be
-interrupted or brings the world to rest and closes it. `drive_briefly` is the second kernel of a take-over. Checks of what was
-acknowledged are made here, at the moment when the kernel says so.
+`drive` opens the kernel, lets the troublemakers of `TROUBLE` loose, starts the programs, and either leaves
+everything to be interrupted or brings the world to rest and closes it. `drive_briefly` is the second kernel of a
+take-over. Checks of what was acknowledged are made here, at the moment when the kernel says so.
 """
 
 from __future__ import annotations
@@ -101,13 +101,14 @@ async def _come_to_rest(world: World, life: Life) -> None:
     kernel = life.kernel
     for grace_s in (_HORIZON_S, 60.0):
         deadline = world.clock.monotonic() + grace_s
-        while _living(kernel) and world.clock.monotonic() < deadline:
+        while _living(kernel) and world.clock.monotonic() < deadline:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(grace_s / 60)
         if not _living(kernel):
             break
         for pid in _living(kernel):
             kernel.kill(pid)
-    while kernel.journal is not None and (kernel.journal.pending or kernel.journal.stuck is not None):
+    journal = kernel.journal
+    while journal is not None and (journal.pending or journal.stuck is not None):  # noqa: ASYNC110 - same
         await asyncio.sleep(5.0)
     world.found(invariants.inspect_rest(kernel, world.ledger))
 

@@ -1,8 +1,9 @@
 """A disk that fails on purpose: full for a while, slow now and then, dead with its kernel.
 
-`FaultStore` stands between one life of a kernel and the world's MemoryStore. It tells the world which rows became durable, raises
-StoreFull while the world's disk is full, holds the clock up on slow writes, and refuses a kernel that is dead. It changes
-no row and no order. Faults of the outside world are in `provider`, the ends of kernels in `world`.
+`FaultStore` stands between one life of a kernel and the world's MemoryStore. It tells the world which rows became
+durable, raises StoreFull while the world's disk is full, holds the clock up on slow writes, and refuses a kernel
+that is dead. It changes no row and no order. Faults of the outside world are in `provider`, the ends of kernels in
+`world`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """What must hold after every step of every simulated run: one table, a sentence each.
 
-`INVARIANTS` are the twelve of the quality plan; `PROMISES` are what Lyra tells its users on top. `Ledger` keeps its own books
-from the rows that reached the store, independently of the kernel's fold, and says what is wrong with each new row.
-`inspect(...)` looks at a live kernel between two steps, `inspect_idle` when nothing is ready, `inspect_rest` when all is over.
-A check only looks; it returns sentences and never changes anything.
+`INVARIANTS` are the twelve of the quality plan; `PROMISES` are what Lyra tells its users on top. `Ledger` keeps its
+own books from the rows that reached the store, independently of the kernel's fold, and says what is wrong with each
+new row. `inspect(...)` looks at a live kernel between two steps, `inspect_idle` when nothing is ready,
+`inspect_rest` when all is over. A check only looks; it returns sentences and never changes anything.
 
-Supervision: the kernel's part that counts restarts today is `core.restart.RestartWindow`, so `supervisor_window` holds that
-against a naive count on random times; a supervisor that keeps such windows is checked as soon as it has one.
+Supervision: the kernel's part that counts restarts today is `core.restart.RestartWindow`, so `supervisor_window`
+holds that against a naive count on random times; a supervisor that keeps such windows is checked as soon as it has
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from lyra.core.restart import RestartWindow, Supervision
 from lyra.kernel import Kernel, rows
 from lyra.store.protocol import Record
 
-__all__ = ["INVARIANTS", "PROMISES", "Ledger", "Violation", "inspect", "inspect_idle", "inspect_rest", "supervisor_window"]
+__all__ = [
+    "INVARIANTS",
+    "PROMISES",
+    "Ledger",
+    "Violation",
+    "inspect",
+    "inspect_idle",
+    "inspect_rest",
+    "supervisor_window",
+]
 
 INVARIANTS: Final[dict[str, str]] = {
     "journal_dense": "journal sequence numbers are dense, from 1, over all lives of the store",
@@ -103,7 +113,7 @@ class Ledger:
         if seq != len(self.rows) + 1:
             yield Violation("journal_dense", f"row {seq} came after row {len(self.rows)}")
         self.rows.append(record)
-        row = rows.DECODERS[kind].decode(data) if kind in rows.DECODERS else None
+        row: Any = rows.DECODERS[kind].decode(data) if kind in rows.DECODERS else None
         books = self.processes.get(pid)
         if kind == "process.created":
             if books is not None:
@@ -148,8 +158,8 @@ class Ledger:
         code = row.error.get("code") if row.error is not None else None
         if code == "cut_off":
             return  # it ended with its process, or will be asked about
-        if row.error is not None and row.key in books.finished or row.form not in ("do", "read", "wait"):
-            # The program was cancelled while it waited for this very row: it saw no answer, and a replay must not either.
+        if (row.error is not None and row.key in books.finished) or row.form not in ("do", "read", "wait"):
+            # The program was cancelled while it waited for this very row: it saw no answer, so a replay must not.
             if row.usage:
                 yield Violation("finished_started", f"row {seq} charges {pid}:{row.key} a second time")
         elif row.key in books.finished:
@@ -189,7 +199,9 @@ class Ledger:
 
     # ------------------------------------------------------------------ asked by the world
 
-    def judge_act(self, key: str, request: dict[str, Any], performed: int, *, idempotent: bool, tries: int) -> Iterator[Violation]:
+    def judge_act(
+        self, key: str, request: dict[str, Any], performed: int, *, idempotent: bool, tries: int
+    ) -> Iterator[Violation]:
         """An act reached the outside world: was it allowed to, as far as the journal knows?"""
         pid, _, word = key.partition(":")
         books = self.processes.get(pid)
@@ -202,7 +214,9 @@ class Ledger:
         if started == 0:
             yield Violation("started_first", f"{key} ({request['kind']}) was performed before its start was durable")
         elif performed > started * tries:
-            yield Violation("at_most_once", f"{key} was performed {performed} times in {started} starts of {tries} tries")
+            yield Violation(
+                "at_most_once", f"{key} was performed {performed} times in {started} starts of {tries} tries"
+            )
 
     def spent_below(self, pid: str, dimension: str = "usd") -> int:
         """What a process and all its descendants used, by the rows."""
@@ -281,7 +295,9 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
         elif owner.state not in ("waiting", "blocked") and owner.coroutine is not None and not held:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} is {owner.state}")
         elif interrupt.id not in kernel.interrupts._waiters and owner.recall is None and owner.coroutine is not None:
-            yield Violation("interrupt_waiting", f"{interrupt.id} is pending and nobody in {interrupt.pid} waits for it")
+            yield Violation(
+                "interrupt_waiting", f"{interrupt.id} is pending and nobody in {interrupt.pid} waits for it"
+            )
 
 
 def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
@@ -315,14 +331,16 @@ def _exact(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
         if pid not in ledger.processes or not own_scope:
             continue
         parent = kernel.processes.get(ledger.processes[pid].parent)
-        if parent is not None and parent.budget is process.budget or process.budget is kernel.budget:
+        if (parent is not None and parent.budget is process.budget) or process.budget is kernel.budget:
             continue  # it shares its scope; that one is looked at with its owner
         used, booked = int(process.budget.used("usd")), ledger.spent_below(pid)
         if used != booked:
             yield Violation("budget_exact", f"{pid} used {used} micro-dollars, the journal says {booked}")
 
 
-def supervisor_window(rng: ProcessRandom, window: Callable[[Supervision], RestartWindow] = RestartWindow) -> Iterator[Violation]:
+def supervisor_window(
+    rng: ProcessRandom, window: Callable[[Supervision], RestartWindow] = RestartWindow
+) -> Iterator[Violation]:
     """Random crash times against a count that anybody can read."""
     most, window_s = rng.randint(0, 3), float(rng.choice([1, 5, 10]))
     counted = window(Supervision(max_restarts=most, window_s=window_s))

@@ -1,10 +1,11 @@
 """An event loop in virtual time: nothing waits, the clock goes to the next timer instead.
 
-`SimLoop(clock)` is a whole asyncio loop without a selector. When no callback is ready it moves its SimClock to the earliest timer
-(its own or the clock's), so `asyncio.sleep`, `asyncio.timeout` and every kernel timer run in virtual time and in a fixed
-order. Nothing ready and no timer at all is a `Deadlock`. It has no sockets, no signals and no threads; a run on it depends on its
-inputs only. `run(main)` is `asyncio.run` in virtual time. `LoopClock` is the clock for a kernel that lives on one such loop:
-its timers stop when its loop is not run, which is how `world` pauses a kernel.
+`SimLoop(clock)` is a whole asyncio loop without a selector. When no callback is ready it moves its SimClock to the
+earliest timer (its own or the clock's), so `asyncio.sleep`, `asyncio.timeout` and every kernel timer run in virtual
+time and in a fixed order. Nothing ready and no timer at all is a `Deadlock`. It has no sockets, no signals and no
+threads; a run on it depends on its inputs only. `run(main)` is `asyncio.run` in virtual time. `LoopClock` is the
+clock for a kernel that lives on one such loop: its timers stop when its loop is not run, which is how `world`
+pauses a kernel.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ class Deadlock(Exception):
     """Nothing is ready and no timer will ever make it so."""
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number: asyncio keeps tasks in sets, and the order of a set follows the hash."""
+
+    number: int
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(asyncio.BaseEventLoop):
     # asyncio's own fields, which its published extension points leave to subclasses
     _ready: deque[asyncio.Handle]
@@ -37,7 +47,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.clock = clock
         self.on_idle: Callable[[], None] | None = None
         self.complaints: list[str] = []
+        self._made = 0
         self.set_exception_handler(_complain)
+        self.set_task_factory(_make_task)
 
     def time(self) -> float:
         return self.clock.monotonic()
@@ -46,7 +58,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Stop between two callbacks; those not run yet stay where they are."""
         self._stopping = True
 
-    def run_in_executor(self, *_args: Any, **_options: Any) -> Any:
+    def run_in_executor(self, *_args: Any, **_options: Any) -> Any:  # type: ignore[override]  # it only refuses
         raise RuntimeError("there are no threads in virtual time")
 
     def _write_to_self(self) -> None:
@@ -88,6 +100,21 @@ class SimLoop(asyncio.BaseEventLoop):
         else:
             self.clock.advance(max(0.0, clocks - self.clock.monotonic()))
         self._due()
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> _Task:
+    assert isinstance(loop, SimLoop)
+    loop._made += 1
+    number, _Task.number = _Task.number, loop._made  # asyncio registers a task, and so hashes it, while it is made
+    try:
+        task = _Task(work, loop=loop, **options)
+    finally:
+        _Task.number = number
+    task.number = loop._made
+    return task
+
+
+_Task.number = 0
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

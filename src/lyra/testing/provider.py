@@ -1,9 +1,10 @@
 """The simulated outside world: a service that misbehaves on purpose and remembers everything that was asked of it.
 
-Every act of a simulated program ends here. `Provider.perform` draws what happens from the seed (`FAULTS` is the table) and counts acts by
-idempotency key, so that the promises "a finished effect is never performed again" and "an act that must not happen twice
-happens once, unless somebody said retry" are judged by the one who would have been harmed, not by the kernel's own books.
-The effects that programs use are `EFFECTS`; `use(provider)` makes them talk to one provider.
+Every act of a simulated program ends here. `Provider.perform` draws what happens from the seed (`FAULTS` is the
+table) and counts acts by idempotency key, so that the promises "a finished effect is never performed again" and "an
+act that must not happen twice happens once, unless somebody said retry" are judged by the one who would have been
+harmed, not by the kernel's own books. The effects that programs use are `EFFECTS`; `use(provider)` makes them talk
+to one provider.
 """
 
 from __future__ import annotations
@@ -54,17 +55,22 @@ class Provider:
         self._words = [word for word, weight in FAULTS.items() for _ in range(weight)]
         self.performed: dict[str, int] = {}
         self.overruns = 0
-        self.on_perform: Callable[[str, dict[str, Any]], None] = lambda _key, _request: None
+        self.on_perform: Callable[[str, dict[str, Any]], None] = _nobody_looks
 
     async def perform(self, request: dict[str, Any], key: str) -> Any:
         count = self.performed[key] = self.performed.get(key, 0) + 1
         self.on_perform(key, request)
         word = self._rng.choice(self._words) if self._rough else "ok"
         answer: dict[str, Any] = {"key": key, "nth": count, "of": request["kind"]}
-        return await _HAPPENINGS.get(word, _answers)(self, answer, request)
+        happening: Callable[..., Any] = _HAPPENINGS.get(word, _answers)
+        return await happening(self, answer, request)
 
     async def _after(self, least_s: float, most_s: float) -> None:
         await asyncio.sleep(self._rng.uniform(least_s, most_s))
+
+
+def _nobody_looks(_key: str, _request: dict[str, Any]) -> None:
+    pass
 
 
 async def _answers(_provider: Provider, answer: dict[str, Any], _request: dict[str, Any]) -> Any:

@@ -1,8 +1,8 @@
 """Replaying what a world wrote down: the same programs on the same rows must do nothing new and end the same.
 
-`replay_ends` takes processes that ended by themselves, cuts the journal just before their last row, and opens a fresh kernel
-on that prefix. `fold_agrees` holds the snapshots against a fold of the whole journal. Used at the end of every simulated run and, with
-journals kept in files, for old histories (`load`, `dump`).
+`replay_ends` takes processes that ended by themselves, cuts the journal just before their last row, and opens a
+fresh kernel on that prefix. `fold_agrees` holds the snapshots against a fold of the whole journal. Used at the end
+of every simulated run and, with journals kept in files, for old histories (`load`, `dump`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from lyra.testing.workload import sink, worker
 if TYPE_CHECKING:
     from lyra.testing.world import World
 
-__all__ = ["Replay", "dump", "fold_agrees", "load", "replay", "replay_ends"]
+__all__ = ["Replay", "dump", "ends_to_replay", "fold_agrees", "judge_end", "load", "replay", "replay_ends"]
 
 _PATIENCE_S: Final = 3 * 24 * 3600.0
 _REPLAYS_A_WORLD: Final = 2
+_BY_ITSELF: Final = ("normal", "error", "done")
 
 
 class Replay:
@@ -47,6 +48,7 @@ def replay(
     *,
     programs: Iterable[Callable[..., Any]] = (worker, sink),
     until: str | None = None,
+    now: float | None = None,
     blobs: dict[str, bytes] | None = None,
 ) -> Replay:
     """Open a kernel on these rows and let it run, until that process ended or nothing happens any more."""
@@ -57,7 +59,7 @@ def replay(
     store.release(lease)
     for data in (blobs or {}).values():
         store.put_blob(data)
-    clock = SimClock(held[-1].time if held else 0.0)
+    clock = SimClock(now if now is not None else held[-1].time)
     loop = SimLoop(clock)
     seen = Replay()
     provider = Provider(_no_dice(), rough=False)
@@ -100,28 +102,52 @@ def _note(seen: Replay, event: Any) -> None:
 
 def replay_ends(world: World) -> Iterator[Violation]:
     """Some processes that ended by themselves, each from the journal as it was just before."""
-    ends = [
-        (index, record)
-        for index, record in enumerate(world.ledger.rows)
-        if record.kind == "process.terminated"
-        and rows.DECODERS[record.kind].decode(record.data).reason in ("normal", "error", "done")
-    ]
+    ends = ends_to_replay(world.ledger.rows)
     world.rng.shuffle(ends)
-    for index, record in ends[:_REPLAYS_A_WORLD]:
-        was = rows.DECODERS["process.terminated"].decode(record.data)
-        seen = replay(world.ledger.rows[:index], until=record.pid, blobs=world.disk._blobs)
-        now = seen.ended.get(record.pid)
-        again = [key for key in seen.performed if key.startswith(f"{record.pid}:")]
-        mine = [text for text in seen.diverged if text.startswith(f"{record.pid}:")]
-        if again or mine:
-            yield Violation("replay", f"{record.pid} replayed: performed {again}, {mine}")
-        elif now is None:
-            yield Violation("replay", f"{record.pid} replayed: it did not end")
-        elif now.reason != was.reason or _value(now, world) != _value(was, world):
-            yield Violation("replay", f"{record.pid} ended {was.reason}, and replayed {now.reason} or with another result")
+    for index in ends[:_REPLAYS_A_WORLD]:
+        yield from judge_end(world.ledger.rows, index, blobs=world.disk._blobs)
 
 
-def _value(row: rows.Terminated, world: World) -> Any:
+def ends_to_replay(journal: list[Record]) -> list[int]:
+    """Where in the journal the processes end that would end the same way again.
+
+    Not those that were told to end (they do not come back), nor those with a limit in seconds: how much of that is left
+    is the wall clock's to say.
+    """
+    told = {record.pid for record in journal if record.kind == "process.stopping"}
+    ends = []
+    for index, record in enumerate(journal):
+        if record.kind == "process.created":
+            budget = rows.DECODERS[record.kind].decode(record.data).budget or {}
+            if "seconds" in (budget.get("limits") or {}):
+                told.add(record.pid)
+        elif (
+            record.kind == "process.terminated"
+            and record.pid not in told
+            and rows.DECODERS[record.kind].decode(record.data).reason in _BY_ITSELF
+        ):
+            ends.append(index)
+    return ends
+
+
+def judge_end(journal: list[Record], index: int, *, blobs: dict[str, bytes] | None = None) -> Iterator[Violation]:
+    """Replay the process whose last row is `journal[index]`: nothing new may be asked for, and the end is the same."""
+    pid = journal[index].pid
+    was: rows.Terminated = rows.DECODERS["process.terminated"].decode(journal[index].data)
+    now = max(record.time for record in journal[: index + 1])  # whatever it slept for is over by then
+    seen = replay(journal[:index], until=pid, now=now, blobs=blobs)
+    ended = seen.ended.get(pid)
+    again = [key for key in seen.performed if key.startswith(f"{pid}:")]
+    diverged = [text for text in seen.diverged if text.startswith(f"{pid}:")]
+    if again or diverged:
+        yield Violation("replay", f"{pid} replayed: performed {again}, {diverged}")
+    elif ended is None:
+        yield Violation("replay", f"{pid} replayed: it did not end")
+    elif ended.reason != was.reason or _value(ended) != _value(was):
+        yield Violation("replay", f"{pid} ended {was.reason}, and replayed {ended.reason} or with another result")
+
+
+def _value(row: rows.Terminated) -> Any:
     if row.blob:
         return row.blob
     return codec.decode(bytes(row.value)) if row.error is None else row.error.get("code")

@@ -1,7 +1,7 @@
 """Running seeds: one (`run_seed`), one twice (`same_twice`), or many on several cores (`run_many`).
 
-A seed decides everything: programs, order of steps, faults, crashes, answers, time. `Report` says what came of it. This is the
-front of the simulation; `world` is what happens inside a run, `invariants` what is checked.
+A seed decides everything: programs, order of steps, faults, crashes, answers, time. `Report` says what came of it.
+This is the front of the simulation; `world` is what happens inside a run, `invariants` what is checked.
 """
 
 from __future__ import annotations

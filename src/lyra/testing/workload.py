@@ -1,9 +1,9 @@
 """Random programs as plain data, and the one program that runs them.
 
-`Generator` draws a tree of specs from a seed: what each process does, step by step, with what budget and rights. `worker` is a
-durable program that follows a spec; it depends on (ctx, spec) alone, as a durable program must. `STEPS` is the table of what
-a step can be. `sink` is a slow reader with a small mailbox, so that senders feel it. Faults are not drawn here: `provider` and `world` make
-them happen around these programs.
+`Generator` draws a tree of specs from a seed: what each process does, step by step, with what budget and rights.
+`worker` is a durable program that follows a spec; it depends on (ctx, spec) alone, as a durable program must.
+`STEPS` is the table of what a step can be. `sink` is a slow reader with a small mailbox, so that senders feel it.
+Faults are not drawn here: `provider` and `world` make them happen around these programs.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ _DEPTH_MAX: Final = 3
 
 
 class Generator:
-    """Draws one world's programs; the number of steps in all is bounded, so a seed costs about the same as any other."""
+    """Draws one world's programs. The steps in all are bounded, so a seed costs about the same as any other."""
 
     def __init__(self, rng: ProcessRandom, *, steps_max: int = 200) -> None:
         self._rng = rng
@@ -324,7 +324,10 @@ _DRAW: Final[dict[str, Callable[[Generator, int, tuple[str, ...]], list[Any]]]] 
     "do": Generator._draw_do,
     "spawn": Generator._draw_spawn,
     "wait": lambda self, _d, _m: [self._rng.randrange(4)],
-    "send": lambda self, _d, _m: [self._rng.choice(["parent", "sink", "sink", "child", "self"]), self._rng.randrange(1000)],
+    "send": lambda self, _d, _m: [
+        self._rng.choice(["parent", "sink", "sink", "child", "self"]),
+        self._rng.randrange(1000),
+    ],
     "receive": lambda self, _d, _m: [self._rng.choice([0.0, 1.0, 20.0, 100.0])],
     "ask": lambda self, _d, _m: [self._rng.choice(_ASK_KINDS), self._rng.randrange(1000)],
     "sleep": lambda self, _d, _m: [self._rng.choice([0.0, 0.5, 3.0, 30.0, 300.0])],

@@ -1,9 +1,10 @@
 """One simulated world: a store, a clock, an outside, and one kernel life after another.
 
-A `Life` is the real Kernel on its own `SimLoop`. The world draws from its seed how each life ends (`ENDINGS`): by a crash at a
-named point or at a moment, in good order, or by being paused until another kernel has taken the store. While a life
-lasts, a driver starts programs, sends messages, answers questions, kills processes, jumps the wall clock, fills the disk and
-tries to open the store a second time. `invariants` is asked after every step. Nothing here decides what is right.
+A `Life` is the real Kernel on its own `SimLoop`. The world draws from its seed how each life ends (`ENDINGS`): by a
+crash at a named point or at a moment, in good order, or by being paused until another kernel has taken the store.
+While a life lasts, a driver starts programs, sends messages, answers questions, kills processes, jumps the wall
+clock, fills the disk and tries to open the store a second time. `invariants` is asked after every step. Nothing
+here decides what is right.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Life:
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # the world ended; it is meant
             with suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
         self.loop._ready.clear()
         self.loop._scheduled.clear()
         if not self.loop.is_running():
@@ -197,9 +198,7 @@ class World:
             return  # a kernel that sleeps through its end cannot know; the journal refuses what it brings
         tries = effect.retry.max_attempts if effect.retry is not None else 1
         self.found(
-            self.ledger.judge_act(
-                key, request, self.provider.performed[key], idempotent=effect.idempotent, tries=tries
-            )
+            self.ledger.judge_act(key, request, self.provider.performed[key], idempotent=effect.idempotent, tries=tries)
         )
         for need in request["needs"]:
             if need not in self.may[request["label"]]:

@@ -1,0 +1,134 @@
+"""The long tests from the command line: `python -m lyra.testing sim --n 10000 --seed 1`.
+
+Each command prints its progress on stderr and one line of figures on stdout: what, how many, from which seed, how
+many failures (`sim: 10000 seeds from 1, 0 failures`). The exit code is 1 when there was one; what failed, and how
+to see it again, comes before that line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["main"]
+
+_SHOWN_MAX: Final = 20
+
+
+def _sim(options: argparse.Namespace) -> int:
+    from lyra.testing.sim import run_many, run_seed
+
+    seeds = range(options.seed, options.seed + options.n)
+    loud = (run_seed(seed, verbose=True) for seed in seeds)
+    reports = loud if options.verbose else run_many(seeds, jobs=options.jobs)
+    failed = rows = lives = acts = 0
+    for done, report in enumerate(reports, start=1):
+        rows, lives, acts = rows + report.rows, lives + report.lives, acts + report.acts
+        if report.violations:
+            failed += 1
+            if failed <= _SHOWN_MAX:
+                for name, detail in report.violations:
+                    print(f"seed {report.seed}: {name}: {detail}")
+                print(f"  again: python -m lyra.testing sim --seed {report.seed} --n 1 --verbose")
+        _progress(done, options.n)
+    print(f"sim: {rows} journal rows, {lives} kernel lives, {acts} acts")
+    return _verdict(f"sim: {options.n} seeds from {options.seed}", failed)
+
+
+def _crash(options: argparse.Namespace) -> int:
+    from lyra.testing import crash
+
+    points = crash.point_kills(progress=_progress)
+    result = crash.random_kills(options.n, options.seed, progress=_progress)
+    failures = [*points.failures, *result.failures]
+    _show(failures, f"python -m lyra.testing crash --seed {options.seed} --n {options.n}")
+    slowest = max(points.open_s_max, result.open_s_max)
+    print(f"crash: {points.kills} kills at named points, {result.workloads} workloads, slowest opening {slowest:.3f} s")
+    return _verdict(f"crash: {result.kills} kills from seed {options.seed}", len(failures))
+
+
+def _damage(options: argparse.Namespace) -> int:
+    from lyra.testing import damage
+
+    failures: list[str] = []
+    counts: dict[str, int] = {}
+    try:
+        counts = dict(damage.run(options.n, options.seed))
+    except AssertionError as error:
+        failures.append(str(error))
+    _show(failures, f"python -m lyra.testing damage --seed {options.seed} --n {options.n}")
+    print("damage: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    return _verdict(f"damage: {options.n} damaged stores from seed {options.seed}", len(failures))
+
+
+def _races(options: argparse.Namespace) -> int:
+    from lyra.testing import races
+
+    result = races.run(options.n, options.seed)
+    _show(result.failures, f"python -m lyra.testing races --seed {options.seed} --n {options.n}")
+    return _verdict(f"races: {options.n} schedules from seed {options.seed}", len(result.failures))
+
+
+def _recovery(options: argparse.Namespace) -> int:
+    from lyra.testing.figures import RECOVERY_S_MAX, recovery
+
+    found = recovery(events=options.n)
+    print(
+        f"recovery: {found.events} events, {found.processes} live processes: open in {found.opened_s:.2f} s "
+        f"(at most {RECOVERY_S_MAX:g}), all replayed in {found.replayed_s:.2f} s"
+    )
+    return _verdict("recovery: 1 opening", 0 if found.ok else 1)
+
+
+# command → (what runs it, how many by default, what it does)
+_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]] = {
+    "sim": (_sim, 10_000, "seeded worlds with faults, crashes and take-overs"),
+    "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
+    "damage": (_damage, 5_000, "store files damaged and opened again"),
+    "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
+    "recovery": (_recovery, 100_000, "the time to open a large journal"),
+}
+
+
+def _verdict(what: str, failures: int) -> int:
+    print(f"{what}, {failures} failures")
+    return 1 if failures else 0
+
+
+def _show(failures: list[str], again: str) -> None:
+    for failure in failures[:_SHOWN_MAX]:
+        print(failure)
+    if failures:
+        print(f"  again: {again}")
+
+
+def _progress(done: int, of: int) -> None:
+    if done == of or done % max(1, of // 20) == 0:
+        print(f"  {done} of {of}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lyra.testing", description="Lyra's long tests.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (_, count, what) in _COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=what)
+        command.add_argument("--n", type=int, default=count, help=f"how many (default {count})")
+        command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+        if name == "sim":
+            jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
+            command.add_argument("--verbose", action="store_true", help="say what each world does")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options: Any = _parser().parse_args(arguments)
+    run, _, _ = _COMMANDS[options.command]
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

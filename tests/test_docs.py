@@ -1,0 +1,96 @@
+"""The documentation is true: its code runs, its commands and tests exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from lyra.cli.app import root
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+_BLOCK = re.compile(r"(?:^<!-- (no-run): [^\n]+-->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """(line, code) of the blocks in one language that are meant to run."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start(3)) + 1, match[3])
+        for match in _BLOCK.finditer(text)
+        if match[2] == language and not match[1]
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "python")])
+def test_the_code_runs(name, tmp_path, monkeypatch, capsys):
+    """The Python blocks of a page run from top to bottom, as one program."""
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for line, code in blocks(ROOT / name, "python"):
+        # Blank lines in front, so that a traceback shows the page's own line numbers.
+        exec(compile("\n" * (line - 1) + code, name, "exec", dont_inherit=True), namespace)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "console")])
+def test_the_commands_exist(name):
+    """`$ lyra …` names a command and options that exist, `$ make …` a target."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for _, text in blocks(ROOT / name, "console"):
+        for line in text.splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            if words[0] == "lyra":
+                check_command(words[1:])
+            elif words[0] == "make":
+                assert re.search(rf"^{words[1]}:.*## ", makefile, re.MULTILINE), line
+
+
+def check_command(words: list[str]) -> None:
+    command: click.Command = root
+    context = click.Context(root)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"there is no command {words[0]}"
+        command, words = found, words[1:]
+    known = {option for param in command.params for option in param.opts}
+    for word in words:
+        if word.startswith("-"):
+            assert word.partition("=")[0] in known, f"{command.name} has no option {word}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_links_lead_somewhere(name):
+    """Links inside the repository name files that exist, and headings that are there."""
+    page = ROOT / name
+    for link in _LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, heading = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        if heading:
+            titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {title.lower().replace(" ", "-") for title in titles}, link
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tests_it_names_exist(name):
+    """A promise that points to a test points to one that is there."""
+    for path, function in _TEST.findall((ROOT / name).read_text(encoding="utf-8")):
+        assert re.search(rf"^(async )?def {function}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+            function
+        )
+
+
+def test_every_page_is_in_the_index():
+    """docs/README.md leads to every page."""
+    linked = {(ROOT / "docs" / link).resolve() for link in _LINK.findall((ROOT / "docs/README.md").read_text())}
+    assert {page for page in PAGES if page.parent.parent == ROOT / "docs"} <= linked
