@@ -15,7 +15,7 @@ async def pong(ctx: Any, count: int) -> None:
         ctx.send(sender, number)
 
 
-async def ping(ctx: Any, count: int) -> tuple[float, float, int]:
+async def ping(ctx: Any, count: int) -> Any:
     other = ctx.spawn(pong, count)
     with Stopwatch(count) as watch:
         for number in range(count):

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most
 from benchmarks.spawn import environment
 from lyra.kernel import Kernel
+from lyra.kernel.process import Process
+
+# Not `-m`: a program is known by its module, which must not be called __main__.
+_BUILD = "import sys; from benchmarks.recovery import main; main(*sys.argv[1:])"
+_PATIENCE_S = 120.0
 
 
 async def act(number: int) -> dict[str, Any]:
@@ -46,16 +52,22 @@ async def build(path: str, processes: int, steps: int) -> None:
     os._exit(0)
 
 
+def main(path: str, processes: str, steps: str) -> None:
+    asyncio.run(build(path, int(processes), int(steps)))
+
+
 async def _settled(kernel: Kernel, processes: int) -> None:
     """Until all wait for a message, with nothing left to replay."""
-    while True:
+    until = time.monotonic() + _PATIENCE_S
+    while kernel.scheduler.ready or not all(_at_rest(process) for process in kernel.processes.values()):
+        if time.monotonic() > until:
+            raise TimeoutError("the processes did not come back")
         await asyncio.sleep(0)
-        if (
-            not kernel.scheduler.ready
-            and sum(process.receiver is not None and process.recall is None for process in kernel.processes.values())
-            == processes
-        ):
-            return
+    assert len(kernel.processes) == processes
+
+
+def _at_rest(process: Process) -> bool:
+    return process.state == "waiting" and process.receiver is not None and process.recall is None
 
 
 async def _open(path: Path, processes: int) -> Timing:
@@ -83,13 +95,13 @@ def run(size: Size) -> list[Row]:
         crashed, closed, work = folder / "crashed.db", folder / "closed.db", folder / "work.db"
         command = [
             sys.executable,
-            "-m",
-            "benchmarks.recovery",
+            "-c",
+            _BUILD,
             str(crashed),
             str(processes),
             str((events - 1) // 2 + 1),
         ]
-        subprocess.run(command, cwd=Path(__file__).parent.parent, env=environment(), check=True)
+        subprocess.run(command, cwd=Path(__file__).parent.parent, env=environment(), check=True, timeout=300)
         _copy(crashed, closed)
         asyncio.run(_open(closed, processes))
         found: dict[str, list[Timing]] = {"crash": [], "close": [], "read": []}
@@ -120,7 +132,3 @@ def _copy(source: Path, target: Path) -> None:
         if Path(f"{source}{suffix}").exists():
             shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
     Path(f"{target}-shm").unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(build(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

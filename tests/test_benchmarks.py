@@ -22,7 +22,13 @@ def bench(*args: str) -> subprocess.CompletedProcess[str]:
     assert lyra.__file__ is not None
     env = {**os.environ, "PYTHONPATH": str(Path(lyra.__file__).parent.parent)}
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *args], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "benchmarks", *args],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 

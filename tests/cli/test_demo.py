@@ -98,6 +98,7 @@ def test_ask_puts_the_question_to_the_user(tmp_path):
     assert "Publish" in done.stderr
 
 
+@pytest.mark.slow
 def test_store_and_keep(tmp_path):
     """--store keeps the journal in a new file, never in an old one; --keep keeps the temporary folder."""
     path = tmp_path / "kept.db"
@@ -111,6 +112,7 @@ def test_store_and_keep(tmp_path):
     assert Path(kept).exists()
 
 
+@pytest.mark.slow
 def test_speed_changes_the_time(tmp_path):
     """Twenty times as fast takes less time than four times."""
     quick = json.loads(demo(tmp_path, "--json", "--speed", "20").stdout)["seconds"]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reas
 
 
 def test_sixty_random_kills_lose_nothing_and_repeat_nothing():
-    """Nothing acknowledged is lost, no finished effect happens again, budgets and results are exact, the store is sound."""
+    """Nothing acknowledged is lost, no finished effect happens again; sums and results are exact, the store sound."""
     result = crash.random_kills(60, seed=1)
     assert result.failures == []
     assert result.kills >= 60

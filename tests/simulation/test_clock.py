@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -20,9 +21,10 @@ def test_wall_clock_starts_where_it_is_told_and_monotonic_at_zero():
 
 
 def test_timers_fire_in_order_each_at_its_own_time():
-    clock, fired = SimClock(), []
+    clock = SimClock()
+    fired: list[tuple[float, float]] = []
     for when in (3.0, 1.0, 2.0):
-        clock.call_at(when, lambda when=when: fired.append((when, clock.monotonic())))
+        clock.call_at(when, partial(lambda at: fired.append((at, clock.monotonic())), when))
     clock.advance(2.5)
     assert fired == [(1.0, 1.0), (2.0, 2.0)]
     clock.advance(1.0)
@@ -30,8 +32,13 @@ def test_timers_fire_in_order_each_at_its_own_time():
 
 
 def test_timers_set_by_timers_fire_inside_the_same_interval():
-    clock, fired = SimClock(), []
-    clock.call_at(1.0, lambda: clock.call_at(2.0, lambda: fired.append(clock.monotonic())))
+    clock = SimClock()
+    fired: list[float] = []
+
+    def again() -> None:
+        clock.call_at(2.0, lambda: fired.append(clock.monotonic()))
+
+    clock.call_at(1.0, again)
     clock.advance(10)
     assert fired == [2.0]
 

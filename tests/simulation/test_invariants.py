@@ -12,6 +12,7 @@ from lyra.core.capability import Grant
 from lyra.core.ids import seeded
 from lyra.core.restart import RestartWindow
 from lyra.kernel import door, recall
+from lyra.kernel import process as process_module
 from lyra.kernel.context import Context
 from lyra.kernel.interrupts import Interrupts
 from lyra.kernel.journal import Journal
@@ -128,7 +129,7 @@ def _never_ask(patch):
 
 def _start_unwritten(patch):
     """The door does not wait until a start is durable."""
-    suspend = door.suspend
+    suspend = process_module.suspend
 
     async def hasty(process, waiters):
         if process.kernel.journal is None or waiters is not process.kernel.journal.waiters:
@@ -150,6 +151,17 @@ def _last_in_first_out(patch):
 
 async def _at_once(self, seq):
     await asyncio.sleep(0)
+
+
+def _anybodys(patch):
+    """A store that may be opened whoever holds it."""
+    acquire = MemoryStore.acquire
+
+    def take(self, owner, *, now, ttl_s):
+        self._lease = self._lease._replace(expires_at=0.0)
+        return acquire(self, owner, now=now, ttl_s=ttl_s)
+
+    patch.setattr(MemoryStore, "acquire", take)
 
 
 def _drop_an_event(patch):
@@ -204,7 +216,7 @@ PLANTED: dict[str, Plant] = {
     "transitions": _wrong_move,
     "message_lost": lambda patch: patch.setattr(Mailboxes, "dropped", lambda self, process, count, why: None),
     "parents": _forgetful_parents,
-    "interrupt_waiting": lambda patch: patch.setattr(Interrupts, "cancel_all", lambda self, pid, reason: None),
+    "interrupt_waiting": lambda patch: patch.setattr(Interrupts, "_given_up", lambda self, *facts: None),
     "slots": lambda patch: patch.setattr(Budget, "release", lambda self, reservation: None),
     "grant": lambda patch: patch.setattr(Grant, "check", lambda self, need: None),
     "idle": _lost_pushes,
@@ -212,7 +224,7 @@ PLANTED: dict[str, Plant] = {
     "at_most_once": _never_ask,
     "started_first": _start_unwritten,
     "mailbox_order": _last_in_first_out,
-    "fenced": lambda patch: patch.setattr(MemoryStore, "_fence", lambda self, epoch: None),
+    "fenced": _anybodys,
     "acknowledged": lambda patch: patch.setattr(Journal, "acknowledged", _at_once),
     "budget_exact": lambda patch: patch.setattr(recall, "_add", lambda total, usage: None),
     "replay": _new_dice,

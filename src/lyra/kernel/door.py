@@ -380,7 +380,11 @@ class Door:
         journal = self._kernel.journal
         assert journal is not None
         journal.write(process.pid, "effect.finished", rows.encode(row))
-        await suspend(process, journal.waiters)
+        try:
+            await suspend(process, journal.waiters)
+        except BaseException as cut:
+            self.cut_short(process, key, cut)
+            raise
         if answer.decision == "skip":
             return True, effect.decode(data)
         raise error

@@ -205,7 +205,7 @@ class Interrupts:
     def cancel_unasked(self, pid: str, reason: str) -> None:
         """Take back questions that came from the journal and that the program did not come to ask again."""
         for interrupt in self.pending(pid):
-            if interrupt.id not in self._waiters:
+            if not self._waiters.get(interrupt.id):
                 self.cancel(interrupt.id, reason)
 
     def forget(self, pid: str) -> None:

@@ -39,8 +39,13 @@ ENDINGS: Final[dict[str, int]] = {
     "paused": 2,  # held still until another kernel owns the store
 }
 _VIOLATIONS_MAX: Final = 10
-# Complaints of asyncio that are no findings: what the world does itself, and a program that was cut off in a TaskGroup.
-_EXPECTED: Final = ("on purpose", "SimulatedCrash", "has errored out but its parent task")
+# Complaints that are no findings: what the world does itself, and programs that fail while they are cut off.
+_EXPECTED: Final = (
+    "on purpose",
+    "SimulatedCrash",
+    "has errored out but its parent task",
+    "failed while it was closed",
+)
 
 
 class Life:
