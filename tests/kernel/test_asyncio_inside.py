@@ -169,7 +169,7 @@ def test_ctx_outside_its_program():
         async with Kernel() as kernel:
             await kernel.run(program)
             with pytest.raises(ProcessError, match="outside its program"):
-                kept[0].now() if False else await kept[0].sleep(1)
+                await kept[0].sleep(1)
 
     run(main())
 
@@ -227,9 +227,8 @@ def test_anyio_inside_an_effect(target):
         with anyio.move_on_after(0.01) as scope:
             await anyio.sleep(10)
         assert scope.cancelled_caught
-        with pytest.raises(TimeoutError):
-            with anyio.fail_after(0.01):
-                await anyio.Event().wait()
+        with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+            await anyio.Event().wait()
         return sorted(found)
 
     async def program(ctx):

@@ -58,7 +58,7 @@ def test_events_in_order(target):
     async def main():
         seen = []
         async with Kernel(target) as kernel:
-            kernel.on_event(lambda event: seen.append(event))
+            kernel.on_event(seen.append)
             await kernel.run(program)
             await settle(kernel)
         kinds = [event.kind for event in seen if not event.kind.endswith("state_changed")]

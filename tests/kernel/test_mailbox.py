@@ -92,7 +92,7 @@ def test_receive_with_a_time_limit(clock):
 
 
 def test_messages_nobody_reads_are_told(target):
-    """What was in a mailbox when its process ended, or came after, is dropped with an Event; unknown pids are errors."""
+    """What was in a mailbox when its process ended, or came later, is dropped with an Event."""
 
     async def main():
         seen = []

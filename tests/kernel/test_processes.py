@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -160,10 +161,8 @@ def test_a_program_that_swallows_the_stop_is_ended_anyway(clock):
 
     async def stubborn(ctx):
         while True:
-            try:
+            with suppress(asyncio.CancelledError):
                 await ctx.receive()
-            except asyncio.CancelledError:
-                pass
 
     async def main():
         async with Kernel(clock=clock) as kernel:
@@ -233,8 +232,8 @@ def test_bad_names_and_pids(word):
     async def main():
         async with Kernel() as kernel:
             for key in ("name", "pid"):
-                with pytest.raises(ConfigError):
-                    kernel.spawn(forever, **{key: word}) if word != "" else kernel._may_start(None, *(("", None) if key == "pid" else (None, "")))
+                with pytest.raises(ConfigError, match=key):
+                    kernel.spawn(forever, **{key: word})
             assert kernel.live == 0
 
     run(main())
@@ -258,9 +257,9 @@ def test_a_program_is_an_async_function():
 
     async def main():
         async with Kernel() as kernel:
-            for wrong in (lambda ctx: 1, 7, None):
+            for wrong in (lambda _ctx: 1, 7, None):
                 with pytest.raises(ConfigError, match="async"):
-                    kernel.spawn(wrong)
+                    kernel.spawn(wrong)  # type: ignore[arg-type]
             with pytest.raises(ConfigError, match="cannot be called"):
                 kernel.spawn(answer)
             assert kernel.live == 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -156,6 +156,14 @@ class Effect:
 
     def __repr__(self) -> str:
         return f"<Effect {self.name}>"
+
+
+@overload
+def effect(function: Callable[..., Awaitable[Any]], /, **options: Any) -> Effect: ...
+
+
+@overload
+def effect(function: None = None, /, **options: Any) -> Callable[[Callable[..., Awaitable[Any]]], Effect]: ...
 
 
 def effect(function: Callable[..., Awaitable[Any]] | None = None, /, **options: Any) -> Any:

@@ -29,7 +29,6 @@ KINDS: Final[dict[str, str]] = {
     "message.received": "a process took a message from its mailbox",
     "message.dropped": "a message was not delivered, and why",
     "timer.set": "a process asked to be woken",
-    "timer.fired": "a process was woken",
     "interrupt.created": "a question was put to a human",
     "interrupt.resolved": "a human answered",
     "interrupt.expired": "nobody answered in time",
@@ -38,8 +37,10 @@ KINDS: Final[dict[str, str]] = {
     "budget.warning": "a limit that only warns was passed",
     "resource.exceeded": "a quota or a limit stopped something",
     "program.checkpoint": "a program saved its state, and needs no journal before this",
-    "kernel.started": "a kernel owns the store",
-    "kernel.stopped": "a kernel gave the store up in good order",
+    "process.stopping": "a process was told to end; it may tidy up, and does not come back",
+    "snapshot.failed": "a snapshot could not be written; the next restart is slower, nothing is lost",
+    "store.full": "the store has no room; every process stands still until it has",
+    "store.failed": "the store is damaged or gone; this kernel writes no more",
     "store.fenced": "another kernel owns the store now; this one writes no more",
 }
 

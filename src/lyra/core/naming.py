@@ -1,7 +1,8 @@
 """What a function is called in a journal: `module:function`, the same however its file was started.
 
-A module run as a script is `__main__` to Python; in a journal it has the name it would be imported by, so that a process
-begun by `python shop.py` goes on under `import shop` or `python -m shop`. Looks names up, never imports anything.
+A module run as a script is `__main__` to Python; in a journal it has the name it would be imported by, so that a
+process begun by `python shop.py` goes on under `import shop` or `python -m shop`. Looks names up, never imports
+anything.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
     """What came back."""
 
     text: str = ""
-    approved: bool = False
+    approved: bool | None = None  # None: not said
     decision: str = ""
     data: Any = None
 
@@ -68,6 +68,7 @@ class Interrupt(msgspec.Struct):
     resolved_at: float | None = None
     response: Answer | None = None
     reason: str = ""
+    seq: int = 0  # the journal row that ended it
 
 
 class Interrupts:
@@ -137,9 +138,12 @@ class Interrupts:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
-        waiters = self._waiters.setdefault(interrupt.id, [])
+        journal = self._kernel.journal
         try:
-            await suspend(process, waiters)
+            if interrupt.status == "pending":  # a restored one may be answered before its program is back here
+                await suspend(process, self._waiters.setdefault(interrupt.id, []))
+            if journal is not None:
+                await journal.durable(process, interrupt.seq)
         except BaseException as error:
             self._given_up(process, key, kind, digest, interrupt, error)
             raise
@@ -148,12 +152,6 @@ class Interrupts:
                 interrupt.reason or f"nobody answered {interrupt.id}", id=interrupt.id, status=interrupt.status
             )
         assert interrupt.response is not None
-        if self._kernel.journal is not None:
-            try:
-                await suspend(process, self._kernel.journal.waiters)
-            except BaseException as error:
-                self._given_up(process, key, kind, digest, interrupt, error)
-                raise
         return interrupt.response
 
     def _given_up(
@@ -235,7 +233,7 @@ class Interrupts:
         timer = self._timers.pop(interrupt.id, None)
         if timer is not None:
             timer.cancel()
-        seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
+        seq = interrupt.seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)
         return seq

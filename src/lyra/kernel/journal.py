@@ -41,6 +41,7 @@ class Journal:
         "durable_seq",
         "epoch",
         "frozen",
+        "onlookers",
         "pending",
         "seq",
         "store",
@@ -58,6 +59,7 @@ class Journal:
         self.durable_seq = seq
         self.pending: list[Row] = []
         self.waiters: list[Process | asyncio.Future[Any]] = []  # processes and their branches
+        self.onlookers: list[Process | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
         self.callers: list[asyncio.Future[Any]] = []  # everybody else
         self.stuck: StoreFull | None = None
         self.frozen = False
@@ -73,9 +75,10 @@ class Journal:
             self._scheduler.poke()
         return seq
 
-    async def durable(self, process: Process) -> None:
-        """Wait until every row written so far is in the store."""
-        await suspend(process, self.waiters)
+    async def durable(self, process: Process, seq: int) -> None:
+        """Wait, inside a process, until a row that was written earlier is in the store."""
+        while self.durable_seq < seq:
+            await suspend(process, self.onlookers)
 
     async def acknowledged(self, seq: int) -> None:
         """The same for callers outside any process; a failure to store is raised here."""
@@ -129,6 +132,10 @@ class Journal:
             self._kernel.committed(batch)
             for waker in waiters:
                 resume(waker)
+            if self.onlookers:
+                onlookers, self.onlookers = self.onlookers, []
+                for waker in onlookers:
+                    resume(waker)
             if self.callers:
                 self.answer(None)
         elif isinstance(error, StoreFull):

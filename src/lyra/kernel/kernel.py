@@ -417,7 +417,13 @@ class Kernel:
         grant: Any = None,
         priority: str | None = None,
     ) -> Process:
-        if not self._open or self.live >= self.processes_max or parent is not None or pid or name:
+        if (
+            not self._open
+            or self.live >= self.processes_max
+            or parent is not None
+            or pid is not None
+            or name is not None
+        ):
             self._may_start(parent, pid, name)
         journal = self.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core import codec
-from lyra.core.naming import qualified_name
 from lyra.core.limits import PROGRAMS_KEPT
+from lyra.core.naming import qualified_name
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ async def _fill(store: Path, *, processes: int, steps: int) -> None:
 
 
 def recovery(*, events: int = 100_000, processes: int = 1_000) -> Recovery:
-    steps = max(1, (events // processes - 1) // 2)
+    steps = max(1, events // (2 * processes))
     with tempfile.TemporaryDirectory(prefix="lyra-recovery-") as name:
         store = Path(name) / "run.db"
         child = os.fork()
