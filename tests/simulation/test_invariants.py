@@ -17,6 +17,7 @@ from lyra.kernel.context import Context
 from lyra.kernel.interrupts import Interrupts
 from lyra.kernel.journal import Journal
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.life import Life
 from lyra.kernel.mailbox import Mailboxes
 from lyra.kernel.process import Process
 from lyra.kernel.scheduler import Scheduler
@@ -84,7 +85,7 @@ def _generous_children(patch):
 
 def _forgetful_parents(patch):
     """Children of an ended process stay where they were."""
-    end = Kernel._end
+    end = Life._end
 
     def keep(self, process, ended):
         children = dict(process.children or {})
@@ -92,7 +93,7 @@ def _forgetful_parents(patch):
         for child in children.values():
             child.parent = process
 
-    patch.setattr(Kernel, "_end", keep)
+    patch.setattr(Life, "_end", keep)
 
 
 def _lost_pushes(patch):
@@ -181,7 +182,7 @@ def _broken_timer(patch):
 
 
 def _unkillable(patch):
-    patch.setattr(Kernel, "stop_tree", lambda self, process, reason: None)
+    patch.setattr(Life, "stop_tree", lambda self, process, reason: None)
 
 
 def _new_dice(patch):

@@ -5,8 +5,9 @@ Read `door` first (one list, in order), then `process` (what is stepped), `sched
 `context`.
 """
 
+from lyra.kernel.handle import Ack, Handle
 from lyra.kernel.interrupts import Answer, Interrupt
-from lyra.kernel.kernel import Ack, Handle, Kernel
+from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import Exit
 
 __all__ = ["Ack", "Answer", "Exit", "Handle", "Interrupt", "Kernel"]

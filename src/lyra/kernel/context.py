@@ -93,7 +93,7 @@ def current_branch(process: Process) -> _Branch:
     parent.branches += 1
     branch = _Branch(task, path)
     if isinstance(task, asyncio.Task):
-        process.kernel.branch_began(process, task)
+        process.kernel.life.branch_began(process, task)
     _branch.set((process, branch))
     return branch
 
@@ -172,7 +172,7 @@ class Context:
         other keyword goes to the function.
         """
         process = self._process
-        effect, kwargs = process.kernel.effect(act, options)
+        effect, kwargs = process.kernel.declared.of(act, options)
         return process.kernel.door.perform(process, next_key(process), effect, args, kwargs)
 
     def spawn(
@@ -199,7 +199,7 @@ class Context:
                         raise error_from_row(entry.error)
                     return Child(process, kernel.find(entry.link))
         try:
-            child = kernel.start_process(
+            child = kernel.life.start(
                 program,
                 args,
                 parent=process,

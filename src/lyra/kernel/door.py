@@ -85,7 +85,7 @@ class Door:
             if effect.cost_data is not None:
                 reservation = self._reserve(process, effect)
             if effect.gated:
-                gate = kernel.gate(effect)
+                gate = kernel.declared.gate(effect)
                 await gate.admit(process, effect)
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)

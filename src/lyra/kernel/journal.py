@@ -33,6 +33,7 @@ Row = tuple[int, float, str, str, bytes]
 class Journal:
     __slots__ = (
         "_flying",
+        "_held",
         "_kernel",
         "_now",
         "_scheduler",
@@ -65,6 +66,7 @@ class Journal:
         self.frozen = False
         self.commits = 0
         self._flying = False
+        self._held: list[list[Process | asyncio.Future[Any]]] = []  # waiters of rows that found no room
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
         if self.frozen:
@@ -100,7 +102,7 @@ class Journal:
         if self._flying or not self.pending:
             return
         batch, self.pending = self.pending, []
-        waiters, self.waiters = self.waiters, []
+        waiters, self._held, self.waiters = [*self._held, self.waiters], [], []
         point("journal.before_commit")
         if self.store.inline:
             self._settle(batch, waiters, self._append(batch))
@@ -116,7 +118,7 @@ class Journal:
             return error
         return None
 
-    def _landed(self, batch: list[Row], waiters: list[Any], future: asyncio.Future[None]) -> None:
+    def _landed(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
         self._flying = False
         error = StoreError("the write was abandoned") if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, LyraError):
@@ -124,14 +126,15 @@ class Journal:
         self._settle(batch, waiters, error)
         self._kernel.scheduler.poke()
 
-    def _settle(self, batch: list[Row], waiters: list[Any], error: LyraError | None) -> None:
+    def _settle(self, batch: list[Row], waiters: list[list[Any]], error: LyraError | None) -> None:
         if error is None:
             self.durable_seq = batch[-1][0]
             self.commits += 1
             point("journal.after_commit")
             self._kernel.committed(batch)
-            for waker in waiters:
-                resume(waker)
+            for group in waiters:
+                for waker in group:
+                    resume(waker)
             if self.onlookers:
                 onlookers, self.onlookers = self.onlookers, []
                 for waker in onlookers:
@@ -151,11 +154,10 @@ class Journal:
         for caller in callers:
             resume(caller, error)
 
-    def _hold(self, batch: list[Row], waiters: list[Any], error: StoreFull) -> None:
+    def _hold(self, batch: list[Row], waiters: list[list[Any]], error: StoreFull) -> None:
         """Nothing was written: keep the rows, hold the processes still, tell callers, try again in a while."""
         self.pending = batch + self.pending
-        waiters.extend(self.waiters)  # the same list: who is cancelled meanwhile takes itself off it
-        self.waiters = waiters
+        self._held = waiters  # the very lists: who is cancelled meanwhile takes itself off the one it is on
         self.stuck = error
         self.answer(error)
         self._kernel.publish("", "store.full", {"rows": len(self.pending), "message": error.message})

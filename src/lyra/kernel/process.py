@@ -315,16 +315,16 @@ class Process:
             else:
                 yielded = self.context.run(program.throw, error)
         except StopIteration as stop:
-            kernel.finish(self, "normal", result=stop.value)
+            kernel.life.finish(self, "normal", result=stop.value)
         except asyncio.CancelledError:
-            kernel.finish(self, self.kill_reason or "killed")
+            kernel.life.finish(self, self.kill_reason or "killed")
         except (KeyboardInterrupt, SystemExit):
-            kernel.finish(self, "killed")
+            kernel.life.finish(self, "killed")
             raise
         except SimulatedCrash:
             raise
         except BaseException as failure:  # noqa: BLE001 - a program may raise anything; it must not take the kernel along
-            kernel.fail(self, failure)
+            kernel.life.fail(self, failure)
         else:
             self._rest(yielded)
         finally:

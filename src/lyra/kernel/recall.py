@@ -66,16 +66,20 @@ class ProcessState(msgspec.Struct):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(ProcessState).decode
+_decode_spent = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ours begins with ~)
 
 
 class Fold:
     """All processes as of one sequence number."""
 
-    __slots__ = ("changed", "processes", "seq")
+    __slots__ = ("changed", "processes", "seq", "spent")
 
     def __init__(self) -> None:
         self.seq = 0
         self.processes: dict[str, ProcessState] = {}
+        self.spent: dict[str, int] = {}  # by processes forgotten since, outside any that is remembered
         self.changed: set[str] = set()
 
     @classmethod
@@ -84,7 +88,10 @@ class Fold:
         fold.seq = seq
         for pid, data in states.items():
             try:
-                fold.processes[pid] = _decode_state(data)
+                if pid == ROOT:
+                    fold.spent = _decode_spent(data)
+                else:
+                    fold.processes[pid] = _decode_state(data)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
         return fold
@@ -99,6 +106,8 @@ class Fold:
         states: dict[str, bytes | None] = {
             pid: _encode(self.processes[pid]) for pid in self.changed if pid in self.processes
         }
+        if ROOT in self.changed:
+            states[ROOT] = _encode(self.spent)
         states.update(dict.fromkeys(forgotten))
         self.changed.clear()
         return states
@@ -114,9 +123,8 @@ class Fold:
         for pid in forgotten:
             state = self.processes.pop(pid)
             parent = self.processes.get(state.created.parent)
-            if parent is not None:
-                _add(parent.spent, state.spent)
-                self.changed.add(state.created.parent)
+            _add(self.spent if parent is None else parent.spent, state.spent)
+            self.changed.add(ROOT if parent is None else state.created.parent)
         return forgotten
 
     def _above_the_living(self) -> set[str]:

@@ -56,6 +56,7 @@ class Recovery:
         assert journal is not None
         journal.seq = journal.durable_seq = max(fold.seq, self._store.last_seq())
         point("recovery.loaded")
+        self._kernel.budget.charge(Usage.from_data(fold.spent))
         ordered = sorted(fold.processes.items(), key=lambda item: item[1].created_seq)
         for pid, state in ordered:
             self._rebuild(pid, state)
@@ -89,7 +90,7 @@ class Recovery:
         else:
             if parent is not None and parent.exit is not None:
                 process.parent = None
-            kernel.enter(process)
+            kernel.life.enter(process)
             self._refill(process, state)
 
     def _bury(self, process: Process, state: ProcessState) -> None:
@@ -101,7 +102,7 @@ class Recovery:
         process.exit = Exit(ended.reason, codec.decode(data), error)
         process.exit_seq = state.exit_seq
         process.state = "terminated"
-        self._kernel.keep_ended(process)
+        self._kernel.life.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.recall = dict(state.effects) or None
@@ -132,7 +133,7 @@ class Recovery:
     def _go_on(self, process: Process, state: ProcessState) -> None:
         kernel = self._kernel
         if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
-            kernel.stopped(process, state.stopping)
+            kernel.life.stopped(process, state.stopping)
             return
         program = kernel.programs.get(process.program)
         if program is None:
@@ -146,12 +147,12 @@ class Recovery:
                 program, Context(process), kernel.programs.arguments(program, data)
             )
         except LyraError as error:
-            kernel.finish(process, "error", error=error)
+            kernel.life.finish(process, "error", error=error)
             return
         seconds = process.budget.seconds
         own_limit = created.budget is not None or not created.parent
         if own_limit and seconds is not None:
-            kernel.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
+            kernel.life.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
         process.move("ready")
         kernel.scheduler.push(process)
 

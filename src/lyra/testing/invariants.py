@@ -313,7 +313,7 @@ def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
             reserved = process.budget._taken[index] - process.budget._used[index]
             if reserved:
                 yield Violation("slots", f"{pid}: {reserved} {dimension} are still reserved")
-    for name, gate in kernel._gates.items():
+    for name, gate in kernel.declared.gates.items():
         if gate._busy or gate._line:
             yield Violation("slots", f"the gate of {name} is busy at rest")
         if gate._breaker is not None and gate._breaker._probes:

@@ -1,0 +1,63 @@
+"""Effects as the kernel has met them: each function's declaration once, and one gate for each name.
+
+A program hands a function to `ctx.do`; here it becomes the Effect it declares, remembered so that the next call costs a
+look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lyra.core import limits
+from lyra.core.effect import Effect
+from lyra.kernel.gates import Gate
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Declared"]
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+class Declared:
+    __slots__ = ("_effects", "_kernel", "gates")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._effects: dict[Any, Effect] = {}
+        self.gates: dict[str, Gate] = {}
+
+    def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
+        """The declared effect behind a function and options, and the keywords that are the function's own."""
+        if not options:
+            found = self._effects.get(act)
+            if found is None:
+                found = Effect.of(act)
+                self._keep_effect(act, found)
+            return found, _NO_KEYWORDS
+        declared, keywords = Effect.split(options)
+        key = (act, *sorted(declared.items(), key=_first)) if declared else act
+        try:
+            found = self._effects.get(key)
+        except TypeError:  # an option without a hash (a mapping, say): build it each time
+            return Effect.of(act, **declared), keywords
+        if found is None:
+            found = Effect.of(act, **declared)
+            self._keep_effect(key, found)
+        return found, keywords
+
+    def _keep_effect(self, key: Any, effect: Effect) -> None:
+        if len(self._effects) >= limits.EFFECTS_KEPT:  # functions made anew for each call must not pile up
+            self._effects.clear()
+        self._effects[key] = effect
+
+    def gate(self, effect: Effect) -> Gate:
+        found = self.gates.get(effect.name)
+        if found is None:
+            found = self.gates[effect.name] = Gate(self._kernel, effect)
+        return found
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]

@@ -1,0 +1,377 @@
+"""The life of a process: how it begins, how it is told to end, and the one place where it does.
+
+Owns the changes to the table (`kernel.processes`, `kernel.names`, parents and children) and the rows that say so. A
+process ends normally, by an error, by `ctx.exit`, by being killed (with everything it spawned), by its time limit, or
+without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core import codec, limits
+from lyra.core.budget import Budget
+from lyra.core.capability import Grant
+from lyra.core.faultpoint import point
+from lyra.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    Divergence,
+    LyraError,
+    NameTaken,
+    Overloaded,
+    ProcessError,
+)
+from lyra.kernel import rows
+from lyra.kernel.context import Context, ExitProgram
+from lyra.kernel.door import Diverged
+from lyra.kernel.faults import error_to_row
+from lyra.kernel.process import PRIORITIES, Exit, Process, looked_at, resume
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["TIME_IS_UP", "Life"]
+
+_KILL_GRACE_S: Final = 5.0
+TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
+
+
+class Life:
+    __slots__ = ("_branches", "_ended", "_kernel", "_numbered")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
+        self._ended: deque[str] = deque()
+        self._numbered = 0
+
+    # ------------------------------------------------------------------ the beginning
+
+    def start(
+        self,
+        program: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        parent: Process | None,
+        key: rows.Key | None = None,
+        digest: bytes = b"",
+        pid: str | None = None,
+        name: str | None = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+    ) -> Process:
+        if (
+            not self._kernel.open
+            or self._kernel.live >= self._kernel.processes_max
+            or parent is not None
+            or pid is not None
+            or name is not None
+        ):
+            self._may_start(parent, pid, name)
+        journal = self._kernel.journal
+        level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)
+        scope = parent.budget if parent is not None else self._kernel.budget
+        own_scope = scope if budget is None else scope.child(Budget.of(budget))
+        right = parent.grant if parent is not None else self._kernel.grant
+        own_right = right if grant is None else right.narrow(Grant.of(grant))
+        if pid is None:
+            # Numbered by the journal: unique in a store, and short enough to read aloud.
+            self._numbered += 1
+            pid = f"p{self._numbered if journal is None else journal.seq + 1}"
+            while pid in self._kernel.processes:  # somebody chose this very pid
+                pid += "x"
+        process = Process(
+            self._kernel, pid, self._kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
+        )
+        process.name = name
+        row = None
+        if journal is not None:
+            data = codec.encode(args)
+            blob = journal.store.put_blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
+            row = rows.Created(
+                process.program,
+                rows.NIL if blob else rows.Raw(data),
+                parent.pid if parent is not None else "",
+                key,
+                digest,
+                name or "",
+                level,
+                None if budget is None else own_scope.to_data(),
+                None if grant is None else own_right.to_data(),
+                blob,
+            )
+            args = tuple(self._kernel.programs.arguments(program, data))
+        # Begun before anything is written: a call that does not fit its program leaves no trace.
+        process.coroutine = self._kernel.programs.begin(program, Context(process), args)
+        if row is not None and journal is not None:
+            journal.write(pid, "process.created", rows.encode(row))
+        elif self._kernel.listening:
+            self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+        self.enter(process)
+        if own_scope.seconds is not None and (budget is not None or parent is None):
+            self.limit_time(process, own_scope.seconds)
+        process.move("ready")
+        self._kernel.scheduler.push(process)
+        point("process.spawned")
+        return process
+
+    def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
+        self._kernel.raise_if_failed()
+        # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
+        if (self._kernel.stopping or self._kernel.draining) and (parent is None or self._kernel.journal is None):
+            raise ProcessError("the kernel is stopping and starts no process")
+        if self._kernel.loop is None:
+            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
+        if self._kernel.live >= self._kernel.processes_max:
+            raise Overloaded(
+                f"{self._kernel.live} processes are alive, the most there may be", limit=self._kernel.processes_max
+            )
+        if parent is not None and parent.depth + 1 > limits.SPAWN_DEPTH_MAX:
+            raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
+        if pid is not None:
+            _check_word("pid", pid)
+            if pid in self._kernel.processes:
+                raise NameTaken(f"there is a process {pid!r} already", pid=pid)
+        if name is not None:
+            _check_word("name", name)
+            if name in self._kernel.names or name in self._kernel.processes:
+                raise NameTaken(f"the name {name!r} belongs to another process", name=name)
+
+    def enter(self, process: Process) -> None:
+        """Put it in the table, under its parent and its name."""
+        self._kernel.processes[process.pid] = process
+        self._kernel.live += 1
+        if process.name is not None:
+            self._kernel.names[process.name] = process
+        parent = process.parent
+        if parent is not None:
+            if parent.children is None:
+                parent.children = {}
+            parent.children[process.pid] = process
+
+    def branch_began(self, process: Process, task: asyncio.Task[Any]) -> None:
+        """A parallel branch of a program made its first call: it ends with its process at the latest."""
+        branches = self._branches.setdefault(process, {})
+        branches[task] = None
+        task.add_done_callback(lambda done: branches.pop(done, None))
+
+    def limit_time(self, process: Process, seconds: float) -> None:
+        """After so long the program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+
+        def over() -> None:
+            if process.exit is not None or self._kernel.stopping or process.kill_reason is not None:
+                return
+            self._tell_to_end(process, TIME_IS_UP)
+            if process.coroutine is None:
+                self.stopped(process, TIME_IS_UP)
+            else:
+                process.throw_deadline(_too_long(process))
+
+        self._until_it_ends(process, seconds, over)
+
+    def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
+        """A timer that goes with its process: nothing of the dead is kept waiting."""
+        timer = self._kernel.clock.call_at(self._kernel.clock.monotonic() + seconds, ring)
+        process.watch((lambda _process: timer.cancel(), None))
+
+    def fail(self, process: Process, error: BaseException) -> None:
+        if isinstance(error, ExitProgram):
+            self.finish(process, error.reason)
+        elif isinstance(error, Divergence):
+            self._diverged(process, error)
+        else:
+            self.finish(process, "error", error=error)
+
+    def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
+        """The one place where a process ends."""
+        if process.recall is not None and process.kill_reason is None:
+            if isinstance(process.recall, Diverged):
+                self._diverged(process, process.recall.error)
+                return
+            if reason == "normal" and self._asked_less(process):
+                return
+        journal = self._kernel.journal
+        if journal is not None and not journal.frozen:
+            row = rows.Terminated(reason)
+            if error is not None:
+                row.error = error_to_row(error)
+            elif result is not None:
+                try:
+                    data = codec.encode(result)
+                except LyraError as unkept:
+                    reason, result, error = "error", None, unkept
+                    row = rows.Terminated(reason, error=error_to_row(unkept))
+                else:
+                    if len(data) > limits.BLOB_INLINE_BYTES_MAX and journal.store.inline:
+                        row.blob = journal.store.put_blob(data)
+                    else:
+                        row.value = rows.Raw(data)
+                    result = codec.decode(data)
+            self._end(process, Exit(reason, result, error))
+            process.exit_seq = journal.write(process.pid, "process.terminated", rows.encode(row))
+        else:
+            self._end(process, Exit(reason, result, error))
+            if self._kernel.listening:
+                self._kernel.publish(
+                    process.pid,
+                    "process.terminated",
+                    {"reason": reason, "error": error_to_row(error) if error is not None else None},
+                )
+        point("process.exiting")
+        self._tell(process)
+
+    def _end(self, process: Process, ended: Exit) -> None:
+        self._kernel.interrupts.cancel_all(process.pid, "its process ended")
+        process.exit = ended
+        process.move("terminated")
+        process.coroutine = None
+        process.recall = None
+        process.rng = None
+        for task in self._branches.pop(process, ()):
+            task.cancel()
+        self._kernel.live -= 1
+        if process.name is not None and self._kernel.names.get(process.name) is process:
+            del self._kernel.names[process.name]
+        parent = process.parent
+        if parent is not None and parent.children is not None:
+            parent.children.pop(process.pid, None)
+        # Orphans go to the root, as in Unix: a crash stops another process only through a link or a supervisor.
+        for child in (process.children or {}).values():
+            child.parent = None
+        process.children = None
+        self._kernel.mailboxes.close(process)
+        self.keep_ended(process)
+
+    def keep_ended(self, process: Process) -> None:
+        """An ended process stays in the table for a while; the oldest are let go."""
+        self._kernel.processes[process.pid] = process
+        self._ended.append(process.pid)
+        while len(self._ended) > limits.ENDED_PROCESSES_KEPT:
+            self._kernel.processes.pop(self._ended.popleft(), None)
+
+    def _tell(self, process: Process) -> None:
+        watchers, process.watchers = process.watchers, None
+        for watcher in watchers or ():
+            if isinstance(watcher, tuple):
+                callback, context = watcher
+                self._kernel.loop.call_soon(callback, process, context=context)
+            else:
+                resume(watcher)
+
+    def _asked_less(self, process: Process) -> bool:
+        """It returned although its journal has more: the program changed."""
+        left = sorted(key for key in process.recall or () if isinstance(key, int))
+        if not left:
+            return False
+        held = (process.recall or {})[left[0]]
+        error = Divergence(
+            f"process {process.pid} ended where its journal goes on with {held.kind} {held.name}".rstrip(),
+            hint="the program changed under its journal; run the old one to its end, or start a new process",
+            expected=f"{held.kind} {held.name}".strip(),
+            actual="end",
+            at=str(left[0]),
+            pid=process.pid,
+        )
+        self._diverged(process, error)
+        return True
+
+    def _diverged(self, process: Process, error: Divergence) -> None:
+        """Stop it without a row: with the right program it can still go on from the same journal."""
+        self._kernel.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
+        self._kernel.interrupts.forget(process.pid)
+        process.exit = Exit("divergence", None, error)
+        process.move("terminated")
+        process.coroutine = None
+        self._kernel.live -= 1
+        self._tell(process)
+
+    def stop_tree(self, process: Process, reason: str) -> None:
+        """Cancel a process and all below it, children first."""
+        for child in list((process.children or {}).values()):
+            self.stop_tree(child, reason)
+        if process.exit is not None:
+            return
+        if process.kill_reason is not None:
+            return
+        self._tell_to_end(process, reason)
+        if process.coroutine is None:  # dormant: there is nothing to cancel
+            self.stopped(process, reason)
+        else:
+            process.cancel()
+
+    def _tell_to_end(self, process: Process, reason: str) -> None:
+        """From here on it may tidy up for a while; it does not come back after a restart."""
+        self._kernel.record(process.pid, "process.stopping", rows.Stopping(reason))
+        process.kill_reason = reason
+        if process.recall is not None:  # what it does now is no part of the replay: its keys begin above all journaled
+            process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
+            process.branches += len(process.recall)
+            process.recall = None
+            self._kernel.interrupts.cancel_unasked(process.pid, "its process was told to end")
+
+        def insist() -> None:
+            if process.exit is None and not self._kernel.stopping:
+                self.close_program(process)
+                self.stopped(process, reason)
+
+        self._until_it_ends(process, _KILL_GRACE_S, insist)
+
+    def stopped(self, process: Process, reason: str) -> None:
+        """It was told to end and did not do so itself."""
+        if reason == TIME_IS_UP:
+            self.finish(process, "error", error=_too_long(process))
+        else:
+            self.finish(process, reason)
+
+    def close_program(self, process: Process) -> None:
+        program = process.coroutine
+        process.coroutine = None
+        if program is None:
+            return
+        waiter, process._fut_waiter = process._fut_waiter, None
+        if waiter is not None:
+            waiter.add_done_callback(looked_at)
+            waiter.cancel()
+        try:
+            program.throw(asyncio.CancelledError())
+        except (StopIteration, asyncio.CancelledError, ExitProgram, ProcessError):
+            pass  # ended, or asked for something when nothing is performed any more
+        except Exception as error:  # noqa: BLE001 - a program's clean-up may fail; closing goes on
+            self._kernel.loop.call_exception_handler(
+                {"message": f"process {process.pid} failed while it was closed", "exception": error}
+            )
+        with suppress(RuntimeError, ProcessError):  # it awaits inside its clean-up; there is nothing left to wait with
+            program.close()
+
+    @staticmethod
+    def let_go(process: Process, error: LyraError) -> None:
+        """Tell those outside who wait for its end, or for room in its mailbox, that neither will come."""
+        for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
+            if isinstance(waiter, asyncio.Future):
+                resume(waiter, error)
+
+
+def _too_long(process: Process) -> DeadlineExceeded:
+    seconds = process.budget.seconds
+    return DeadlineExceeded(f"process {process.pid} ran longer than {seconds:g} s", pid=process.pid, limit_s=seconds)
+
+
+def _priority(word: str) -> int:
+    try:
+        return PRIORITIES.index(word)
+    except ValueError:
+        raise ConfigError(f"priority is {word!r}", hint=f"one of {', '.join(PRIORITIES)}") from None
+
+
+def _check_word(what: str, word: Any) -> None:
+    fits = isinstance(word, str) and 0 < len(word) <= limits.NAME_LENGTH_MAX and word.isprintable()
+    if not fits or word.startswith("~"):
+        hint = f"use 1 to {limits.NAME_LENGTH_MAX} printable characters, the first not ~"
+        raise ConfigError(f"{what} is {word!r}", hint=hint)
