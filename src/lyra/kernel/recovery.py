@@ -10,6 +10,7 @@ Snapshots are the same fold, written down: made from the store's own rows, in sl
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from contextvars import copy_context
 from itertools import islice
@@ -28,8 +29,6 @@ from lyra.kernel.recall import Fold, ProcessState
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:
-    import asyncio
-
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["Recovery"]
@@ -201,7 +200,7 @@ class Recovery:
         for after in range(loaded.seq, upto, _ROWS_A_SLICE):
             last = min(after + _ROWS_A_SLICE, upto)
             fold.add_all(await kernel.call(self._read, after, last))
-            await kernel.outside_pause(0.0)
+            await asyncio.sleep(0)  # the processes' turn
         before = kernel.clock.now() - kernel.retention_s
         states = fold.dump(forget_before=before)
         point("snapshot.before")

@@ -1,0 +1,35 @@
+"""What is forgotten after the retention, and what is not."""
+
+from __future__ import annotations
+
+from lyra.kernel import Kernel
+from lyra.testing.clock import SimClock
+from tests.kernel.conftest import run, settle
+
+
+async def act():
+    return 1
+
+
+async def pays(ctx):
+    await ctx.do(act, cost="$0.25")
+
+
+def test_spending_outlives_the_process(path):
+    """A process that ended long ago is forgotten; what it spent still counts in the kernel's own budget."""
+
+    async def main():
+        clock = SimClock(1000.0)
+        async with Kernel(path, clock, budget="$1", retention_s=10) as kernel:
+            for _ in range(3):
+                await kernel.run(pays)
+            clock.advance(60)
+            await settle(kernel)
+            await kernel._recovery.snapshot()
+            assert kernel.journal.store.load_snapshots().states.keys() == {"~root"}
+        async with Kernel(path, SimClock(2000.0), budget="$1") as kernel:
+            assert kernel.processes == {}
+            assert str(kernel.budget.used()) == "$0.75"
+            assert str(kernel.budget.remaining()) == "$0.25"
+
+    run(main())
