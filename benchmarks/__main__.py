@@ -72,7 +72,7 @@ def page(measured: dict[str, list[Row]], size: Size) -> str:
     how = (
         "QUICK sizes: these figures mean nothing"
         if size.quick
-        else "the best of seven interleaved repeats (five for `spawn`)"
+        else "the best of five to ten interleaved repeats (other systems run after ours; `fairness` runs once)"
     )
     head = (
         "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"

@@ -33,6 +33,16 @@ async def act() -> int:
 repeatable = effect(act, name="bench:repeatable", idempotent=True)
 
 
+async def look(path: str, number: int) -> dict[str, Any]:
+    return {"number": number, "text": "an answer of ordinary length"}
+
+
+async def with_arguments(ctx: Any, count: int) -> None:
+    """Steps as programs really make them: arguments to hash, a mapping to write and to read back."""
+    for number in range(count):
+        await ctx.do(look, "notes/today.txt", number)
+
+
 class CountingStore(SqliteStore):
     """A SqliteStore that remembers how many rows each commit had."""
 
@@ -162,6 +172,11 @@ def run(size: Size) -> list[Row]:
                 size.repeats,
             ),
         ]
+        table += _rows(
+            f"{processes} processes at once, arguments and a mapping back",
+            Case(folder, with_arguments, processes, each),
+            size.repeats,
+        )
         ours = table[0].ours
         for peer in peers.measured(size, folder):
             theirs = None if peer.cpu_us is None else Figure(peer.cpu_us, "µs", peer.wall_us)

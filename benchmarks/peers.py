@@ -1,7 +1,8 @@
 """Other systems' durable steps: DBOS and LangGraph on SQLite, each in a process of its own.
 
 They run in whatever interpreter has them: this one, or the one that LYRA_BENCH_PYTHON names. A step is the difference
-between a run with ten steps and one with none, divided by ten: what they do once a run is not counted against them.
+between a run with ten steps and one with none (a graph of eleven nodes and one of one), divided by ten: what they do
+once a run is not counted against them. Each keeps its own SQLite settings, so compare CPU time, not wall time.
 """
 
 from __future__ import annotations

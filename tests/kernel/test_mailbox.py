@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lyra.errors import NoSuchProcess, ProcessError
+from lyra.errors import NoSuchProcess, Overloaded, ProcessError
 from lyra.kernel import Kernel
 from tests.kernel.conftest import pass_time, run, settle
 
@@ -187,5 +187,46 @@ def test_a_child_handle_sends(target):
     async def main():
         async with Kernel(target) as kernel:
             assert await kernel.run(program) == [1, 2]
+
+    run(main())
+
+
+def test_an_unawaited_send_is_not_lost(target):
+    """A send into a full mailbox that nobody awaits arrives when there is room, in order."""
+
+    async def talker(ctx, to):
+        for number in range(6):
+            ctx.send(to, number)
+
+    async def slow(ctx):
+        await ctx.ask("begin?")
+        return [await ctx.receive() for _ in range(7)]
+
+    async def main():
+        async with Kernel(target, mailbox_messages_max=2) as kernel:
+            ear = kernel.spawn(slow)
+            await settle(kernel)
+            await kernel.run(talker, ear.pid)
+            kernel.send(ear, "last")
+            await kernel.resolve_interrupt(kernel.interrupts.pending(ear.pid)[0].id, {"text": "go"})
+            assert (await ear.wait()).result == [0, 1, 2, 3, 4, 5, "last"]
+
+    run(main())
+
+
+def test_the_line_for_a_mailbox_is_bounded(monkeypatch):
+    """More waiting messages than the limit is Overloaded, not a full memory."""
+    monkeypatch.setattr("lyra.kernel.mailbox.WAITING_SENDERS_MAX", 3)
+
+    async def deaf(ctx):
+        await ctx.ask("?")
+
+    async def main():
+        async with Kernel(mailbox_messages_max=1) as kernel:
+            ear = kernel.spawn(deaf)
+            for number in range(4):
+                kernel.send(ear, number)
+            with pytest.raises(Overloaded):
+                kernel.send(ear, 5)
 
     run(main())

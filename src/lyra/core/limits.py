@@ -33,6 +33,7 @@ PROCESSES_MAX: Final = 1_000_000  # live at once; a process at rest costs a few 
 SPAWN_DEPTH_MAX: Final = 1_000  # parents above a process: a runaway recursion ends here, not in memory
 NAME_LENGTH_MAX: Final = 200  # characters of a process, tool or service name
 MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; the sender is told
+WAITING_SENDERS_MAX: Final = 10_000  # messages in line for room in one mailbox, awaited or not
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # one message, encoded
 EFFECT_VALUE_BYTES_MAX: Final = 64 * 1024 * 1024  # one effect's result, encoded
 ENDED_PROCESSES_KEPT: Final = 10_000  # for those who ask how one ended; older ones are only in the store

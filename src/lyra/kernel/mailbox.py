@@ -8,19 +8,20 @@ the inbox, also after a restart. A message for a process that has ended is dropp
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
 from lyra.core.faultpoint import point
-from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX
-from lyra.errors import LimitExceeded
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
+from lyra.errors import LimitExceeded, Overloaded
 from lyra.kernel import rows
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["NOTHING", "Mailboxes", "receive_within"]
+__all__ = ["NOTHING", "Mailboxes", "Turn", "receive_within"]
 
 
 class _Nothing:
@@ -112,7 +113,7 @@ class Mailboxes:
             self._next_sender(process)
         return message
 
-    async def send_in_turn(
+    def send_in_turn(
         self,
         process: Process,
         message: Any,
@@ -120,30 +121,21 @@ class Mailboxes:
         sender: Process | None = None,
         key: rows.Key | None = None,
         digest: bytes = b"",
-    ) -> int:
-        """Wait in line for room; the mailbox itself takes the message when there is some, so nobody jumps the line."""
-        turn = _Turn(message, sender, key, digest)
+    ) -> Turn:
+        """Get in line for room. The mailbox itself takes the message when there is some, awaited or not."""
         if process.senders is None:
             process.senders = deque()
+        if len(process.senders) >= WAITING_SENDERS_MAX:
+            raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox of {process.pid} already")
+        turn = Turn(process, message, sender, key, digest)
         process.senders.append(turn)
-        try:
-            if sender is not None:
-                await suspend(sender, turn)
-            else:
-                turn.waker = self._kernel.loop.create_future()
-                await turn.waker
-        except BaseException as error:
-            if process.senders and turn in process.senders:
-                process.senders.remove(turn)
-            if sender is not None and key is not None:
-                self._kernel.door.cut_short(sender, key, error, form="send", name=process.pid, digest=digest)
-            raise
-        return turn.seq
+        return turn
 
     def _next_sender(self, process: Process) -> None:
         assert process.senders is not None
         turn = process.senders.popleft()
         turn.seq = self.deliver(process, turn.message, sender=turn.sender, key=turn.key, digest=turn.digest)
+        turn.taken = True
         if turn.waker is not None:
             resume(turn.waker)
 
@@ -157,18 +149,48 @@ class Mailboxes:
         process.senders = None
 
 
-class _Turn:
-    """A message whose sender waits for room; also the list of waiters that `suspend` wants."""
+class Turn:
+    """A message that waits for room; awaiting it waits until it was taken, and gives its row's seq."""
 
-    __slots__ = ("digest", "key", "message", "sender", "seq", "waker")
+    __slots__ = ("digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")
 
-    def __init__(self, message: Any, sender: Process | None, key: rows.Key | None, digest: bytes) -> None:
+    def __init__(
+        self, receiver: Process, message: Any, sender: Process | None, key: rows.Key | None, digest: bytes
+    ) -> None:
+        self.receiver = receiver
         self.message = message
         self.sender = sender
         self.key = key
         self.digest = digest
         self.seq = 0
+        self.taken = False
         self.waker: Any = None
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> int:
+        if self.taken:
+            return self.seq
+        kernel = self.receiver.kernel
+        try:
+            if self.sender is not None:
+                await suspend(self.sender, self)
+            else:
+                self.waker = kernel.loop.create_future()
+                await self.waker
+        except BaseException as error:
+            senders = self.receiver.senders
+            if senders is not None and self in senders:
+                senders.remove(self)
+            if self.sender is not None and self.key is not None:
+                kernel.door.cut_short(
+                    self.sender, self.key, error, form="send", name=self.receiver.pid, digest=self.digest
+                )
+            raise
+        return self.seq
+
+    # As the list of waiters that `suspend` wants:
 
     def append(self, waker: Any) -> None:
         self.waker = waker
