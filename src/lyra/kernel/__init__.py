@@ -8,6 +8,7 @@ Read `door` first (one list, in order), then `process` (what is stepped), `sched
 from lyra.kernel.handle import Ack, Handle
 from lyra.kernel.interrupts import Answer, Interrupt
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.links import Down, ExitSignal
 from lyra.kernel.process import Exit
 
-__all__ = ["Ack", "Answer", "Exit", "Handle", "Interrupt", "Kernel"]
+__all__ = ["Ack", "Answer", "Down", "Exit", "ExitSignal", "Handle", "Interrupt", "Kernel"]

@@ -29,6 +29,7 @@ from lyra.errors import LyraError, NoSuchProcess, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.links import Ready, read_signal
 from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
 
@@ -265,7 +266,9 @@ class Context:
             if entry is not None:
                 if entry.error is not None:
                     await met_again(process, entry.error)
-                return None if entry.link == "timeout" else codec.decode(await process.kernel.value_of(entry))
+                if entry.link == "timeout":
+                    return None
+                return read_signal(entry.link, await process.kernel.value_of(entry))
         message = await receive_within(process, key, limit_s)
         return None if message is NOTHING else message
 
@@ -320,6 +323,46 @@ class Context:
     def _read(self, what: str, reading: Callable[[], Any]) -> Any:
         return read(self._process, what, reading)
 
+    # ------------------------------------------------------------------ ties to other processes
+
+    def link(self, pid: str | Child | Any) -> None:
+        """Be ended with another process, and it with this one; or get its ExitSignal, if this one traps exits."""
+        self._tie("link", _pid(pid), lambda other: self._process.kernel.links.link(self._process, other))
+
+    def unlink(self, pid: str | Child | Any) -> None:
+        self._tie("unlink", _pid(pid), lambda other: self._process.kernel.links.unlink(self._process, other))
+
+    def monitor(self, pid: str | Child | Any) -> str:
+        """Get one Down message when another process ends; the result names the monitor."""
+        ref = f"{self._process.pid}#{next_key(self._process)}"
+        self._tie("monitor", _pid(pid), lambda other: self._process.kernel.links.monitor(self._process, other, ref))
+        return ref
+
+    def demonitor(self, ref: str) -> None:
+        once(self._process, "demonitor", ref, lambda: self._process.kernel.links.demonitor(self._process, ref))
+
+    def trap_exit(self, on: bool = True) -> None:
+        """From now on the end of a linked process is a message, not the end of this one."""
+        once(self._process, "trap_exit", str(on), lambda: self._process.kernel.links.trap(self._process, on))
+
+    def ready(self) -> None:
+        """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
+        parent = self._process.parent
+        if parent is not None:
+            me = Ready(self._process.pid)
+            once(self._process, "ready", "", lambda: self._process.kernel.mailboxes.deliver(parent, me))
+
+    def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
+        kernel = self._process.kernel
+
+        def tie() -> None:
+            other = kernel.lookup(pid)
+            if other is None:
+                raise NoSuchProcess(f"no process {pid!r}", pid=pid)
+            make(other)
+
+        once(self._process, what, pid, tie)
+
     # ------------------------------------------------------------------ its own life
 
     def exit(self, reason: str = "normal") -> NoReturn:
@@ -348,10 +391,11 @@ class Context:
 
     def process(self, pid: str) -> Child:
         """A handle on another process by pid or name: to send to it, or to wait for its end."""
-        found = self._process.kernel.lookup(pid)
-        if found is None:
-            raise NoSuchProcess(f"no process {pid!r}", pid=pid)
-        return Child(self._process, found)
+        kernel = self._process.kernel
+        found: list[str] = []
+        self._tie("process", pid, lambda other: found.append(other.pid))
+        # On replay the answer was yes; a name may belong to another process by now, its pid never does.
+        return Child(self._process, kernel.find(found[0] if found else pid))
 
 
 class BudgetView:
@@ -391,6 +435,31 @@ def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
     row = rows.Finished(key, rows.Raw(codec.encode(value)), name=what, form="read")
     journal.write(process.pid, "effect.finished", rows.encode(row))
     return value
+
+
+def once(process: Process, what: str, name: str, act: Callable[[], object]) -> None:
+    """Something the kernel does at once and only the first time: a replay finds that it was done (or refused)."""
+    journal = process.kernel.journal
+    key = next_key(process)
+    if journal is None:
+        act()
+        return
+    if process.recall is not None:
+        entry = recalled(process, key, what, name, b"")
+        if entry is not None:
+            if entry.error is not None:
+                raise error_from_row(entry.error)
+            return
+    try:
+        act()
+    except LyraError as refusal:
+        process.kernel.door.cut_short(process, key, refusal, form=what, name=name)
+        raise
+    journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
+
+
+def _pid(process: str | Child | Any) -> str:
+    return process if isinstance(process, str) else str(process.pid)
 
 
 def _money(what: str, value: Any) -> Any:

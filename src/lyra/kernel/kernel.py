@@ -40,6 +40,7 @@ from lyra.kernel.handle import Ack, Handle, stopped_before
 from lyra.kernel.interrupts import Answer, Interrupts
 from lyra.kernel.journal import Journal
 from lyra.kernel.life import Life
+from lyra.kernel.links import Links
 from lyra.kernel.mailbox import Mailboxes
 from lyra.kernel.ownership import Ownership, owner_name
 from lyra.kernel.process import Process, resume, suspend
@@ -94,6 +95,7 @@ class Kernel:
         self.door = Door(self)
         self.life = Life(self)
         self.declared = Declared(self)
+        self.links = Links(self)
         self.mailboxes = Mailboxes(self, limit=mailbox_messages_max)
         self.interrupts = Interrupts(self)
         self.tasks = Tasks()
@@ -329,6 +331,23 @@ class Kernel:
         """Stop a process and everything it spawned; a dead one stays dead."""
         self._raise_if_closed()
         self.life.stop_tree(self.find(pid if isinstance(pid, str) else pid.pid), reason)
+        return Ack(self, self.journal.seq if self.journal is not None else 0)
+
+    def link(self, one: str | Handle, other: str | Handle) -> Ack:
+        """Tie two processes together: if one ends abnormally, the other ends too, or is told if it traps exits."""
+        self._raise_if_closed()
+        self.links.link(self._find(one), self._find(other))
+        return self._acknowledge()
+
+    def unlink(self, one: str | Handle, other: str | Handle) -> Ack:
+        self._raise_if_closed()
+        self.links.unlink(self._find(one), self._find(other))
+        return self._acknowledge()
+
+    def _find(self, process: str | Handle) -> Process:
+        return self.find(process if isinstance(process, str) else process.pid)
+
+    def _acknowledge(self) -> Ack:
         return Ack(self, self.journal.seq if self.journal is not None else 0)
 
     def resolve_interrupt(self, interrupt_id: str, response: Answer | Mapping[str, Any]) -> Ack:

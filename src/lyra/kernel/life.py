@@ -225,6 +225,8 @@ class Life:
                     {"reason": reason, "error": error_to_row(error) if error is not None else None},
                 )
         point("process.exiting")
+        if process.exit is not None:
+            self._kernel.links.ended(process, process.exit)
         self._tell(process)
 
     def _end(self, process: Process, ended: Exit) -> None:
@@ -296,9 +298,11 @@ class Life:
         """Cancel a process and all below it, children first."""
         for child in list((process.children or {}).values()):
             self.stop_tree(child, reason)
-        if process.exit is not None:
-            return
-        if process.kill_reason is not None:
+        self.stop(process, reason)
+
+    def stop(self, process: Process, reason: str) -> None:
+        """Cancel a process; what it spawned lives on under the root."""
+        if process.exit is not None or process.kill_reason is not None:
             return
         self._tell_to_end(process, reason)
         if process.coroutine is None:  # dormant: there is nothing to cancel

@@ -16,6 +16,7 @@ from lyra.core.faultpoint import point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
 from lyra.errors import LimitExceeded, Overloaded
 from lyra.kernel import rows
+from lyra.kernel.links import form_of, read_signal
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Mailboxes:
     ) -> tuple[int, Any]:
         journal = self._kernel.journal
         assert journal is not None
+        form = form_of(message)
         data = codec.encode(message)
         if len(data) > MESSAGE_BYTES_MAX:
             raise LimitExceeded(f"a message of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit")
@@ -92,10 +94,11 @@ class Mailboxes:
             # One that diverged may come back with the right program, and reads it then.
             process.exit is not None and process.exit.reason != "divergence",
             blob,
+            form,
         )
         seq = journal.write(process.pid, "message.sent", rows.encode(row))
         # The receiver sees what the journal holds, now and after a restart.
-        return seq, codec.decode(data)
+        return seq, read_signal(form, data)
 
     def dropped(self, process: Process, count: int, why: str) -> None:
         self._kernel.publish(process.pid, "message.dropped", {"count": count, "reason": why})

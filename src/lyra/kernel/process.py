@@ -104,6 +104,7 @@ class Process:
         "senders",
         "state",
         "stepping",
+        "traps",
         "watchers",
     )
 
@@ -133,6 +134,7 @@ class Process:
         self.keys = 0
         self.branches = 0
         self.stepping = False
+        self.traps = False
         self.error: BaseException | None = None
         self.kill_reason: str | None = None
         self.cancelling_count = 0

@@ -51,7 +51,10 @@ class ProcessState(msgspec.Struct):
     created_at: float = 0.0
     created_seq: int = 0
     effects: dict[rows.Key, Entry] = {}
-    inbox: list[tuple[int, Raw, str]] = []
+    inbox: list[tuple[int, Raw, str, str]] = []  # seq, message, blob, form
+    links: list[str] = []
+    monitors: dict[str, str] = {}  # ref → pid
+    traps: bool = False
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
     exit: rows.Terminated | None = None
@@ -175,7 +178,7 @@ class Fold:
     def _sent(self, seq: int, row: rows.Sent) -> None:
         receiver = self.processes.get(row.to)
         if receiver is not None and not row.dropped:
-            receiver.inbox.append((seq, row.message, row.blob))
+            receiver.inbox.append((seq, row.message, row.blob, row.form))
             self.changed.add(row.to)
         sender = self.processes.get(row.sender)
         if sender is not None and row.key is not None:
@@ -206,10 +209,10 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
 def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
     entry = Entry("receive", "", b"", done=True, link="timeout")
     if row.message:
-        for index, (message, value, blob) in enumerate(state.inbox):
+        for index, (message, value, blob, form) in enumerate(state.inbox):
             if message == row.message:
                 del state.inbox[index]
-                entry = Entry("receive", "", b"", done=True, value=value, blob=blob)
+                entry = Entry("receive", "", b"", done=True, value=value, blob=blob, link=form)
                 break
         else:
             raise Corrupt(f"row {seq} receives message {row.message}, which was not in the mailbox", seq=seq)
@@ -254,6 +257,28 @@ def _stopping(state: ProcessState, row: rows.Stopping, seq: int, time: float) ->
     state.stopping = row.reason
 
 
+def _linked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+    if row.to not in state.links:
+        state.links.append(row.to)
+
+
+def _unlinked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+    if row.to in state.links:
+        state.links.remove(row.to)
+
+
+def _monitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+    state.monitors[row.ref] = row.target
+
+
+def _demonitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+    state.monitors.pop(row.ref, None)
+
+
+def _trapping(state: ProcessState, row: rows.Trapping, seq: int, time: float) -> None:
+    state.traps = row.on
+
+
 def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
     state.exit = row
     state.exit_at = time
@@ -261,6 +286,8 @@ def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float
     state.effects.clear()
     state.inbox.clear()
     state.interrupts.clear()
+    state.links.clear()
+    state.monitors.clear()
 
 
 def _add(total: dict[str, int], usage: dict[str, int]) -> None:
@@ -279,5 +306,10 @@ _APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {
     "interrupt.cancelled": _ended,
     "program.checkpoint": _checkpoint,
     "process.stopping": _stopping,
+    "process.linked": _linked,
+    "process.unlinked": _unlinked,
+    "process.monitored": _monitored,
+    "process.demonitored": _demonitored,
+    "process.trapping": _trapping,
     "process.terminated": _terminated,
 }

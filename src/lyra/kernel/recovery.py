@@ -24,6 +24,7 @@ from lyra.errors import LyraError
 from lyra.kernel.context import Context
 from lyra.kernel.faults import error_from_row
 from lyra.kernel.interrupts import Interrupt
+from lyra.kernel.links import read_signal
 from lyra.kernel.process import Exit, Process
 from lyra.kernel.recall import Fold, ProcessState
 from lyra.store.protocol import Store
@@ -60,6 +61,8 @@ class Recovery:
         for pid, state in ordered:
             self._rebuild(pid, state)
         for pid, state in ordered:
+            self._tie(pid, state)
+        for pid, state in ordered:
             if state.exit is None:
                 self._go_on(self._kernel.processes[pid], state)
 
@@ -92,6 +95,16 @@ class Recovery:
             kernel.life.enter(process)
             self._refill(process, state)
 
+    def _tie(self, pid: str, state: ProcessState) -> None:
+        """Links and monitors whose other end still lives; the rest was told when that one ended."""
+        links, processes = self._kernel.links, self._kernel.processes
+        for other in state.links:
+            if other in processes and processes[other].exit is None:
+                links.restore_link(pid, other)
+        for ref, watched in state.monitors.items():
+            if watched in processes and processes[watched].exit is None:
+                links.restore_monitor(pid, watched, ref)
+
     def _bury(self, process: Process, state: ProcessState) -> None:
         """An ended process is kept for those who ask how it ended."""
         ended = state.exit
@@ -105,6 +118,7 @@ class Recovery:
 
     def _refill(self, process: Process, state: ProcessState) -> None:
         process.recall = dict(state.effects) or None
+        process.traps = state.traps
         process.keys = state.first_key
         process.branches = state.first_branch
         if state.restored_blob:
@@ -113,8 +127,8 @@ class Recovery:
             process.restored = codec.decode(bytes(state.restored))
         if state.inbox:
             process.inbox = deque(
-                (seq, codec.decode(self._store.get_blob(blob) if blob else bytes(message)))
-                for seq, message, blob in state.inbox
+                (seq, read_signal(form, self._store.get_blob(blob) if blob else bytes(message)))
+                for seq, message, blob, form in state.inbox
             )
         for pending in state.interrupts.values():
             self._kernel.interrupts.restore(

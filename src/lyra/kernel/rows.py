@@ -22,6 +22,8 @@ __all__ = [
     "InterruptEnded",
     "InterruptRaised",
     "Key",
+    "Linked",
+    "Monitored",
     "Raw",
     "Received",
     "Sent",
@@ -29,6 +31,7 @@ __all__ = [
     "Stopping",
     "Terminated",
     "TimerSet",
+    "Trapping",
     "encode",
 ]
 
@@ -94,6 +97,20 @@ class Sent(Row):
     hash: bytes = b""
     dropped: bool = False
     blob: str = ""
+    form: str = ""  # exit, down or ready for the kernel's own signals
+
+
+class Linked(Row):
+    to: str
+
+
+class Monitored(Row):
+    target: str
+    ref: str
+
+
+class Trapping(Row):
+    on: bool
 
 
 class Received(Row):
@@ -136,6 +153,11 @@ _KINDS: Final[dict[str, type[Row]]] = {
     "process.terminated": Terminated,
     "effect.started": Started,
     "effect.finished": Finished,
+    "process.linked": Linked,
+    "process.unlinked": Linked,
+    "process.monitored": Monitored,
+    "process.demonitored": Monitored,
+    "process.trapping": Trapping,
     "message.sent": Sent,
     "message.received": Received,
     "timer.set": TimerSet,

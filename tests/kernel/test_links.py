@@ -1,0 +1,199 @@
+"""Links, monitors and trapped exits: Erlang's, and durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.errors import NoSuchProcess
+from lyra.kernel import Down, ExitSignal, Kernel
+from tests.kernel.conftest import Crash, run, settle
+
+
+async def forever(ctx):
+    await ctx.receive()
+
+
+async def ends(ctx):
+    message = await ctx.receive()
+    if message == "crash":
+        raise ValueError("boom")
+    return message
+
+
+async def catches(ctx, count):
+    ctx.trap_exit(True)
+    found = []
+    for _ in range(count):
+        signal = await ctx.receive()
+        found.append([type(signal).__name__, signal.pid, signal.reason])
+    return found
+
+
+def test_an_abnormal_end_takes_the_linked_along(target):
+    """A crash ends everything linked to it, along chains and round rings, with reason `linked`; others live."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            ring = [kernel.spawn(ends) for _ in range(4)]
+            bystander = kernel.spawn(forever)
+            for one, other in zip(ring, ring[1:] + ring[:1], strict=True):
+                kernel.link(one, other)
+                kernel.link(other.pid, one.pid)
+            await kernel.send(ring[0], "crash")
+            reasons = [(await handle.wait()).reason for handle in ring]
+            assert reasons == ["error", "linked", "linked", "linked"]
+            assert bystander.alive
+            assert kernel.links.linked(ring[0].pid) == []
+
+    run(main())
+
+
+def test_a_normal_end_does_not(target):
+    """Ending normally leaves the linked process alone, and the link is gone."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            one, other = kernel.spawn(ends), kernel.spawn(forever)
+            kernel.link(one, other)
+            kernel.send(one, "done")
+            await one.wait()
+            await settle(kernel)
+            assert other.alive
+            assert kernel.links.linked(other.pid) == []
+
+    run(main())
+
+
+def test_unlink(target):
+    """After unlink nothing is shared any more."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            one, other = kernel.spawn(ends), kernel.spawn(forever)
+            kernel.link(one, other)
+            await kernel.unlink(other, one)
+            kernel.send(one, "crash")
+            await one.wait()
+            await settle(kernel)
+            assert other.alive
+
+    run(main())
+
+
+def test_trapped_exits_are_messages(target):
+    """With trap_exit every end of a linked process, a normal one too, is an ExitSignal."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            catcher = kernel.spawn(catches, 3)
+            await settle(kernel)
+            good, bad, killed = (kernel.spawn(ends) for _ in range(3))
+            for handle in (good, bad, killed):
+                kernel.link(catcher, handle)
+            kernel.send(good, "done")
+            await good.wait()
+            kernel.send(bad, "crash")
+            await bad.wait()
+            kernel.kill(killed)
+            assert (await catcher.wait()).result == [
+                ["ExitSignal", good.pid, "normal"],
+                ["ExitSignal", bad.pid, "error"],
+                ["ExitSignal", killed.pid, "killed"],
+            ]
+
+    run(main())
+
+
+def test_monitors_tell_once_and_kill_nobody(target):
+    """A monitor is one Down message; demonitor takes it back; a monitor of the dead answers at once."""
+
+    async def watcher(ctx, pid, dead):
+        first = ctx.monitor(pid)
+        second = ctx.monitor(pid)
+        ctx.demonitor(second)
+        late = ctx.monitor(dead)
+        messages = [await ctx.receive(), await ctx.receive(), await ctx.receive(timeout=0.05)]
+        assert all(isinstance(message, Down) for message in messages[:2])
+        return [[m.ref == first, m.ref == late, m.pid, m.reason] for m in messages[:2]] + [messages[2]]
+
+    async def main():
+        async with Kernel(target) as kernel:
+            dead = kernel.spawn(ends)
+            kernel.send(dead, 1)
+            await dead.wait()
+            watched = kernel.spawn(ends)
+            handle = kernel.spawn(watcher, watched.pid, dead.pid)
+            await settle(kernel)
+            kernel.send(watched, "crash")
+            assert (await handle.wait()).result == [
+                [False, True, dead.pid, "noproc"],
+                [True, False, watched.pid, "error"],
+                None,
+            ]
+
+    run(main())
+
+
+def test_linking_the_dead_and_the_unknown(target):
+    """Linking a dead process is an exit signal `noproc`; an unknown one is NoSuchProcess; oneself is nothing."""
+
+    async def links_dead(ctx, pid):
+        ctx.trap_exit()
+        ctx.link(ctx.pid)
+        with pytest.raises(NoSuchProcess):
+            ctx.link("nobody")
+        with pytest.raises(NoSuchProcess):
+            ctx.monitor("nobody")
+        ctx.link(pid)
+        return (await ctx.receive()).reason
+
+    async def dies_of_it(ctx, pid):
+        ctx.link(pid)
+        await ctx.receive()
+
+    async def main():
+        async with Kernel(target) as kernel:
+            dead = kernel.spawn(ends)
+            kernel.send(dead, 1)
+            await dead.wait()
+            assert await kernel.run(links_dead, dead.pid) == "noproc"
+            assert (await kernel.spawn(dies_of_it, dead.pid).wait()).reason == "linked"
+            with pytest.raises(NoSuchProcess):
+                kernel.link(dead.pid, "nobody")
+
+    run(main())
+
+
+def test_ties_survive_a_restart(path):
+    """Links, monitors, trapping and signals not yet read come back; nothing is told twice."""
+
+    async def ward(ctx, pid):
+        ctx.trap_exit(True)
+        ctx.link(pid)
+        ref = ctx.monitor(pid)
+        first = await ctx.receive()
+        await ctx.ask("?")
+        second = await ctx.receive()
+        assert isinstance(first, ExitSignal)
+        assert isinstance(second, Down)
+        return [first.pid, first.reason, second.ref == ref, second.reason, second.message]
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.spawn(ends, pid="ward")
+            kernel.spawn(ward, "ward", pid="guard")
+            kernel.spawn(ends, pid="a")
+            kernel.spawn(forever, pid="b")
+            kernel.link("a", "b")
+            await settle(kernel)
+        async with Crash(Kernel(path, programs=[ends, ward, forever])) as kernel:
+            kernel.send("ward", "crash")
+            kernel.send("a", "crash")
+            await settle(kernel)
+            assert not kernel.process("b").alive
+        async with Kernel(path, programs=[ends, ward, forever]) as kernel:
+            await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"text": "on"})
+            ended = await kernel.process("guard").wait()
+            assert ended.result == ["ward", "error", True, "error", "boom"], ended
+
+    run(main())
