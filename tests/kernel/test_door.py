@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from dataclasses import dataclass
 
 import pytest
@@ -468,6 +469,39 @@ def test_typed_results_are_the_same_live_and_replayed(path):
             ended = await handle.wait()
             assert ended.error is None
         assert calls == ["x"]
+
+    run(main())
+
+
+class Color(enum.Enum):
+    red = "red"
+
+
+def test_declared_types_hold_for_plain_values_too(path):
+    """A function that returns plain text for a declared Enum gives the Enum, live and on replay."""
+
+    async def paint() -> Color:
+        return "red"  # type: ignore[return-value]
+
+    async def program(ctx):
+        kind = type(await ctx.do(paint)).__name__
+        await ctx.ask("?")
+        return kind
+
+    async def main():
+        async with Kernel(path) as kernel:
+            kernel.spawn(program, pid="main")
+            await settle(kernel)
+            live = kernel.journal.store.last_seq()
+            assert live
+        async with Kernel(path, programs=[program]) as kernel:
+            await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"text": "on"})
+            assert (await kernel.process("main").wait()).result == "Color"
+        async with Kernel("memory") as kernel:
+            handle = kernel.spawn(program)
+            await settle(kernel)
+            await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"text": "on"})
+            assert (await handle.wait()).result == "str"  # without a journal nothing makes the round trip
 
     run(main())
 

@@ -47,7 +47,12 @@ OPTIONS: Final[dict[str, str]] = {
 
 def canonical_hash(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes:
     """The same for the same request: keyword order, and tuple or list, make no difference; 1, 1.0 and True do."""
-    return blake2b(canonical((name, args, kwargs)), digest_size=HASH_BYTES).digest()
+    hasher = _hasher.copy()  # cheaper than setting one up
+    hasher.update(canonical((name, args, kwargs)))
+    return hasher.digest()
+
+
+_hasher: Final = blake2b(digest_size=HASH_BYTES)
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -65,6 +70,7 @@ class Effect:
         "cost",
         "cost_data",
         "decode",
+        "digest",
         "gated",
         "idempotent",
         "name",
@@ -76,6 +82,7 @@ class Effect:
         "takes_key",
         "timeout_s",
         "tokens",
+        "typed",
     )
 
     def __init__(
@@ -106,6 +113,7 @@ class Effect:
         self.run = run
         self.name = name if name is not None else qualified_name(run)
         self.idempotent = idempotent
+        self.digest = canonical_hash(self.name, (), {})  # of a call without arguments
         self.cost = Usage.of(cost) if cost is not None else NOTHING
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
@@ -115,6 +123,7 @@ class Effect:
         self._needs = needs if callable(needs) else _capabilities(needs)
         self.needy = bool(self._needs)
         self.takes_key, self.decode = _signature(run)
+        self.typed = self.decode is not decode
         self.plain = not (self.gated or self.retry or self.timeout_s or self.takes_key)
 
     @classmethod

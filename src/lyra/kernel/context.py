@@ -119,6 +119,9 @@ class Done:
         return ready(self._value)
 
 
+_DONE = Done()
+
+
 def ready(value: Any) -> Generator[Any, None, Any]:
     """The body of an await that waits for nothing."""
     yield from ()
@@ -232,7 +235,7 @@ class Context:
                 entry = recalled(process, key, "send", "", digest)
                 if entry is not None:
                     if entry.error is None:
-                        return Done()
+                        return _DONE
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
                     return met_again(process, entry.error)
@@ -245,7 +248,7 @@ class Context:
         if kernel.mailboxes.must_wait(receiver):
             return kernel.mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
         kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
-        return Done()
+        return _DONE
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""

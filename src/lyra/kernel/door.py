@@ -59,7 +59,7 @@ class Door:
 
         # Already finished in the journal?
         if journal is not None:
-            digest = canonical_hash(effect.name, args, kwargs)
+            digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
             if process.recall is not None:
                 entry = recalled(process, key, "do", effect.name, digest)
                 if entry is not None:
@@ -130,8 +130,8 @@ class Door:
                 stage = _FINISHED
                 await suspend(process, journal.waiters)
                 point("door.finished")
-                # Immutable plain values are the same after the round trip; the rest is read back from what was stored.
-                if value is not None and type(value) not in _SAME:
+                # A plain immutable value of no declared type is the same after the round trip; any other is read back.
+                if effect.typed or (value is not None and type(value) not in _SAME):
                     value = effect.decode(data)
         except BaseException as raised:
             if stage == _FINISHED:

@@ -133,8 +133,7 @@ class Journal:
             point("journal.after_commit")
             self._kernel.committed(batch)
             for group in waiters:
-                for waker in group:
-                    resume(waker)
+                self._scheduler.wake_all(group)
             if self.onlookers:
                 onlookers, self.onlookers = self.onlookers, []
                 for waker in onlookers:

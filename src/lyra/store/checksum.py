@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-__all__ = ["blob_digest", "fields_crc", "row_crc", "seal", "state_crc", "total_of"]
+__all__ = ["blob_digest", "fields_crc", "row_crc", "seal", "seal_flat", "state_crc", "total_of"]
 
 # The lengths keep ("ab", "c") and ("a", "bc") apart. Adding 0.0 turns -0.0 into 0.0, as SQLite does on disk.
 _head: Final = Struct("<qdII").pack
@@ -53,6 +53,16 @@ def state_crc(pid: str, data: bytes) -> int:
 def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:
     """A running sum of state checksums: shows that the states are one set, without reading all to change one."""
     return (total + added - removed) % TOTAL_MODULUS
+
+
+def seal_flat(records: Sequence[tuple[int, float, str, str, bytes]]) -> list[int | float | str | bytes]:
+    """`seal` for a statement of many rows: all values one after the other."""
+    flat: list[int | float | str | bytes] = []
+    for record in records:
+        seq, time, pid, kind, data = record
+        flat += record
+        flat.append(crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind))))))
+    return flat
 
 
 def fields_crc(table: str, *values: str | int | float) -> int:
