@@ -35,26 +35,26 @@ class SimulatedCrash(BaseException):
     """Raised by a hook to end the world at a point: nothing after it happens, no handler of Lyra's takes it."""
 
 
-_hook: Callable[[str], None] | None = None
+hook: Callable[[str], None] | None = None  # read directly where a call would cost too much
 
 
 def point(name: str) -> None:
-    if _hook is not None:
-        _hook(name)
+    if hook is not None:
+        hook(name)
 
 
 @contextmanager
-def armed(hook: Callable[[str], None]) -> Iterator[None]:
-    """Call `hook` with the name of every point visited inside the block."""
-    global _hook
-    previous, _hook = _hook, hook
+def armed(action: Callable[[str], None]) -> Iterator[None]:
+    """Call `action` with the name of every point visited inside the block."""
+    global hook
+    previous, hook = hook, action
     try:
         yield
     finally:
-        _hook = previous
+        hook = previous
 
 
-def arm(hook: Callable[[str], None]) -> None:
-    """Call `hook` at every point for the rest of this OS process (a crash harness's child)."""
-    global _hook
-    _hook = hook
+def arm(action: Callable[[str], None]) -> None:
+    """Call `action` at every point for the rest of this OS process (a crash harness's child)."""
+    global hook
+    hook = action

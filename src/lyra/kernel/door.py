@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lyra.core import codec
+from lyra.core import codec, faultpoint
 from lyra.core.budget import Usage
 from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
@@ -90,7 +90,8 @@ class Door:
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)
             raise
-        point("door.admitted")
+        if faultpoint.hook is not None:
+            point("door.admitted")
 
         # Journal "started", run, journal "finished", budget settle, Event published.
         self.in_flight += 1
@@ -102,7 +103,8 @@ class Door:
                 stage = _STARTED
                 if not effect.idempotent:
                     await suspend(process, journal.waiters)
-                    point("door.started")
+                    if faultpoint.hook is not None:
+                        point("door.started")
             elif kernel.listening:
                 kernel.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
             stage = _RUNNING
@@ -110,7 +112,8 @@ class Door:
                 value = await effect.run(*args, **kwargs)
             else:
                 value = await self._run(process, key, effect, args, kwargs, gate)
-            point("door.performed")
+            if faultpoint.hook is not None:
+                point("door.performed")
             usage = effect.cost
             if type(value) is Charged:
                 value, usage = value.value, value.usage
@@ -118,7 +121,8 @@ class Door:
                     gate.used(usage)
             stage = _PERFORMED
             if journal is None:
-                self._settle(process, effect, reservation, usage)
+                if reservation is not None or usage.items:
+                    self._settle(process, effect, reservation, usage)
             else:
                 # Encode first: a value that cannot be kept is a failed effect.
                 data = codec.encode(value)
@@ -126,10 +130,12 @@ class Door:
                 spent = usage.to_data() if usage.items else None
                 finished = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, None, spent)
                 journal.write(process.pid, "effect.finished", rows.encode(finished))
-                self._settle(process, effect, reservation, usage)
+                if reservation is not None or usage.items:
+                    self._settle(process, effect, reservation, usage)
                 stage = _FINISHED
                 await suspend(process, journal.waiters)
-                point("door.finished")
+                if faultpoint.hook is not None:
+                    point("door.finished")
                 # A plain immutable value of no declared type is the same after the round trip; any other is read back.
                 if effect.typed or (value is not None and type(value) not in _SAME):
                     value = effect.decode(data)
