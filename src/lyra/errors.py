@@ -329,13 +329,11 @@ def error_from_data(data: dict[str, Any]) -> LyraError:
     """The error that `error_to_data` described; an unknown code gives a plain LyraError that keeps the sentence."""
     cls = _classes(LyraError).get(str(data.get("code")), LyraError)
     error = cls.__new__(cls)
-    LyraError.__init__(
-        error,
-        str(data.get("message", "")),
-        hint=data.get("hint"),
-        place=data.get("place"),
-        **{str(key): value for key, value in (data.get("fields") or {}).items()},
-    )
+    fields = data.get("fields")
+    LyraError.__init__(error, str(data.get("message", "")))
+    error.hint = data["hint"] if isinstance(data.get("hint"), str) else None
+    error.place = data["place"] if isinstance(data.get("place"), str) else None
+    error.fields = {str(key): value for key, value in fields.items()} if isinstance(fields, dict) else {}
     return error
 
 

@@ -179,7 +179,9 @@ def test_a_child_handle_sends(target):
         child.send(1)
         ctx.process("kid").send(2)
         with pytest.raises(NoSuchProcess):
-            ctx.process("nobody")
+            ctx.process("nobody").send(1)
+        with pytest.raises(NoSuchProcess):
+            await ctx.process("nobody").wait()
         with pytest.raises(NoSuchProcess):
             ctx.send("nobody", 1)
         return (await child.wait()).result

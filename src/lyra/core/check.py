@@ -16,7 +16,17 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = ["Declaration", "did_you_mean", "distance", "known_keys", "one_of", "real", "short_text", "whole"]
+__all__ = [
+    "Declaration",
+    "did_you_mean",
+    "distance",
+    "known_keys",
+    "one_of",
+    "real",
+    "sendable_text",
+    "short_text",
+    "whole",
+]
 
 
 def distance(left: str, right: str, limit: int = 2) -> int:
@@ -116,3 +126,14 @@ class Declaration(msgspec.Struct, frozen=True):
         """Store a checked value during `__post_init__`; afterwards the value is frozen."""
         for name, value in values.items():
             msgspec.structs.force_setattr(self, name, value)
+
+
+def sendable_text(value: Any, what: str) -> str:
+    """Text that a row can hold."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is text, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} holds half a surrogate pair", hint="decode it with errors='replace'") from None
+    return value

@@ -59,7 +59,11 @@ class Charged(msgspec.Struct, frozen=True):
     """What an effect's function may return: the value for the program, and the usage to settle with."""
 
     value: Any
-    usage: Usage
+    usage: Any  # a Usage, or anything that Usage.of takes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.usage, Usage):
+            msgspec.structs.force_setattr(self, "usage", Usage.of(self.usage))
 
 
 class Effect:
@@ -101,6 +105,8 @@ class Effect:
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
+        if not isinstance(idempotent, bool):
+            raise ConfigError(f"idempotent is {idempotent!r}", hint="say True or False")
         whole = Policy.of(policy)
         self.policy = Policy(
             retry=Retry.of(retry) if retry is not None else whole.retry,

@@ -36,6 +36,7 @@ MAILBOX_MESSAGES_MAX: Final = 1_000  # waiting in one mailbox; the sender is tol
 WAITING_SENDERS_MAX: Final = 10_000  # messages in line for room in one mailbox, awaited or not
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # one message, encoded
 EFFECT_VALUE_BYTES_MAX: Final = 64 * 1024 * 1024  # one effect's result, encoded
+ENDED_INTERRUPTS_KEPT: Final = 10_000  # answered questions that can still be looked up
 ENDED_PROCESSES_KEPT: Final = 10_000  # for those who ask how one ended; older ones are only in the store
 PROGRAMS_KEPT: Final = 4_096  # the same for programs
 EFFECTS_KEPT: Final = 4_096  # declarations remembered by function; more than that are made for each call

@@ -17,17 +17,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
+from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lyra.core import codec
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
+from lyra.core.check import sendable_text
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.errors import LyraError, NoSuchProcess, ProcessError
+from lyra.errors import ConfigError, Divergence, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel import rows
-from lyra.kernel.door import met_again, recalled
+from lyra.kernel.door import Diverged, met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.links import Ready, read_signal
 from lyra.kernel.mailbox import NOTHING, receive_within
@@ -201,7 +203,7 @@ class Context:
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
-                    return Child(process, kernel.find(entry.link))
+                    return Child(process, kernel.find_again(entry.link))
         try:
             child = kernel.life.start(
                 program,
@@ -253,9 +255,9 @@ class Context:
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""
         process = self._process
+        limit_s = _seconds(timeout if timeout_s is None else timeout_s, "a timeout")
         key = next_key(process)
-        limit_s = timeout if timeout_s is None else timeout_s
-        if process.receiver is not None or process.receive_key is not None:
+        if process.receiver is not None:
             raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
         if process.recall is None and limit_s is None and process.stepping:
             process.receive_key = key
@@ -286,6 +288,7 @@ class Context:
 
     async def sleep(self, seconds: float) -> None:
         """Wait; a restart waits only for what is left."""
+        seconds = _seconds(seconds, "a sleep") or 0.0
         process = self._process
         kernel = process.kernel
         key = next_key(process)
@@ -370,7 +373,7 @@ class Context:
 
     def exit(self, reason: str = "normal") -> NoReturn:
         """End this process now, with a reason."""
-        raise ExitProgram(reason)
+        raise ExitProgram(sendable_text(reason, "a reason to exit"))
 
     async def checkpoint(self, state: Any) -> None:
         """Keep `state` and forget the answers so far: after a restart the program begins again with
@@ -380,6 +383,7 @@ class Context:
         if not process.stepping:
             raise ProcessError("checkpoint belongs in the program itself, not in a parallel branch", pid=process.pid)
         key = next_key(process)
+        assert isinstance(key, int)
         journal = kernel.journal
         if journal is None:
             return
@@ -393,12 +397,11 @@ class Context:
         await suspend(process, journal.waiters)
 
     def process(self, pid: str) -> Child:
-        """A handle on another process by pid or name: to send to it, or to wait for its end."""
-        kernel = self._process.kernel
-        found: list[str] = []
-        self._tie("process", pid, lambda other: found.append(other.pid))
-        # On replay the answer was yes; a name may belong to another process by now, its pid never does.
-        return Child(self._process, kernel.find(found[0] if found else pid))
+        """A handle on another process by pid or name: to send to it, or to wait for its end.
+
+        Whether there is one is found out when it is used: that is an act, and this is not.
+        """
+        return Child(self._process, None, pid)
 
 
 class BudgetView:
@@ -461,6 +464,12 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
 
 
+def _seconds(value: Any, what: str) -> float | None:
+    if value is None or (type(value) in (int, float) and not isnan(value)):
+        return None if value is None else float(value)
+    raise ConfigError(f"{what} is a number of seconds, not {value!r}")
+
+
 def _pid(process: str | Child | Any) -> str:
     return process if isinstance(process, str) else str(process.pid)
 
@@ -474,55 +483,70 @@ def _money(what: str, value: Any) -> Any:
 class Child:
     """A process as its parent's program holds it."""
 
-    __slots__ = ("_owner", "_process")
+    __slots__ = ("_owner", "_process", "_target")
 
-    def __init__(self, owner: Process, process: Process) -> None:
+    def __init__(self, owner: Process, process: Process | None, target: str = "") -> None:
         self._owner = owner
         self._process = process
+        self._target = process.pid if process is not None else target
 
     def __await__(self) -> Generator[Any, None, Child]:
         return ready(self)
 
     def __repr__(self) -> str:
-        return f"<Child {self._process!r}>"
+        return f"<Child {self._found() or self._target!r}>"
+
+    def _found(self) -> Process | None:
+        if self._process is None:
+            self._process = self._owner.kernel.lookup(self._target)
+        return self._process
 
     @property
     def pid(self) -> str:
-        return self._process.pid
+        return self._target
 
     @property
     def name(self) -> str | None:
-        return self._process.name
+        found = self._found()
+        return found.name if found is not None else None
 
     @property
     def alive(self) -> bool:
         """As of now; a program that must decide the same way twice waits instead."""
-        return self._process.alive
+        found = self._found()
+        return found is not None and found.alive
 
     def send(self, message: Any) -> Awaitable[Any]:
         return Context(self._owner).send(self, message)
 
     async def wait(self) -> Exit:
         """How it ended; on replay, how it ended then."""
-        owner, process = self._owner, self._process
+        owner = self._owner
         kernel = owner.kernel
         key = next_key(owner)
         if kernel.journal is not None and owner.recall is not None:
-            entry = recalled(owner, key, "wait", process.pid, b"")
+            entry = recalled(owner, key, "wait", self._target, b"")
             if entry is not None:
                 if entry.error is not None:
                     await met_again(owner, entry.error)
                 value = codec.decode(await kernel.value_of(entry))
                 error = error_from_row(value["error"]) if value["error"] is not None else None
                 return Exit(value["reason"], value["result"], error)
-        if process.exit is None:
-            try:
+        try:
+            process = self._found()
+            if process is None:
+                raise NoSuchProcess(f"no process {self._target!r}", pid=self._target)
+            if process.exit is None:
                 await suspend(owner, _Watchers(process))
-            except BaseException as cut:
-                kernel.door.cut_short(owner, key, cut, form="wait", name=process.pid)
-                raise
+        except BaseException as cut:
+            kernel.door.cut_short(owner, key, cut, form="wait", name=self._target)
+            raise
         ended = process.exit
         assert ended is not None
+        if isinstance(ended.error, Divergence) and ended.reason == "divergence":
+            # Not an end that may be written down: with the right program the child goes on, and so must its parent.
+            owner.recall = Diverged(ended.error.message, **ended.error.fields)
+            raise owner.recall.error
         if kernel.journal is not None:
             value = {
                 "reason": ended.reason,
@@ -531,7 +555,7 @@ class Child:
             }
             data = codec.encode(value)
             blob = await kernel.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
-            row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=process.pid, form="wait")
+            row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
             kernel.journal.write(owner.pid, "effect.finished", rows.encode(row))
         return ended
 

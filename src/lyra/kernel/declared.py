@@ -26,12 +26,15 @@ class Declared:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._effects: dict[Any, Effect] = {}
-        self.gates: dict[str, Gate] = {}
+        self.gates: dict[Any, Gate] = {}
 
     def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
         """The declared effect behind a function and options, and the keywords that are the function's own."""
         if not options:
-            found = self._effects.get(act)
+            try:
+                found = self._effects.get(act)
+            except TypeError:  # something callable without a hash
+                return Effect.of(act), _NO_KEYWORDS
             if found is None:
                 found = Effect.of(act)
                 self._keep_effect(act, found)
@@ -53,9 +56,13 @@ class Declared:
         self._effects[key] = effect
 
     def gate(self, effect: Effect) -> Gate:
-        found = self.gates.get(effect.name)
+        """Shared by all who declare the same limits for the same name; other limits are another gate."""
+        key = (effect.name, effect.policy.rate_limit, effect.policy.circuit_breaker)
+        found = self.gates.get(key)
         if found is None:
-            found = self.gates[effect.name] = Gate(self._kernel, effect)
+            if len(self.gates) >= limits.EFFECTS_KEPT:
+                self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
+            found = self.gates[key] = Gate(self._kernel, effect)
         return found
 
 

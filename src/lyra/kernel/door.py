@@ -21,6 +21,7 @@ from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
 from lyra.errors import (
+    ConfigError,
     DeadlineExceeded,
     Divergence,
     EffectFailed,
@@ -29,7 +30,7 @@ from lyra.errors import (
     LyraError,
 )
 from lyra.kernel import rows
-from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.faults import error_from_row, error_to_row, text_of
 from lyra.kernel.process import Process, suspend
 
 if TYPE_CHECKING:
@@ -146,6 +147,11 @@ class Door:
             if gate is not None and stage < _RUNNING:
                 gate.failed(raised)  # admitted and never run: its place is free again
             error: BaseException = raised if isinstance(raised, _PASSED_ON) else _wrapped(effect, raised)
+            if stage == _RUNNING and _is_not_async(raised):
+                error = ConfigError(
+                    f"{effect.name} is not an async function",
+                    hint="make it `async def`, or await asyncio.to_thread(…) in one",
+                )
             cost = usage if stage == _PERFORMED else effect.cost
             row = self._failed(process, key, effect, reservation, error, stage, cost)
             if journal is not None and row is not None:
@@ -403,12 +409,32 @@ _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrup
 
 
 def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:
-    return EffectFailed(f"{effect.name} raised {type(raised).__name__}: {raised}", type=type(raised).__qualname__)
+    return EffectFailed(
+        f"{effect.name} raised {type(raised).__name__}: {text_of(raised)}", type=type(raised).__qualname__
+    )
+
+
+def _is_not_async(raised: BaseException) -> bool:
+    """Awaiting what a plain function returned fails in the door itself: no frame of the function's is in the trace."""
+    trace = raised.__traceback__
+    return (
+        type(raised) is TypeError
+        and "'await' expression" in str(raised)
+        and trace is not None
+        and (trace.tb_next is None or trace.tb_next.tb_frame.f_code.co_filename == __file__)
+    )
 
 
 def _same(live: BaseException, again: BaseException) -> BaseException:
-    """The error itself if a replay can make it again, else what a replay will make of it."""
-    return live if type(live) is type(again) else again
+    """The error itself if a replay makes the same of it (class, arguments, attributes), else what a replay makes."""
+    if isinstance(live, BaseExceptionGroup):
+        return again
+    same = type(live) is type(again) and live.args == again.args
+    return live if same and _seen(live) == _seen(again) else again
+
+
+def _seen(error: BaseException) -> dict[str, Any]:
+    return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
 
 
 async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:

@@ -38,6 +38,11 @@ class Gate:
         self._busy = False
         self._tokens = effect.tokens
 
+    @property
+    def in_use(self) -> bool:
+        """Somebody waits here, or the breaker is not at rest."""
+        return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
+
     async def admit(self, process: Process, effect: Effect) -> None:
         now = self._kernel.clock.monotonic
         if self._bucket is not None:

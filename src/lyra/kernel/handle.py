@@ -106,7 +106,11 @@ class Handle:
                 raise stopped_before(process.pid)
             future: asyncio.Future[None] = kernel.loop.create_future()
             process.watch(future)
-            await future
+            try:
+                await future
+            finally:
+                if process.watchers is not None and future in process.watchers:
+                    process.watchers.remove(future)
         if kernel.journal is not None:
             await kernel.journal.acknowledged(process.exit_seq)
         assert process.exit is not None

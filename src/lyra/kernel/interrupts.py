@@ -8,15 +8,18 @@ a process waits on.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core import codec
+from lyra.core.check import sendable_text
 from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash
-from lyra.errors import ConfigError, DeadlineExceeded, InvalidTransition
+from lyra.core.limits import ENDED_INTERRUPTS_KEPT
+from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, InvalidTransition
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
 from lyra.kernel.process import Process, resume, suspend
@@ -72,7 +75,7 @@ class Interrupt(msgspec.Struct):
 
 
 class Interrupts:
-    __slots__ = ("_by_id", "_by_pid", "_kernel", "_timers", "_waiters")
+    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_timers", "_waiters")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -80,6 +83,7 @@ class Interrupts:
         self._by_pid: dict[str, list[str]] = {}
         self._waiters: dict[str, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
+        self._ended: deque[str] = deque()
 
     # ------------------------------------------------------------------ for people
 
@@ -124,6 +128,8 @@ class Interrupts:
 
     async def ask(self, process: Process, *, kind: str, key: rows.Key, question: str, message: str = "") -> Answer:
         """Raise a question and wait for its answer; on replay, the answer that was given."""
+        sendable_text(question, "a question")
+        sendable_text(message, "a message to a human")
         if kind not in KINDS:
             raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
         digest = canonical_hash("ask", (kind, question), {}) if self._kernel.journal is not None else b""
@@ -193,6 +199,8 @@ class Interrupts:
 
     def restore(self, interrupt: Interrupt) -> None:
         """Put a pending question back after a restart; its time to live ran on meanwhile."""
+        if interrupt.kind not in KINDS:
+            raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
         self._keep(interrupt)
 
     def cancel_all(self, pid: str, reason: str) -> None:
@@ -236,6 +244,13 @@ class Interrupts:
         seq = interrupt.seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)
+        self._ended.append(interrupt.id)
+        if len(self._ended) > ENDED_INTERRUPTS_KEPT:
+            old = self._by_id.pop(self._ended.popleft(), None)
+            if old is not None and old.id in self._by_pid.get(old.pid, ()):
+                self._by_pid[old.pid].remove(old.id)
+                if not self._by_pid[old.pid]:
+                    del self._by_pid[old.pid]
         return seq
 
     def stop(self) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core import codec, limits
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
+from lyra.core.check import sendable_text
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.event import Event
 from lyra.core.faultpoint import point
@@ -111,7 +112,9 @@ class Kernel:
         self._recovery: Recovery | None = None
         self._writer: Writer | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
         self.programs = Programs(self, programs)
+        self.started = False
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set by start()
 
     @classmethod
@@ -144,8 +147,10 @@ class Kernel:
 
     async def start(self) -> None:
         """Own the store, bring its processes back, begin to run."""
+        if self.started:
+            raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
         self.loop = asyncio.get_running_loop()
-        self.open = True
+        self.started = self.open = True
         store = self._store()
         if store is None:
             return
@@ -156,6 +161,8 @@ class Kernel:
             self.journal = Journal(self, store, epoch=lease.epoch, seq=0)
             await self._recovery.load()
         except BaseException:
+            self.started = self.open = False
+            self.journal = None
             if self._ownership is not None:
                 self._ownership.give_up()
             self._release_store(store)
@@ -182,6 +189,13 @@ class Kernel:
             self._writer = Writer(self.loop)
         return self._writer
 
+    def call_now(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """The same where nothing can wait: a slow store holds the loop up for one call, and is never used by two."""
+        assert self.journal is not None
+        if self.journal.store.inline:
+            return fn(*args)
+        return self.writer.wait_for(fn, *args)
+
     async def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """A call to the store: on the loop if it is quick, else in the writer's thread."""
         assert self.journal is not None
@@ -195,7 +209,18 @@ class Kernel:
         With a store, processes do not end here: they go on when it is opened again. Without one they end as
         `shutdown`.
         """
-        if self.stopping:
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        self._closing = asyncio.get_running_loop().create_future()
+        try:
+            await self._close(drain_s)
+        finally:
+            self._closing.set_result(None)
+
+    async def _close(self, drain_s: float) -> None:
+        if not self.started:
+            self.stopping = True
             return
         if self.failure is None:
             await self._drain(drain_s)
@@ -249,6 +274,7 @@ class Kernel:
             if self.journal is None:
                 process.kill_reason = "shutdown"
             self.life.close_program(process)
+            self.life.stop_branches(process)
             if self.journal is None and process.exit is None:
                 self.life.finish(process, "shutdown")
             self.life.let_go(process, self.failure or stopped_before(process.pid))
@@ -279,6 +305,8 @@ class Kernel:
 
     def _raise_if_closed(self) -> None:
         self.raise_if_failed()
+        if not self.started:
+            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
         if self.stopping:
             raise ProcessError("the kernel is closed", hint="open the store again")
 
@@ -322,7 +350,7 @@ class Kernel:
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
         self._raise_if_closed()
-        receiver = self.find(to if isinstance(to, str) else to.pid)
+        receiver = self._find(to)
         if self.mailboxes.must_wait(receiver):
             return Ack(self, self.mailboxes.send_in_turn(receiver, message))
         return Ack(self, self.mailboxes.deliver(receiver, message))
@@ -330,7 +358,7 @@ class Kernel:
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""
         self._raise_if_closed()
-        self.life.stop_tree(self.find(pid if isinstance(pid, str) else pid.pid), reason)
+        self.life.stop_tree(self._find(pid), sendable_text(reason, "a reason to kill"))
         return Ack(self, self.journal.seq if self.journal is not None else 0)
 
     def link(self, one: str | Handle, other: str | Handle) -> Ack:
@@ -344,8 +372,8 @@ class Kernel:
         self.links.unlink(self._find(one), self._find(other))
         return self._acknowledge()
 
-    def _find(self, process: str | Handle) -> Process:
-        return self.find(process if isinstance(process, str) else process.pid)
+    def _find(self, process: Any) -> Process:
+        return self.find(process if isinstance(process, str) else getattr(process, "pid", process))
 
     def _acknowledge(self) -> Ack:
         return Ack(self, self.journal.seq if self.journal is not None else 0)
@@ -373,11 +401,16 @@ class Kernel:
 
     # ------------------------------------------------------------------ the table
 
+    def find_again(self, pid: str) -> Process:
+        """For a replay: also processes that the table has let go since."""
+        found = self.processes.get(pid) or (self._recovery.recalled(pid) if self._recovery is not None else None)
+        return found if found is not None else self.find(pid)
+
     def lookup(self, pid_or_name: str) -> Process | None:
         return self.processes.get(pid_or_name) or self.names.get(pid_or_name)
 
-    def find(self, pid_or_name: str) -> Process:
-        found = self.lookup(pid_or_name)
+    def find(self, pid_or_name: Any) -> Process:
+        found = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None
         if found is None:
             raise NoSuchProcess(f"no process {pid_or_name!r}", hint="kernel.processes lists them", pid=pid_or_name)
         return found

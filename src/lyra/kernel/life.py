@@ -8,6 +8,8 @@ without a row when its program no longer fits its journal. What it waits for mea
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +28,7 @@ from lyra.errors import (
     NameTaken,
     Overloaded,
     ProcessError,
+    StoreFull,
 )
 from lyra.kernel import rows
 from lyra.kernel.context import Context, ExitProgram
@@ -34,22 +37,28 @@ from lyra.kernel.faults import error_to_row
 from lyra.kernel.process import PRIORITIES, Exit, Process, looked_at, resume
 
 if TYPE_CHECKING:
+    from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["TIME_IS_UP", "Life"]
+
+_log: Final = logging.getLogger("lyra.kernel")
+_NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
 
 _KILL_GRACE_S: Final = 5.0
 TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 
 class Life:
-    __slots__ = ("_branches", "_ended", "_kernel", "_numbered")
+    __slots__ = ("_branches", "_deadlines", "_ended", "_kernel", "_members", "_numbered")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
         self._ended: deque[str] = deque()
         self._numbered = 0
+        self._deadlines: dict[Budget, Timer] = {}
+        self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
 
     # ------------------------------------------------------------------ the beginning
 
@@ -78,6 +87,8 @@ class Life:
         journal = self._kernel.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)
         scope = parent.budget if parent is not None else self._kernel.budget
+        if budget is None and parent is None and scope.seconds is not None:
+            budget = {}  # the root's seconds are each root process's own, counted from its start
         own_scope = scope if budget is None else scope.child(Budget.of(budget))
         right = parent.grant if parent is not None else self._kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
@@ -94,7 +105,7 @@ class Life:
         row = None
         if journal is not None:
             data = codec.encode(args)
-            blob = journal.store.put_blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
+            blob = self.blob(data)
             row = rows.Created(
                 process.program,
                 rows.NIL if blob else rows.Raw(data),
@@ -115,8 +126,8 @@ class Life:
         elif self._kernel.listening:
             self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
-        if own_scope.seconds is not None and (budget is not None or parent is None):
-            self.limit_time(process, own_scope.seconds)
+        if own_scope.seconds is not None:
+            self.limit_time(own_scope, own_scope.seconds)
         process.move("ready")
         self._kernel.scheduler.push(process)
         point("process.spawned")
@@ -127,7 +138,7 @@ class Life:
         # A program's own spawn is journaled and goes on after the next start; to refuse it would change what it does.
         if (self._kernel.stopping or self._kernel.draining) and (parent is None or self._kernel.journal is None):
             raise ProcessError("the kernel is stopping and starts no process")
-        if self._kernel.loop is None:
+        if not self._kernel.started:
             raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
         if self._kernel.live >= self._kernel.processes_max:
             raise Overloaded(
@@ -137,7 +148,7 @@ class Life:
             raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
         if pid is not None:
             _check_word("pid", pid)
-            if pid in self._kernel.processes:
+            if pid in self._kernel.processes or pid in self._kernel.names:
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
             _check_word("name", name)
@@ -148,6 +159,9 @@ class Life:
         """Put it in the table, under its parent and its name."""
         self._kernel.processes[process.pid] = process
         self._kernel.live += 1
+        if process.budget.seconds is not None:
+            for scope in _scopes(process):
+                self._members[scope] = self._members.get(scope, 0) + 1
         if process.name is not None:
             self._kernel.names[process.name] = process
         parent = process.parent
@@ -162,19 +176,46 @@ class Life:
         branches[task] = None
         task.add_done_callback(lambda done: branches.pop(done, None))
 
-    def limit_time(self, process: Process, seconds: float) -> None:
-        """After so long the program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+    def stop_branches(self, process: Process) -> None:
+        """Parallel branches end with their process."""
+        for task in self._branches.pop(process, ()):
+            task.cancel()
+
+    def limit_time(self, scope: Budget, seconds: float) -> None:
+        """When a scope's seconds have passed, whoever spends from it or from a scope inside it is told to end."""
+        if scope in self._deadlines:
+            return
 
         def over() -> None:
-            if process.exit is not None or self._kernel.stopping or process.kill_reason is not None:
-                return
-            self._tell_to_end(process, TIME_IS_UP)
-            if process.coroutine is None:
-                self.stopped(process, TIME_IS_UP)
-            else:
-                process.throw_deadline(_too_long(process))
+            self._deadlines.pop(scope, None)
+            if not self._kernel.stopping:
+                for process in list(self._kernel.processes.values()):
+                    if process.exit is None and scope in _scopes(process):
+                        self._out_of_time(process)
 
-        self._until_it_ends(process, seconds, over)
+        clock = self._kernel.clock
+        self._deadlines[scope] = clock.call_at(clock.monotonic() + seconds, over)
+
+    def _out_of_time(self, process: Process) -> None:
+        """The program gets DeadlineExceeded where it waits, and a little time to tidy up."""
+        if process.kill_reason is not None:
+            return
+        self._tell_to_end(process, TIME_IS_UP)
+        if process.coroutine is None:
+            self.stopped(process, TIME_IS_UP)
+        else:
+            process.throw_deadline(_too_long(process))
+
+    def _leave_scopes(self, process: Process) -> None:
+        """The last to leave a scope takes its deadline along."""
+        for scope in _scopes(process):
+            if scope.seconds is not None and scope in self._members:
+                self._members[scope] -= 1
+                if not self._members[scope]:
+                    del self._members[scope]
+                    timer = self._deadlines.pop(scope, None)
+                    if timer is not None:
+                        timer.cancel()
 
     def _until_it_ends(self, process: Process, seconds: float, ring: Callable[[], None]) -> None:
         """A timer that goes with its process: nothing of the dead is kept waiting."""
@@ -209,9 +250,8 @@ class Life:
                     reason, result, error = "error", None, unkept
                     row = rows.Terminated(reason, error=error_to_row(unkept))
                 else:
-                    if len(data) > limits.BLOB_INLINE_BYTES_MAX and journal.store.inline:
-                        row.blob = journal.store.put_blob(data)
-                    else:
+                    row.blob = self.blob(data)
+                    if not row.blob:
                         row.value = rows.Raw(data)
                     result = codec.decode(data)
             self._end(process, Exit(reason, result, error))
@@ -236,9 +276,10 @@ class Life:
         process.coroutine = None
         process.recall = None
         process.rng = None
-        for task in self._branches.pop(process, ()):
-            task.cancel()
+        self.stop_branches(process)
         self._kernel.live -= 1
+        if process.budget.seconds is not None:
+            self._leave_scopes(process)
         if process.name is not None and self._kernel.names.get(process.name) is process:
             del self._kernel.names[process.name]
         parent = process.parent
@@ -251,12 +292,34 @@ class Life:
         self._kernel.mailboxes.close(process)
         self.keep_ended(process)
 
+    def blob(self, data: bytes) -> str:
+        """Where a large value went; empty when it belongs in the row (also when there is no room for a blob: the row
+        waits for room with all the others)."""
+        journal = self._kernel.journal
+        assert journal is not None
+        if len(data) <= limits.BLOB_INLINE_BYTES_MAX:
+            return ""
+        try:
+            return str(self._kernel.call_now(journal.store.put_blob, data))
+        except StoreFull:
+            return ""
+
     def keep_ended(self, process: Process) -> None:
-        """An ended process stays in the table for a while; the oldest are let go."""
+        """An ended process stays in the table for a while; the oldest are let go.
+
+        One whose pid was chosen by its user stays until the store forgets it: that pid has to give that process.
+        """
         self._kernel.processes[process.pid] = process
+        if _NUMBERED(process.pid) is None:
+            return
         self._ended.append(process.pid)
         while len(self._ended) > limits.ENDED_PROCESSES_KEPT:
-            self._kernel.processes.pop(self._ended.popleft(), None)
+            self.forget(self._ended.popleft())
+
+    def forget(self, pid: str) -> None:
+        found = self._kernel.processes.get(pid)
+        if found is not None and found.exit is not None:
+            del self._kernel.processes[pid]
 
     def _tell(self, process: Process) -> None:
         watchers, process.watchers = process.watchers, None
@@ -287,6 +350,7 @@ class Life:
     def _diverged(self, process: Process, error: Divergence) -> None:
         """Stop it without a row: with the right program it can still go on from the same journal."""
         self._kernel.publish(process.pid, "process.diverged", {"message": error.message, "at": error.fields.get("at")})
+        _log.warning("%s", error.message)
         self._kernel.interrupts.forget(process.pid)
         process.exit = Exit("divergence", None, error)
         process.move("terminated")
@@ -296,9 +360,13 @@ class Life:
 
     def stop_tree(self, process: Process, reason: str) -> None:
         """Cancel a process and all below it, children first."""
-        for child in list((process.children or {}).values()):
-            self.stop_tree(child, reason)
-        self.stop(process, reason)
+        rest, found = [process], []
+        while rest:
+            one = rest.pop()
+            found.append(one)
+            rest.extend((one.children or {}).values())
+        for one in reversed(found):
+            self.stop(one, reason)
 
     def stop(self, process: Process, reason: str) -> None:
         """Cancel a process; what it spawned lives on under the root."""
@@ -360,6 +428,15 @@ class Life:
         for waiter in [*(process.watchers or ()), *[turn.waker for turn in process.senders or ()]]:
             if isinstance(waiter, asyncio.Future):
                 resume(waiter, error)
+
+
+def _scopes(process: Process) -> list[Budget]:
+    scopes, scope = [], process.budget
+    while True:
+        scopes.append(scope)
+        if scope.parent is None:
+            return scopes
+        scope = scope.parent
 
 
 def _too_long(process: Process) -> DeadlineExceeded:

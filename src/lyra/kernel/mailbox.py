@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
 from lyra.core.faultpoint import point
-from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
-from lyra.errors import LimitExceeded, Overloaded
+from lyra.core.limits import MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
+from lyra.errors import LimitExceeded, Overloaded, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.links import form_of, read_signal
 from lyra.kernel.process import Process, resume, suspend
@@ -56,10 +56,30 @@ class Mailboxes:
         digest: bytes = b"",
     ) -> int:
         """Hand over a message for which there is room; gives the journal seq of its row."""
+        return self._hand_over(process, message, self.encoded(message), sender, key, digest)
+
+    def encoded(self, message: Any) -> bytes:
+        """The message as its row holds it, so that one which has no such form fails in its sender's hands."""
+        if self._kernel.journal is None:
+            return b""
+        data = codec.encode(message)
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"a message of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit")
+        return data
+
+    def _hand_over(
+        self,
+        process: Process,
+        message: Any,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
+    ) -> int:
         seq = 0
         journal = self._kernel.journal
         if journal is not None:
-            seq, message = self._write(process, message, sender, key, digest)
+            seq, message = self._write(process, form_of(message), data, sender, key, digest)
         elif self._kernel.listening:
             self._kernel.publish(process.pid, "message.sent", {"to": process.pid})
         if process.exit is not None:
@@ -76,15 +96,17 @@ class Mailboxes:
         return seq
 
     def _write(
-        self, process: Process, message: Any, sender: Process | None, key: rows.Key | None, digest: bytes
+        self,
+        process: Process,
+        form: str,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
     ) -> tuple[int, Any]:
         journal = self._kernel.journal
         assert journal is not None
-        form = form_of(message)
-        data = codec.encode(message)
-        if len(data) > MESSAGE_BYTES_MAX:
-            raise LimitExceeded(f"a message of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit")
-        blob = journal.store.put_blob(data) if len(data) > BLOB_INLINE_BYTES_MAX and journal.store.inline else ""
+        blob = self._kernel.life.blob(data)
         row = rows.Sent(
             process.pid,
             rows.NIL if blob else rows.Raw(data),
@@ -116,6 +138,12 @@ class Mailboxes:
             self._next_sender(process)
         return message
 
+    async def receive(self, process: Process, key: rows.Key | None) -> Any:
+        """`ctx.receive()` handed to another task; the second of two has no key left."""
+        if key is None or process.receiver is not None:
+            raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
+        return await receive_within(process, key, None)
+
     def send_in_turn(
         self,
         process: Process,
@@ -130,14 +158,14 @@ class Mailboxes:
             process.senders = deque()
         if len(process.senders) >= WAITING_SENDERS_MAX:
             raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox of {process.pid} already")
-        turn = Turn(process, message, sender, key, digest)
+        turn = Turn(process, message, self.encoded(message), sender, key, digest)
         process.senders.append(turn)
         return turn
 
     def _next_sender(self, process: Process) -> None:
         assert process.senders is not None
         turn = process.senders.popleft()
-        turn.seq = self.deliver(process, turn.message, sender=turn.sender, key=turn.key, digest=turn.digest)
+        turn.seq = self._hand_over(process, turn.message, turn.data, turn.sender, turn.key, turn.digest)
         turn.taken = True
         if turn.waker is not None:
             resume(turn.waker)
@@ -155,13 +183,20 @@ class Mailboxes:
 class Turn:
     """A message that waits for room; awaiting it waits until it was taken, and gives its row's seq."""
 
-    __slots__ = ("digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")
+    __slots__ = ("data", "digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")
 
     def __init__(
-        self, receiver: Process, message: Any, sender: Process | None, key: rows.Key | None, digest: bytes
+        self,
+        receiver: Process,
+        message: Any,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
     ) -> None:
         self.receiver = receiver
         self.message = message
+        self.data = data
         self.sender = sender
         self.key = key
         self.digest = digest

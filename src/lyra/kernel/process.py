@@ -268,7 +268,11 @@ class Process:
     # The process is its own awaitable: an object for each idle receiver would be a tenth of its size.
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self  # type: ignore[return-value]  # the part of a generator that await uses
+        if self.stepping:
+            return self  # type: ignore[return-value]  # the part of a generator that await uses
+        # Awaited by another task (gather, wait_for): there it is an ordinary wait of a branch.
+        key, self.receive_key = self.receive_key, None
+        return self.kernel.mailboxes.receive(self, key).__await__()
 
     def __iter__(self) -> Process:
         return self

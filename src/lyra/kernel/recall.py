@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.errors import Corrupt
 from lyra.kernel import rows
 from lyra.store.protocol import Record
@@ -245,7 +246,6 @@ def _ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float)
 
 
 def _checkpoint(state: ProcessState, row: rows.Checkpointed, seq: int, time: float) -> None:
-    assert isinstance(row.key, int)
     state.effects.clear()
     state.first_key = row.key + 1
     state.first_branch = row.branches
@@ -292,7 +292,7 @@ def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float
 
 def _add(total: dict[str, int], usage: dict[str, int]) -> None:
     for dimension, amount in usage.items():
-        total[dimension] = total.get(dimension, 0) + amount
+        total[dimension] = min(total.get(dimension, 0) + amount, MONEY_MICRO_USD_MAX)  # what a row can hold
 
 
 _APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {

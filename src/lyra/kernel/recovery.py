@@ -20,9 +20,9 @@ from lyra.core import codec
 from lyra.core.budget import Usage
 from lyra.core.capability import Grant
 from lyra.core.faultpoint import point
-from lyra.errors import LyraError
+from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
 from lyra.kernel.context import Context
-from lyra.kernel.faults import error_from_row
+from lyra.kernel.faults import error_from_row, text_of
 from lyra.kernel.interrupts import Interrupt
 from lyra.kernel.links import read_signal
 from lyra.kernel.process import Exit, Process
@@ -39,7 +39,7 @@ _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is wr
 
 
 class Recovery:
-    __slots__ = ("_dormant", "_kernel", "_snapshot_seq", "_snapshotting", "_store")
+    __slots__ = ("_dormant", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
 
     def __init__(self, kernel: Kernel, store: Store) -> None:
         self._kernel = kernel
@@ -47,6 +47,7 @@ class Recovery:
         self._snapshot_seq = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._dormant: dict[str, list[tuple[Process, ProcessState]]] = {}
+        self._rebuilt: dict[str, Process] = {}
 
     # ------------------------------------------------------------------ loading
 
@@ -57,14 +58,35 @@ class Recovery:
         journal.seq = journal.durable_seq = max(fold.seq, self._store.last_seq())
         point("recovery.loaded")
         self._kernel.budget.charge(Usage.from_data(fold.spent))
-        ordered = sorted(fold.processes.items(), key=lambda item: item[1].created_seq)
+        try:
+            self._bring_back(sorted(fold.processes.items(), key=lambda item: item[1].created_seq))
+        except (StoreFull, Conflict, Corrupt):
+            raise
+        except Exception as error:  # rows that are sound and make no sense together: written by no kernel
+            raise Corrupt(f"{self._store.location} holds rows that make no sense: {text_of(error)}") from error
+
+    def _bring_back(self, ordered: list[tuple[str, ProcessState]]) -> None:
         for pid, state in ordered:
             self._rebuild(pid, state)
+        now = self._kernel.clock.now()
         for pid, state in ordered:
             self._tie(pid, state)
+            scope = self._rebuilt[pid].budget
+            if state.created.budget is not None and scope.seconds is not None:
+                self._kernel.life.limit_time(scope, max(0.0, scope.seconds - (now - state.created_at)))
         for pid, state in ordered:
             if state.exit is None:
-                self._go_on(self._kernel.processes[pid], state)
+                self._go_on(self._rebuilt[pid], state)
+        # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
+        self._rebuilt = {
+            pid: self._rebuilt[pid]
+            for pid, state in ordered
+            if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
+        }
+
+    def recalled(self, pid: str) -> Process | None:
+        """A process of an earlier life that a program asks for again."""
+        return self._rebuilt.get(pid)
 
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
@@ -76,7 +98,7 @@ class Recovery:
     def _rebuild(self, pid: str, state: ProcessState) -> None:
         kernel = self._kernel
         created = state.created
-        parent = kernel.processes.get(created.parent)
+        parent = self._rebuilt.get(created.parent)
         scope = parent.budget if parent is not None else kernel.budget
         if created.budget is not None:
             scope = scope.child(created.budget.get("limits"))
@@ -86,6 +108,7 @@ class Recovery:
             right = right.narrow(Grant.from_data(created.grant))
         process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.name = created.name or None
+        self._rebuilt[pid] = process
         scope.charge(Usage.from_data(state.spent))
         if state.exit is not None:
             self._bury(process, state)
@@ -154,7 +177,7 @@ class Recovery:
             kernel.publish(process.pid, "process.dormant", {"program": process.program})
             return
         created = state.created
-        data = self._store.get_blob(created.blob) if created.blob else bytes(created.args)
+        data = kernel.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
         try:
             process.coroutine = kernel.programs.begin(
                 program, Context(process), kernel.programs.arguments(program, data)
@@ -162,10 +185,6 @@ class Recovery:
         except LyraError as error:
             kernel.life.finish(process, "error", error=error)
             return
-        seconds = process.budget.seconds
-        own_limit = created.budget is not None or not created.parent
-        if own_limit and seconds is not None:
-            kernel.life.limit_time(process, max(0.0, seconds - (kernel.clock.now() - state.created_at)))
         process.move("ready")
         kernel.scheduler.push(process)
 
@@ -217,6 +236,8 @@ class Recovery:
             await asyncio.sleep(0)  # the processes' turn
         before = kernel.clock.now() - kernel.retention_s
         states = fold.dump(forget_before=before)
+        for pid in [pid for pid, state in states.items() if state is None]:
+            kernel.life.forget(pid)
         point("snapshot.before")
         await kernel.call(self._store.save_snapshots, upto, states, journal.epoch)
         point("snapshot.after")

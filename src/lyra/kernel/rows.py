@@ -8,7 +8,7 @@ replayed for ever.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -50,7 +50,7 @@ class Created(Row):
     key: Key | None = None  # the parent's effect that made it
     hash: bytes = b""
     name: str = ""
-    priority: int = 2
+    priority: Annotated[int, msgspec.Meta(ge=0, le=4)] = 2
     budget: dict[str, Any] | None = None  # None: it shares its parent's scope
     grant: Any = None  # None: it has its parent's
     blob: str = ""
@@ -141,7 +141,7 @@ class InterruptEnded(Row):
 
 
 class Checkpointed(Row):
-    key: Key
+    key: int
     state: Raw = NIL
     blob: str = ""
     branches: int = 0  # parallel branches made so far: their numbers go on after a restart

@@ -80,11 +80,7 @@ class Scheduler:
                 if journal is not None and journal.stuck is not None:
                     break
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
-                    batch = self._round()
-                    self.steps += len(batch)
-                    for process in batch:
-                        if process.state == "ready":
-                            process.step()
+                    self._step_all(self._round())
                 if journal is not None and journal.pending:
                     journal.flush()
                 if not self.ready or kernel.stopping or time() >= until:
@@ -93,6 +89,17 @@ class Scheduler:
             self.running = False
         if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
+
+    def _step_all(self, batch: list[Process]) -> None:
+        self.steps += len(batch)
+        steps = iter(batch)
+        try:
+            for process in steps:
+                if process.state == "ready":
+                    process.step()
+        finally:  # what a step lets through (Ctrl-C, a bug) is not the fault of those behind it
+            for process in steps:
+                self.push(process)
 
     def _round(self) -> list[Process]:
         if self.ready == 1 and self.order is None:  # two processes that talk: most rounds have one step

@@ -52,5 +52,9 @@ class Writer:
         done: Future[T] = self._pool.submit(fn, *args, **kwargs)
         return asyncio.wrap_future(done, loop=self._loop)
 
+    def wait_for(self, fn: Callable[..., T], /, *args: Any) -> T:
+        """The same for a caller that cannot wait: behind what is on its way, and blocking."""
+        return self._pool.submit(fn, *args).result()
+
     def close(self) -> None:
         self._pool.shutdown(wait=True)
