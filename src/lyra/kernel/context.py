@@ -96,7 +96,7 @@ def current_branch(process: Process) -> _Branch:
     parent.branches += 1
     branch = _Branch(task, path)
     if isinstance(task, asyncio.Task):
-        process.kernel.life.branch_began(process, task)
+        process.kernel.life.branch_began(process)
     _branch.set((process, branch))
     return branch
 

@@ -57,6 +57,8 @@ class Door:
         kernel = self._kernel
         journal = kernel.journal
         digest = b""
+        if not process.stepping:  # in a task of its own: that ends with the process, or when the kernel closes
+            kernel.life.branch_began(process)
 
         # Already finished in the journal?
         if journal is not None:

@@ -170,9 +170,12 @@ class Life:
                 parent.children = {}
             parent.children[process.pid] = process
 
-    def branch_began(self, process: Process, task: asyncio.Task[Any]) -> None:
-        """A parallel branch of a program made its first call: it ends with its process at the latest."""
+    def branch_began(self, process: Process) -> None:
+        """A parallel branch of a program made a call: it ends with its process at the latest."""
+        task = asyncio.current_task()
         branches = self._branches.setdefault(process, {})
+        if task is None or task in branches:
+            return
         branches[task] = None
         task.add_done_callback(lambda done: branches.pop(done, None))
 

@@ -17,6 +17,7 @@ import msgspec
 
 from lyra.core import codec
 from lyra.kernel import rows
+from lyra.kernel.faults import text_of
 from lyra.kernel.process import Exit, Process
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Links:
 
     def ended(self, process: Process, how: Exit) -> None:
         """Tell everybody tied to it, in the order they were tied."""
-        text = str(how.error) if how.error is not None else ""
+        text = text_of(how.error) if how.error is not None else ""
         for pid in self.linked(process.pid):
             self._cut(process.pid, pid)
             other = self._kernel.processes.get(pid)

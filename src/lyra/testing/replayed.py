@@ -111,19 +111,20 @@ def replay_ends(world: World) -> Iterator[Violation]:
 def ends_to_replay(journal: list[Record]) -> list[int]:
     """Where in the journal the processes end that would end the same way again.
 
-    Not those that were told to end (they do not come back), nor those with a limit in seconds: how much of that is left
-    is the wall clock's to say.
+    Not those that were told to end (they do not come back), nor those with a limit in seconds, their own or one above
+    them: how much of that is left is the wall clock's to say.
     """
     told = {record.pid for record in journal if record.kind == "process.stopping"}
+    limited: set[str] = set()
     ends = []
     for index, record in enumerate(journal):
         if record.kind == "process.created":
-            budget = rows.DECODERS[record.kind].decode(record.data).budget or {}
-            if "seconds" in (budget.get("limits") or {}):
-                told.add(record.pid)
+            created = rows.DECODERS[record.kind].decode(record.data)
+            if created.parent in limited or "seconds" in ((created.budget or {}).get("limits") or {}):
+                limited.add(record.pid)
         elif (
             record.kind == "process.terminated"
-            and record.pid not in told
+            and record.pid not in told | limited
             and rows.DECODERS[record.kind].decode(record.data).reason in _BY_ITSELF
         ):
             ends.append(index)
