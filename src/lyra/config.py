@@ -452,7 +452,7 @@ class _Loading:
         folder = self.cwd
         while True:
             path = os.path.join(folder, FILE_NAME)
-            if os.path.exists(path) and not _same_file(path, user):
+            if os.path.lexists(path) and not _same_file(path, user):
                 return path
             above = os.path.dirname(folder)
             if above == folder:
@@ -460,7 +460,7 @@ class _Loading:
             folder = above
 
     def file_items(self, kind: Kind, path: str | None) -> Iterator[tuple[str, Any, str]]:
-        if path is None or not os.path.exists(path):
+        if path is None or not os.path.lexists(path):
             return
         self.files.append((kind, path))
         shown = os.path.relpath(path, self.cwd) if os.path.dirname(path) == self.cwd else path
@@ -587,7 +587,7 @@ def _folder(cwd: str | os.PathLike[str] | None) -> str:
 
 
 def _same_file(path: str, other: str | None) -> bool:
-    return other is not None and os.path.exists(other) and os.path.samefile(path, other)
+    return other is not None and os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
 
 
 def _read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:

@@ -52,6 +52,8 @@ def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path:
     A lead and five reviewers call a flaky service, spend from nested budgets and ask a question. Their kernel
     is killed in the middle and a second one goes on from the journal.
     """
+    if speed != speed:  # nan is inside every range
+        raise ConfigError("--speed is not a number", hint="such as --speed 2")
     if path is not None and ("://" in path or os.path.exists(path)):
         raise ConfigError(f"--store makes a new file, and {path} is not one", hint="name a file that is not there yet")
     with _folder(keep=keep) as folder:

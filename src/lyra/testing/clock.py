@@ -59,7 +59,11 @@ class SimClock:
     # ------------------------------------------------------------------ moving it
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; every timer due on the way fires at its own time."""
+        """Let time pass; every timer due on the way fires at its own time.
+
+        Programs run when the event loop gets its turn, after this returns: five sleeps of a second need five calls with
+        an await in between. `lyra.testing.run_in_virtual_time` does that by itself.
+        """
         if seconds < 0:
             raise ValueError("monotonic time never goes back; jump() moves the wall clock")
         until = self._elapsed + seconds
