@@ -11,6 +11,7 @@ This module is the one home of subprocesses in the command line.
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import shutil
@@ -52,7 +53,7 @@ def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path:
     A lead and five reviewers call a flaky service, spend from nested budgets and ask a question. Their kernel
     is killed in the middle and a second one goes on from the journal.
     """
-    if speed != speed:  # nan is inside every range
+    if math.isnan(speed):  # which is inside every range
         raise ConfigError("--speed is not a number", hint="such as --speed 2")
     if path is not None and ("://" in path or os.path.exists(path)):
         raise ConfigError(f"--store makes a new file, and {path} is not one", hint="name a file that is not there yet")
