@@ -48,6 +48,7 @@ from lyra.kernel.process import Process, resume, suspend
 from lyra.kernel.programs import Programs
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.scheduler import Scheduler
+from lyra.kernel.subsystem import State
 from lyra.kernel.tasks import Tasks, Writer
 from lyra.store.protocol import Store, open_store
 
@@ -97,6 +98,7 @@ class Kernel:
         self.life = Life(self)
         self.declared = Declared(self)
         self.links = Links(self)
+        self.states: dict[str, State] = {}  # what the subsystems remember, by name
         self.mailboxes = Mailboxes(self, limit=mailbox_messages_max)
         self.interrupts = Interrupts(self)
         self.tasks = Tasks()
@@ -462,6 +464,15 @@ class Kernel:
             return self.journal.write(pid, kind, rows.encode(row))
         if self.listening:
             self.publish(pid, kind, codec.decode(rows.encode(row)))
+        return 0
+
+    def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
+        """A subsystem's state changes: applied, journaled if there is a journal, and published. Gives the row's seq."""
+        assert kind in state.KINDS, kind
+        state.apply(kind, pid, self.clock.now(), data)
+        if self.journal is not None:
+            return self.journal.write(pid, kind, codec.encode(data))
+        self.publish(pid, kind, data)
         return 0
 
     def publish(self, pid: str, kind: str, data: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from msgspec import Raw
 
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.errors import Corrupt
-from lyra.kernel import rows
+from lyra.kernel import rows, subsystem
+from lyra.kernel.subsystem import State
 from lyra.store.protocol import Record
 
 __all__ = ["Entry", "Fold", "ProcessState"]
@@ -78,22 +79,26 @@ ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ou
 class Fold:
     """All processes as of one sequence number."""
 
-    __slots__ = ("changed", "processes", "seq", "spent")
+    __slots__ = ("_by_kind", "changed", "processes", "seq", "spent", "states")
 
-    def __init__(self) -> None:
+    def __init__(self, states: Iterable[State] = ()) -> None:
         self.seq = 0
+        self.states = {f"~{state.NAME}": state for state in states}
+        self._by_kind = {kind: state for state in self.states.values() for kind in state.KINDS}
         self.processes: dict[str, ProcessState] = {}
         self.spent: dict[str, int] = {}  # by processes forgotten since, outside any that is remembered
         self.changed: set[str] = set()
 
     @classmethod
-    def load(cls, seq: int, states: dict[str, bytes]) -> Fold:
-        fold = cls()
+    def load(cls, seq: int, states: dict[str, bytes], subsystems: Iterable[State] = ()) -> Fold:
+        fold = cls(subsystems)
         fold.seq = seq
         for pid, data in states.items():
             try:
                 if pid == ROOT:
                     fold.spent = _decode_spent(data)
+                elif pid in fold.states:
+                    subsystem.load(fold.states[pid], data)
                 else:
                     fold.processes[pid] = _decode_state(data)
             except (msgspec.MsgspecError, RecursionError) as error:
@@ -112,6 +117,7 @@ class Fold:
         }
         if ROOT in self.changed:
             states[ROOT] = _encode(self.spent)
+        states.update({key: subsystem.dump(self.states[key]) for key in self.changed if key in self.states})
         states.update(dict.fromkeys(forgotten))
         self.changed.clear()
         return states
@@ -148,6 +154,11 @@ class Fold:
     def add(self, record: Record) -> None:
         seq, time, pid, kind, data = record
         self.seq = seq
+        state = self._by_kind.get(kind)
+        if state is not None:
+            subsystem.apply(state, record)
+            self.changed.add(f"~{state.NAME}")
+            return
         decoder = rows.DECODERS.get(kind)
         if decoder is None:
             return
@@ -161,10 +172,10 @@ class Fold:
         elif kind == "message.sent":
             self._sent(seq, row)
         else:
-            state = self.processes.get(pid)
-            if state is None:
+            process = self.processes.get(pid)
+            if process is None:
                 raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
-            _APPLY[kind](state, row, seq, time)
+            _APPLY[kind](process, row, seq, time)
 
     def _created(self, record: Record, row: rows.Created) -> None:
         seq, time, pid, _, _ = record

@@ -90,7 +90,7 @@ class Recovery:
 
     def _fold(self) -> Fold:
         snapshot = self._store.load_snapshots()
-        fold = Fold.load(snapshot.seq, snapshot.states)
+        fold = Fold.load(snapshot.seq, snapshot.states, self._kernel.states.values())
         self._snapshot_seq = snapshot.seq
         fold.add_all(self._store.read(after=snapshot.seq))
         return fold
@@ -229,7 +229,7 @@ class Recovery:
         assert journal is not None
         upto = journal.durable_seq
         loaded = await kernel.call(self._store.load_snapshots)
-        fold = Fold.load(loaded.seq, loaded.states)
+        fold = Fold.load(loaded.seq, loaded.states, [type(state)() for state in kernel.states.values()])
         for after in range(loaded.seq, upto, _ROWS_A_SLICE):
             last = min(after + _ROWS_A_SLICE, upto)
             fold.add_all(await kernel.call(self._read, after, last))
