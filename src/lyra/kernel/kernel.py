@@ -469,11 +469,13 @@ class Kernel:
     def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
         """A subsystem's state changes: applied, journaled if there is a journal, and published. Gives the row's seq."""
         assert kind in state.KINDS, kind
-        state.apply(kind, pid, self.clock.now(), data)
-        if self.journal is not None:
-            return self.journal.write(pid, kind, codec.encode(data))
-        self.publish(pid, kind, data)
-        return 0
+        if self.journal is None:
+            state.apply(kind, pid, self.clock.now(), data)
+            self.publish(pid, kind, data)
+            return 0
+        raw = codec.encode(data)
+        state.apply(kind, pid, self.clock.now(), codec.decode(raw))  # what a restart will apply
+        return self.journal.write(pid, kind, raw)
 
     def publish(self, pid: str, kind: str, data: dict[str, Any]) -> None:
         """Tell listeners something that is not in the journal (its seq is 0)."""
