@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races recovery bench docs coverage clean postgres
+.PHONY: help run test check lint sim crash damage races soak recovery bench docs coverage clean postgres otp erlang
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,7 +18,7 @@ help: ## Show this list
 run: $(VENV)/.installed ## Run the demo: a team of processes that survives kill -9
 	@$(BIN)/lyra demo $(ARGS)
 
-test: lint postgres ## Run every check and every test
+test: lint postgres erlang ## Run every check and every test
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
@@ -42,6 +42,12 @@ damage: $(VENV)/.installed-check ## Damage store files and open them again (N=�
 races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing races $(COUNT)
 
+otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing otp $(COUNT)
+
+soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing soak $(COUNT)
+
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 	$(BIN)/python -m lyra.testing recovery
 
@@ -64,6 +70,10 @@ clean: ## Remove everything that make made
 # The tests of the PostgreSQL store start a server of their own; where none can be installed they are skipped.
 postgres:
 	@.ci/postgres
+
+# Supervisors are compared with Erlang's own; where it cannot be installed those tests are skipped.
+erlang:
+	@.ci/erlang
 
 # ---------------------------------------------------------------- what is installed, once
 $(VENV)/.made:

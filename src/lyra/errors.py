@@ -11,7 +11,7 @@
       EffectFailed                    an act outside the process went wrong
         ModelError(kind)  ToolError  AgentFailed  EffectInDoubt
       ProcessError                    about the process table
-        NoSuchProcess  NameTaken  InvalidTransition  ProcessExit
+        NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NameTaken  InvalidTransition  ProcessExit
       ContractViolation(kind, expression, values)
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the durable place
@@ -51,7 +51,10 @@ __all__ = [
     "LyraError",
     "ModelError",
     "NameTaken",
+    "NoSuchGroup",
+    "NoSuchHandler",
     "NoSuchProcess",
+    "NoSuchService",
     "Overloaded",
     "ParseError",
     "ProcessError",
@@ -219,6 +222,20 @@ class NoSuchProcess(ProcessError):
     code = "no_such_process"
 
 
+class NoSuchService(ProcessError):
+    code = "no_such_service"
+
+
+class NoSuchHandler(ProcessError):
+    """Nobody answers messages of that type."""
+
+    code = "no_such_handler"
+
+
+class NoSuchGroup(ProcessError):
+    code = "no_such_group"
+
+
 class NameTaken(ProcessError):
     code = "name_taken"
 
@@ -293,6 +310,9 @@ CODES: dict[str, Surface] = {
     "effect_in_doubt": Surface("ABORTED", 409, 1, "EffectInDoubt"),
     "process": Surface("FAILED_PRECONDITION", 409, 1, "ProcessError"),
     "no_such_process": Surface("NOT_FOUND", 404, 1, "NoSuchProcess"),
+    "no_such_service": Surface("NOT_FOUND", 404, 1, "NoSuchService"),
+    "no_such_handler": Surface("NOT_FOUND", 404, 1, "NoSuchHandler"),
+    "no_such_group": Surface("NOT_FOUND", 404, 1, "NoSuchGroup"),
     "name_taken": Surface("ALREADY_EXISTS", 409, 1, "NameTaken"),
     "invalid_transition": Surface("FAILED_PRECONDITION", 409, 1, "InvalidTransition"),
     "process_exit": Surface("ABORTED", 500, 1, "ProcessExit"),

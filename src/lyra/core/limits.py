@@ -22,11 +22,43 @@ QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "soft_timeout_s": 240,  # the process is warned
 }
 
+INFERENCE_REQUESTS_MAX: Final = 100  # requests to inference services
+INFERENCE_INPUT_CHARS_MAX: Final = 100_000  # characters sent to them, summed
+QUOTA_WARN_PERCENT: Final = 80  # of a quota; a warning is an Event
+COUNTED_MAX: Final = 2**53  # any one counter: every reader of JSON holds it exactly
+
+# ---------------------------------------------------------------- rates of kernel requests, for each user and endpoint
+RATE_DEFAULTS: Final[dict[str, int]] = {
+    "requests_per_minute": 60,
+    "requests_per_hour": 1_000,
+    "requests_per_day": 10_000,
+    "burst_size": 10,  # in RATE_BURST_S
+}
+RATE_BURST_S: Final = 10.0
+RATE_BUCKETS: Final = 10  # parts of a sliding window
+RATE_KEYS_MAX: Final = 100_000  # pairs of user and endpoint remembered; the longest unused goes first
+RATE_OVERRIDES_MAX: Final = 100_000  # users and endpoints with limits of their own
+USERS_KEPT: Final = 100_000  # users whose totals are remembered; the longest inactive goes first
+
+# ---------------------------------------------------------------- cleaning up
+CLEANUP_INTERVAL_S: Final = 300.0  # between two rounds, where rounds are asked for
+CLEANUP_PROCESSES_S: Final = 24 * 3600.0  # ended entries of the lifecycle are forgotten after this
+CLEANUP_INTERRUPTS_S: Final = 3600.0  # ended questions
+CLEANUP_SESSIONS_S: Final = 3600.0  # pipelines that nobody drives
+
 # ---------------------------------------------------------------- bounds of one envelope in a pipeline
 ENVELOPE_ITERATIONS_MAX: Final = 3  # reached means stop (`>=`), unlike a quota (`>`)
 ENVELOPE_LLM_CALLS_MAX: Final = 10
 ENVELOPE_AGENT_HOPS_MAX: Final = 21
 ENVELOPE_STAGES_MAX: Final = 5  # stages a goal-driven envelope may go through
+
+# ---------------------------------------------------------------- pipelines
+PIPELINE_STEPS_MAX: Final = 100  # gates and forks passed in a row without running an agent
+PIPELINE_EXPRESSION_DEPTH_MAX: Final = 16  # expressions inside one another in a routing rule
+PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
+PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
+PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file
+PIPELINE_SESSION_IDLE_S: Final = 3600.0  # a session nobody touched this long is stale
 
 # ---------------------------------------------------------------- processes
 PROCESSES_MAX: Final = 1_000_000  # live at once; a process at rest costs a few hundred bytes
@@ -41,6 +73,17 @@ ENDED_PROCESSES_KEPT: Final = 10_000  # for those who ask how one ended; older o
 PROGRAMS_KEPT: Final = 4_096  # the same for programs
 EFFECTS_KEPT: Final = 4_096  # declarations remembered by function; more than that are made for each call
 TICK_S: Final = 0.005  # how long the kernel gathers journal rows into one commit
+
+# ---------------------------------------------------------------- services, bus, groups, health
+SERVICES_MAX: Final = 10_000  # registered at once
+SERVICE_CONCURRENT_DEFAULT: Final = 10  # requests at once in a service that says nothing else
+SERVICE_HEALTH_CHECK_S: Final = 30.0  # between two health checks
+BUS_SUBSCRIBERS_MAX: Final = 100_000  # of one message type
+BUS_STREAM_MESSAGES_MAX: Final = 100  # unread in one stream; then the oldest goes
+BUS_QUERY_TIMEOUT_S: Final = 30.0  # for the answer to a query
+GROUPS_MAX: Final = 100_000  # at once
+BLACKBOARD_KEYS_MAX: Final = 10_000  # on the blackboard of one group
+HEALTH_INTERVAL_S: Final = 30.0  # between two looks at all processes
 
 # ---------------------------------------------------------------- store
 SNAPSHOT_EVERY_EVENTS: Final = 50_000  # rows folded at most when a kernel opens its store

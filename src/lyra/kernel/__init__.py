@@ -5,10 +5,88 @@ Read `door` first (one list, in order), then `process` (what is stepped), `sched
 `context`.
 """
 
+from lyra.kernel.bus import BusMessage, BusStream, CircuitBreakerMiddleware, CommBus
+from lyra.kernel.child import Child
+from lyra.kernel.groups import Group
 from lyra.kernel.handle import Ack, Handle
-from lyra.kernel.interrupts import Answer, Interrupt
+from lyra.kernel.health import HealthThresholds
+from lyra.kernel.interrupts import (
+    Answer,
+    FlowInterrupt,
+    Interrupt,
+    InterruptConfig,
+    InterruptKind,
+    InterruptService,
+    InterruptStatus,
+)
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.links import Down, ExitSignal
+from lyra.kernel.orchestrator import Instruction, InstructionKind, Orchestrator, PipelineEvent, SessionState
+from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.process import Exit
+from lyra.kernel.rates import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
+from lyra.kernel.resources import QuotaResult, RemainingBudget, ResourceQuota, ResourceTracker, ResourceUsage
+from lyra.kernel.services import (
+    InferenceResponse,
+    ServiceInfo,
+    ServiceRegistry,
+    ServiceRequest,
+    ServiceResponse,
+    ServiceStatus,
+)
+from lyra.kernel.status import RequestStatus, SystemStatus
+from lyra.kernel.supervisor import ChildInfo, SupervisorHandle
 
-__all__ = ["Ack", "Answer", "Down", "Exit", "ExitSignal", "Handle", "Interrupt", "Kernel"]
+__all__ = [
+    "Ack",
+    "AgentConfig",
+    "AgentResult",
+    "Answer",
+    "BusMessage",
+    "BusStream",
+    "Child",
+    "ChildInfo",
+    "CircuitBreakerMiddleware",
+    "CommBus",
+    "Down",
+    "Exit",
+    "ExitSignal",
+    "FlowInterrupt",
+    "Group",
+    "Handle",
+    "HealthThresholds",
+    "InferenceResponse",
+    "Instruction",
+    "InstructionKind",
+    "Interrupt",
+    "InterruptConfig",
+    "InterruptKind",
+    "InterruptService",
+    "InterruptStatus",
+    "Kernel",
+    "LifecycleManager",
+    "Orchestrator",
+    "PipelineConfig",
+    "PipelineEvent",
+    "ProcessControlBlock",
+    "QuotaResult",
+    "RateLimitConfig",
+    "RateLimitResult",
+    "RateLimitUsage",
+    "RateLimiter",
+    "RemainingBudget",
+    "RequestStatus",
+    "ResourceQuota",
+    "ResourceTracker",
+    "ResourceUsage",
+    "ServiceInfo",
+    "ServiceRegistry",
+    "ServiceRequest",
+    "ServiceResponse",
+    "ServiceStatus",
+    "SessionState",
+    "SupervisorHandle",
+    "SystemStatus",
+]

@@ -15,7 +15,7 @@ own structure, never on which of two parallel branches happened to be faster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextvars import ContextVar
 from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +27,7 @@ from lyra.core.check import sendable_text
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.errors import ConfigError, Divergence, LyraError, NoSuchProcess, ProcessError
+from lyra.errors import ConfigError, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.door import Diverged, met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
@@ -38,7 +38,7 @@ from lyra.kernel.process import Exit, Process, suspend
 if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
 
-__all__ = ["Child", "Context", "ExitProgram"]
+__all__ = ["ChildHandle", "Context", "ExitProgram"]
 
 
 class ExitProgram(BaseException):
@@ -187,13 +187,16 @@ class Context:
         *args: Any,
         pid: str | None = None,
         name: str | None = None,
+        supervision: Any = None,
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
-    ) -> Child:
+    ) -> ChildHandle:
         """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
         process = self._process
         kernel = process.kernel
+        if supervision is not None:
+            program, args = kernel.supervisors.guard(program, args, supervision)
         key = next_key(process)
         digest = b""
         if kernel.journal is not None:
@@ -203,7 +206,7 @@ class Context:
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
-                    return Child(process, kernel.find_again(entry.link))
+                    return ChildHandle(process, kernel.find_again(entry.link))
         try:
             child = kernel.life.start(
                 program,
@@ -222,9 +225,28 @@ class Context:
                 process, key, refusal, form="spawn", name=kernel.programs.name(program), digest=digest
             )
             raise
-        return Child(process, child)
+        return ChildHandle(process, child)
 
-    def send(self, to: str | Child | Any, message: Any) -> Awaitable[Any]:
+    def supervise(
+        self,
+        children: Iterable[Any] = (),
+        *,
+        name: str | None = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+        **flags: Any,
+    ) -> ChildHandle:
+        """Start a supervisor as `kernel.supervise` does, linked to this process: neither outlives the other.
+
+        With the strategy `stop`, a child that crashes is told here as `{"child", "supervisor", "reason"}`.
+        """
+        program, args = self._process.kernel.supervisors.program(children, **flags)
+        handle = self.spawn(program, *args, name=name, budget=budget, grant=grant, priority=priority)
+        self.link(handle)
+        return handle
+
+    def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
         """Put a message in another process's mailbox; await it to be held back while that one is full."""
         process = self._process
         kernel = process.kernel
@@ -331,14 +353,14 @@ class Context:
 
     # ------------------------------------------------------------------ ties to other processes
 
-    def link(self, pid: str | Child | Any) -> None:
+    def link(self, pid: str | ChildHandle | Any) -> None:
         """Be ended with another process, and it with this one; or get its ExitSignal, if this one traps exits."""
         self._tie("link", _pid(pid), lambda other: self._process.kernel.links.link(self._process, other))
 
-    def unlink(self, pid: str | Child | Any) -> None:
+    def unlink(self, pid: str | ChildHandle | Any) -> None:
         self._tie("unlink", _pid(pid), lambda other: self._process.kernel.links.unlink(self._process, other))
 
-    def monitor(self, pid: str | Child | Any) -> str:
+    def monitor(self, pid: str | ChildHandle | Any) -> str:
         """Get one Down message when another process ends; the result names the monitor."""
         ref = f"{self._process.pid}#{next_key(self._process)}"
         self._tie("monitor", _pid(pid), lambda other: self._process.kernel.links.monitor(self._process, other, ref))
@@ -350,6 +372,22 @@ class Context:
     def trap_exit(self, on: bool = True) -> None:
         """From now on the end of a linked process is a message, not the end of this one."""
         once(self._process, "trap_exit", str(on), lambda: self._process.kernel.links.trap(self._process, on))
+
+    def stop(self, pid: str | ChildHandle | Any, *, grace_s: float | None = 5.0, reason: str = "shutdown") -> None:
+        """Tell a process that this one spawned (and all below it) to end: CancelledError where it waits.
+
+        After `grace_s` seconds (0: at once; None: never) one that still tidies up is killed.
+        """
+        target = _pid(pid)
+        limit_s = _seconds(grace_s, "a time to tidy up")
+        sendable_text(reason, "a reason to stop")
+
+        def tell(other: Process) -> None:
+            if other.parent is not self._process:
+                raise Denied(f"process {self._process.pid} did not spawn {target!r}", pid=target)
+            self._process.kernel.life.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
+
+        self._tie("stop", target, tell)
 
     def ready(self) -> None:
         """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
@@ -396,12 +434,12 @@ class Context:
         process.rng = None  # a restart begins here with a new seed, so this life does too
         await suspend(process, journal.waiters)
 
-    def process(self, pid: str) -> Child:
+    def process(self, pid: str) -> ChildHandle:
         """A handle on another process by pid or name: to send to it, or to wait for its end.
 
         Whether there is one is found out when it is used: that is an act, and this is not.
         """
-        return Child(self._process, None, pid)
+        return ChildHandle(self._process, None, pid)
 
 
 class BudgetView:
@@ -470,7 +508,7 @@ def _seconds(value: Any, what: str) -> float | None:
     raise ConfigError(f"{what} is a number of seconds, not {value!r}")
 
 
-def _pid(process: str | Child | Any) -> str:
+def _pid(process: str | ChildHandle | Any) -> str:
     return process if isinstance(process, str) else str(process.pid)
 
 
@@ -480,7 +518,7 @@ def _money(what: str, value: Any) -> Any:
     return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
 
 
-class Child:
+class ChildHandle:
     """A process as its parent's program holds it."""
 
     __slots__ = ("_owner", "_process", "_target")
@@ -490,11 +528,11 @@ class Child:
         self._process = process
         self._target = process.pid if process is not None else target
 
-    def __await__(self) -> Generator[Any, None, Child]:
+    def __await__(self) -> Generator[Any, None, ChildHandle]:
         return ready(self)
 
     def __repr__(self) -> str:
-        return f"<Child {self._found() or self._target!r}>"
+        return f"<ChildHandle {self._found() or self._target!r}>"
 
     def _found(self) -> Process | None:
         if self._process is None:

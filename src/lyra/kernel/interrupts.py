@@ -1,25 +1,29 @@
 """Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
 
 The table of kinds is the requirement document's, with `in_doubt` added for effects whose outcome nobody knows. A
-process that asks waits; the question and its answer are journaled, so a restart asks nothing twice. Pending
-questions are found by pid, oldest first. Expiry is looked at when somebody looks, and by a timer for questions that
-a process waits on.
+question comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of its process, so
+a restart asks nothing twice. Or somebody outside raises one about a process (`create_interrupt`), as pipelines and the
+gRPC face do: those are facts of `InterruptState`. Both are answered, cancelled, listed and expired by the same methods,
+and both are found by pid, oldest first. Expiry is looked at when somebody looks, and by a timer.
+
+Never decides what an answer means: the program, or the pipeline's resume stages, do.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import sendable_text
+from lyra.core.check import Declaration, known_keys, one_of, real, sendable_text
 from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
-from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, InvalidTransition
+from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
 from lyra.kernel.process import Process, resume, suspend
@@ -27,24 +31,74 @@ from lyra.kernel.process import Process, resume, suspend
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.lifecycle import ProcessControlBlock
 
-__all__ = ["KINDS", "Answer", "Interrupt", "Interrupts", "KindRules"]
+__all__ = [
+    "KINDS",
+    "STATUSES",
+    "Answer",
+    "FlowInterrupt",
+    "Interrupt",
+    "InterruptConfig",
+    "InterruptKind",
+    "InterruptService",
+    "InterruptState",
+    "InterruptStatus",
+    "Interrupts",
+]
 
 
-class KindRules(NamedTuple):
-    ttl_s: float | None
-    require_response: bool
+class InterruptConfig(Declaration, frozen=True):
+    """How questions of one kind behave: seconds to live (None: for ever), whether they end by themselves when those
+    are over, and whether an empty answer is refused."""
+
+    WORD: ClassVar[str] = "interrupt config"
+
+    default_ttl: float | None = 3600.0
+    auto_expire: bool = True
+    require_response: bool = True
+
+    def __post_init__(self) -> None:
+        if self.default_ttl is not None:
+            self._put(default_ttl=real(self.default_ttl, "default_ttl", above=0.0))
+        for name in ("auto_expire", "require_response"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is true or false, not {getattr(self, name)!r}", key=name)
+
+    @classmethod
+    def of(cls, value: Any) -> InterruptConfig:
+        return value if isinstance(value, InterruptConfig) else cls.from_data(value)
 
 
-KINDS: Final[dict[str, KindRules]] = {
-    "clarification": KindRules(24 * 3600.0, True),
-    "confirmation": KindRules(3600.0, True),
-    "agent_review": KindRules(1800.0, True),
-    "checkpoint": KindRules(None, False),
-    "resource_exhausted": KindRules(300.0, False),
-    "timeout": KindRules(300.0, False),
-    "system_error": KindRules(3600.0, False),
-    "in_doubt": KindRules(None, True),  # only a person knows; it never answers itself
+class InterruptKind(StrEnum):
+    CLARIFICATION = "clarification"
+    CONFIRMATION = "confirmation"
+    AGENT_REVIEW = "agent_review"
+    CHECKPOINT = "checkpoint"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    TIMEOUT = "timeout"
+    SYSTEM_ERROR = "system_error"
+    IN_DOUBT = "in_doubt"
+
+
+class InterruptStatus(StrEnum):
+    PENDING = "pending"
+    RESOLVED = "resolved"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+STATUSES: Final[tuple[str, ...]] = tuple(status.value for status in InterruptStatus)
+
+KINDS: Final[dict[str, InterruptConfig]] = {
+    "clarification": InterruptConfig(24 * 3600.0, True, True),
+    "confirmation": InterruptConfig(3600.0, True, True),
+    "agent_review": InterruptConfig(1800.0, True, True),
+    "checkpoint": InterruptConfig(None, False, False),
+    "resource_exhausted": InterruptConfig(300.0, True, False),
+    "timeout": InterruptConfig(300.0, True, False),
+    "system_error": InterruptConfig(3600.0, True, False),
+    "in_doubt": InterruptConfig(None, False, True),  # only a person knows; it never answers itself
 }
 
 DECISIONS_IN_DOUBT: Final = ("retry", "skip", "fail")
@@ -57,6 +111,11 @@ class Answer(msgspec.Struct, frozen=True):
     approved: bool | None = None  # None: not said
     decision: str = ""
     data: Any = None
+    received_at: float | None = None  # set by the kernel
+
+    @property
+    def empty(self) -> bool:
+        return not self.text and self.approved is None and not self.decision and self.data is None
 
 
 class Interrupt(msgspec.Struct):
@@ -72,13 +131,82 @@ class Interrupt(msgspec.Struct):
     response: Answer | None = None
     reason: str = ""
     seq: int = 0  # the journal row that ended it
+    # What only a question from outside a program has:
+    data: Any = None
+    request_id: str = ""
+    user_id: str = ""  # its owner; empty: anybody may answer
+    session_id: str = ""
+    envelope_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    auto_expire: bool = True
 
 
-class Interrupts:
-    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_timers", "_waiters")
+FlowInterrupt = Interrupt  # the name on the wire
+
+
+class InterruptState:
+    """The questions from outside programs: a fold of three kinds of rows."""
+
+    NAME: ClassVar[str] = "interrupts"
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"pcb.interrupt_created", "pcb.interrupt_ended", "pcb.interrupts_forgotten"}
+    )
+
+    __slots__ = ("by_id", "by_pid", "ended")
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Interrupt] = {}
+        self.by_pid: dict[str, dict[str, None]] = {}  # pid → its questions, oldest first
+        self.ended: dict[str, None] = {}  # in the order of their end
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        del time  # every row says its own, to the same digit live and after a restart
+        if kind == "pcb.interrupt_created":
+            self._keep(msgspec.convert({**data, "pid": pid}, Interrupt))
+        elif kind == "pcb.interrupt_ended":
+            found = self.by_id[data["id"]]
+            found.status = data["status"]
+            found.resolved_at = data["at"]
+            found.reason = data["reason"]
+            found.response = msgspec.convert(data["response"], Answer | None)
+            self.ended[found.id] = None
+            if len(self.ended) > ENDED_INTERRUPTS_KEPT:
+                self._forget(next(iter(self.ended)))
+        else:
+            for interrupt_id in data["ids"]:
+                self._forget(interrupt_id)
+
+    def dump(self) -> Any:
+        return {"interrupts": list(self.by_id.values()), "ended": list(self.ended)}
+
+    def load(self, data: Any) -> None:
+        for interrupt in msgspec.convert(data["interrupts"], list[Interrupt]):
+            self._keep(interrupt)
+        self.ended = dict.fromkeys(data["ended"])
+
+    def _keep(self, interrupt: Interrupt) -> None:
+        self.by_id[interrupt.id] = interrupt
+        self.by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
+
+    def _forget(self, interrupt_id: str) -> None:
+        self.ended.pop(interrupt_id, None)
+        found = self.by_id.pop(interrupt_id)
+        siblings = self.by_pid[found.pid]
+        del siblings[interrupt_id]
+        if not siblings:
+            del self.by_pid[found.pid]
+
+
+class InterruptService:
+    """Every question there is. `configs` says how each kind behaves in this kernel."""
+
+    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_timers", "_waiters", "configs", "state")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self.state = InterruptState()
+        self.configs: dict[str, InterruptConfig] = dict(KINDS)
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, list[str]] = {}
         self._waiters: dict[str, list[Any]] = {}
@@ -88,41 +216,214 @@ class Interrupts:
     # ------------------------------------------------------------------ for people
 
     def pending(self, pid: str | None = None) -> list[Interrupt]:
-        """Unanswered questions, oldest first; of one process or of all."""
+        """Unanswered questions that a program waits on, oldest first; of one process or of all."""
         ids = self._by_pid.get(pid, []) if pid is not None else list(self._by_id)
         return [found for key in ids if (found := self._by_id[key]).status == "pending"]
 
     def get(self, interrupt_id: str) -> Interrupt:
-        found = self._by_id.get(interrupt_id)
+        found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
         if found is None:
             raise InvalidTransition(f"no interrupt {interrupt_id}", id=interrupt_id)
         return found
 
-    def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any]) -> int:
+    def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         """Answer a question; gives the journal seq of the answer. A second answer is refused."""
-        interrupt = self.get(interrupt_id)
+        interrupt = self._still_open(interrupt_id)
+        if isinstance(response, Mapping):
+            known_keys(response, Answer.__struct_fields__, "an answer")
         answer = _answer(response)
-        if interrupt.status != "pending":
-            raise InvalidTransition(
-                f"interrupt {interrupt_id} is {interrupt.status} already", id=interrupt_id, status=interrupt.status
-            )
-        if KINDS[interrupt.kind].require_response and answer == Answer():
+        if user_id and interrupt.user_id and interrupt.user_id != user_id:
+            raise Denied(f"interrupt {interrupt_id} is not {user_id}'s to answer", id=interrupt_id, user_id=user_id)
+        if self.configs[interrupt.kind].require_response and answer.empty:
             raise ConfigError(
                 f"a {interrupt.kind} needs an answer", hint="give text, approved, decision or data", id=interrupt_id
             )
         if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
             raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
+        answer = msgspec.structs.replace(answer, received_at=self._kernel.clock.now())
+        if interrupt_id in self.state.by_id:
+            return self._close(interrupt, "resolved", response=answer)
+        raw = rows.Raw(codec.encode(answer))
         interrupt.response = answer
-        return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, rows.Raw(codec.encode(answer))))
+        return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
 
     def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
+        interrupt = self._still_open(interrupt_id)
+        sendable_text(reason, "a reason to cancel")
+        if interrupt_id in self.state.by_id:
+            return self._close(interrupt, "cancelled", reason=reason)
+        interrupt.reason = reason
+        return self._end(interrupt, "cancelled", row=rows.InterruptEnded(interrupt_id, reason=reason))
+
+    def _still_open(self, interrupt_id: str) -> Interrupt:
         interrupt = self.get(interrupt_id)
+        if interrupt_id in self.state.by_id and self._overdue(interrupt):
+            self._expire(interrupt)
         if interrupt.status != "pending":
             raise InvalidTransition(
                 f"interrupt {interrupt_id} is {interrupt.status} already", id=interrupt_id, status=interrupt.status
             )
-        interrupt.reason = reason
-        return self._end(interrupt, "cancelled", row=rows.InterruptEnded(interrupt_id, reason=reason))
+        return interrupt
+
+    # ------------------------------------------------------------------ the requirement document's methods
+
+    def create_interrupt(
+        self,
+        pid: str,
+        kind: str,
+        message: str = "",
+        *,
+        question: str = "",
+        data: Any = None,
+        ttl_s: float | None = None,
+        user_id: str | None = None,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        envelope_id: str = "",
+        trace_id: str = "",
+        span_id: str = "",
+    ) -> Interrupt:
+        """Put a question about a process to a human. Its owner and its ids are the process's unless said; `ttl_s` is
+        the kind's unless said. A running entry of the lifecycle waits until it is answered."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        word = _one_of(kind, KINDS, "an interrupt's kind")
+        owner = self._owner(pid)
+        config = self.configs[word]
+        life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
+        now = kernel.clock.now()
+        row = {
+            "id": f"int_{kernel.entropy.text(16)}",
+            "kind": word,
+            "question": sendable_text(question, "a question"),
+            "message": sendable_text(message, "a message to a human"),
+            "created_at": now,
+            "expires_at": None if life_s is None else now + life_s,
+            "data": codec.decode(codec.encode(data)),
+            "request_id": owner.request_id if request_id is None else sendable_text(request_id, "request_id"),
+            "user_id": owner.user_id if user_id is None else sendable_text(user_id, "user_id"),
+            "session_id": owner.session_id if session_id is None else sendable_text(session_id, "session_id"),
+            "envelope_id": sendable_text(envelope_id, "envelope_id"),
+            "trace_id": sendable_text(trace_id, "trace_id"),
+            "span_id": sendable_text(span_id, "span_id"),
+            "auto_expire": config.auto_expire,
+        }
+        kernel.fact(self.state, pid, "pcb.interrupt_created", row)
+        interrupt = self.state.by_id[row["id"]]
+        self._arm(interrupt)
+        kernel.publish(pid, "interrupt.created", row)
+        kernel.lifecycle.asked(pid)
+        return _copy(interrupt)
+
+    def _owner(self, pid: str) -> ProcessControlBlock:
+        """Whose question it is. A pipeline without a process keeps its questions in its envelope."""
+        owner = self._kernel.lifecycle.get_process(pid)
+        if owner.terminal:
+            raise InvalidTransition(f"process {pid} has ended and asks nothing", pid=pid, state=owner.state)
+        return owner
+
+    def resolve_interrupt(
+        self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
+    ) -> Interrupt:
+        """Answer a question, as `user_id` if that is said: a question that belongs to somebody else is `Denied`."""
+        self._kernel._raise_if_closed()
+        self.resolve(interrupt_id, response, user_id=user_id)
+        return self.get_interrupt(interrupt_id)
+
+    def get_interrupt(self, interrupt_id: str) -> Interrupt:
+        return _copy(self.get(interrupt_id))
+
+    def get_pending_interrupt(self, pid: str) -> Interrupt | None:
+        """The oldest question of a process that can still be answered; None when there is none."""
+        found = min(self._open(pid), key=lambda one: one.created_at, default=None)
+        return None if found is None else _copy(found)
+
+    def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
+        """Questions of one process or of all, ended ones included, oldest first."""
+        if status is not None:
+            status = _one_of(status, STATUSES, "an interrupt's status")
+        found = [one for one in self._all(pid) if status is None or one.status == status]
+        return [_copy(one) for one in sorted(found, key=lambda one: one.created_at)]
+
+    def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
+        self._kernel._raise_if_closed()
+        self.cancel(interrupt_id, reason)
+        return self.get_interrupt(interrupt_id)
+
+    def expire_old_interrupts(self) -> int:
+        """End what nobody answered in time; gives how many. Timers do the same one by one."""
+        self._kernel._raise_if_closed()
+        overdue = [one for one in self._all(None) if self._overdue(one)]
+        for interrupt in overdue:
+            self._expire(interrupt)
+        return len(overdue)
+
+    def get_status(self, interrupt_id: str) -> str:
+        return self.get(interrupt_id).status
+
+    def has_pending(self, pid: str) -> bool:
+        return bool(self._open(pid))
+
+    def cleanup_process_interrupts(self, pid: str) -> int:
+        """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
+        self._kernel._raise_if_closed()
+        self.cancel_all(pid, "its process was cleaned up")
+        return self._forget([one.id for one in self._all(pid) if one.id in self.state.by_id])
+
+    def cleanup_resolved(self, age_s: float) -> int:
+        """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
+        self._kernel._raise_if_closed()
+        before = self._kernel.clock.now() - age_s
+        ended = (self.state.by_id[key] for key in self.state.ended)
+        return self._forget([one.id for one in ended if one.resolved_at is not None and one.resolved_at <= before])
+
+    def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
+        """From now on questions of this kind behave so, in this kernel; those already asked keep their time to live."""
+        self.configs[_one_of(kind, KINDS, "an interrupt's kind")] = InterruptConfig.of(config)
+
+    def get_counts(self) -> dict[str, int]:
+        """How many questions there are, by status."""
+        counts = dict.fromkeys(STATUSES, 0)
+        for interrupt in self._all(None):
+            counts[interrupt.status] += 1
+        return counts
+
+    def _all(self, pid: str | None) -> list[Interrupt]:
+        if pid is None:
+            return [*self._by_id.values(), *self.state.by_id.values()]
+        return [
+            *(self._by_id[key] for key in self._by_pid.get(pid, ())),
+            *(self.state.by_id[key] for key in self.state.by_pid.get(pid, ())),
+        ]
+
+    def _open(self, pid: str) -> list[Interrupt]:
+        return [one for one in self._all(pid) if one.status == "pending" and not self._overdue(one)]
+
+    def _overdue(self, interrupt: Interrupt) -> bool:
+        expires_at = interrupt.expires_at if interrupt.auto_expire else None
+        return interrupt.status == "pending" and expires_at is not None and self._kernel.clock.now() >= expires_at
+
+    def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
+        """End a question from outside a program: a row, an Event, and the process that waited may go on."""
+        kernel = self._kernel
+        row = {
+            "id": interrupt.id,
+            "status": status,
+            "at": kernel.clock.now(),
+            "reason": reason,
+            "response": None if response is None else codec.decode(codec.encode(response)),
+        }
+        seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
+        self._disarm(interrupt.id)
+        event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
+        kernel.publish(interrupt.pid, f"interrupt.{status}", event)
+        kernel.lifecycle.answered(interrupt.pid)
+        return seq
+
+    def _forget(self, ids: list[str]) -> int:
+        if ids:
+            self._kernel.fact(self.state, "", "pcb.interrupts_forgotten", {"ids": ids})
+        return len(ids)
 
     # ------------------------------------------------------------------ for processes
 
@@ -182,7 +483,8 @@ class Interrupts:
     ) -> Interrupt:
         kernel = self._kernel
         now = kernel.clock.now()
-        ttl_s = KINDS[kind].ttl_s
+        config = self.configs[kind]
+        ttl_s = config.default_ttl
         interrupt = Interrupt(
             id=f"int_{kernel.entropy.text(16)}",
             pid=process.pid,
@@ -190,7 +492,7 @@ class Interrupts:
             question=question,
             message=message,
             created_at=now,
-            expires_at=None if ttl_s is None else now + ttl_s,
+            expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         kernel.record(process.pid, "interrupt.created", row)
@@ -205,8 +507,16 @@ class Interrupts:
 
     def cancel_all(self, pid: str, reason: str) -> None:
         """The process ended: nobody needs its answers."""
-        for interrupt in self.pending(pid):
-            self.cancel(interrupt.id, reason)
+        for interrupt in self._all(pid):
+            if interrupt.status == "pending" and not self._expired_now(interrupt):
+                self.cancel(interrupt.id, reason)
+
+    def _expired_now(self, interrupt: Interrupt) -> bool:
+        """It was over before its timer rang; only looked at for questions from outside programs."""
+        if interrupt.id not in self.state.by_id or not self._overdue(interrupt):
+            return False
+        self._expire(interrupt)
+        return interrupt.status != "pending"
 
     def cancel_unasked(self, pid: str, reason: str) -> None:
         """Take back questions that came from the journal and that the program did not come to ask again."""
@@ -218,29 +528,46 @@ class Interrupts:
         """Take a process's questions off the list without a row (it may come back)."""
         for interrupt_id in self._by_pid.pop(pid, []):
             self._by_id.pop(interrupt_id, None)
-            timer = self._timers.pop(interrupt_id, None)
-            if timer is not None:
-                timer.cancel()
+            self._disarm(interrupt_id)
+
+    def restored(self) -> None:
+        """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
+        for interrupt in self.state.by_id.values():
+            if interrupt.kind not in KINDS:
+                raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
+            if interrupt.status == "pending":
+                self._arm(interrupt)
 
     def _keep(self, interrupt: Interrupt) -> None:
         self._by_id[interrupt.id] = interrupt
         self._by_pid.setdefault(interrupt.pid, []).append(interrupt.id)
-        if interrupt.expires_at is not None:
+        self._arm(interrupt)
+
+    def _arm(self, interrupt: Interrupt) -> None:
+        if interrupt.expires_at is not None and interrupt.auto_expire:
             clock = self._kernel.clock
             due = clock.monotonic() + max(0.0, interrupt.expires_at - clock.now())
             self._timers[interrupt.id] = clock.call_at(due, lambda: self._expire(interrupt))
 
+    def _disarm(self, interrupt_id: str) -> None:
+        timer = self._timers.pop(interrupt_id, None)
+        if timer is not None:
+            timer.cancel()
+
     def _expire(self, interrupt: Interrupt) -> None:
-        if interrupt.status == "pending" and not self._kernel.stopping:
-            interrupt.reason = f"nobody answered the {interrupt.kind} in time"
-            self._end(interrupt, "expired", row=rows.InterruptEnded(interrupt.id, reason=interrupt.reason))
+        if interrupt.status != "pending" or self._kernel.stopping:
+            return
+        reason = f"nobody answered the {interrupt.kind} in time"
+        if interrupt.id in self.state.by_id:
+            self._close(interrupt, "expired", reason=reason)
+        else:
+            interrupt.reason = reason
+            self._end(interrupt, "expired", row=rows.InterruptEnded(interrupt.id, reason=reason))
 
     def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
         interrupt.status = status
         interrupt.resolved_at = self._kernel.clock.now()
-        timer = self._timers.pop(interrupt.id, None)
-        if timer is not None:
-            timer.cancel()
+        self._disarm(interrupt.id)
         seq = interrupt.seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)
@@ -259,6 +586,9 @@ class Interrupts:
         self._timers.clear()
 
 
+Interrupts = InterruptService  # as the simulation's tests know it
+
+
 def _answer(response: Answer | Mapping[str, Any]) -> Answer:
     if isinstance(response, Answer):
         return response
@@ -266,3 +596,13 @@ def _answer(response: Answer | Mapping[str, Any]) -> Answer:
         return msgspec.convert(dict(response), Answer)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise ConfigError(f"not an answer: {error}", hint="use text, approved, decision, data") from error
+
+
+def _one_of(word: Any, words: Iterable[str], what: str) -> str:
+    """Words may be written in capitals."""
+    return one_of(word.lower() if isinstance(word, str) else word, words, what)
+
+
+def _copy(interrupt: Interrupt) -> Interrupt:
+    """What callers hold is a value: it does not change under them, and they cannot change the kernel's."""
+    return msgspec.structs.replace(interrupt)

@@ -50,7 +50,7 @@ TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when
 
 
 class Life:
-    __slots__ = ("_branches", "_deadlines", "_ended", "_kernel", "_members", "_numbered")
+    __slots__ = ("_branches", "_deadlines", "_due", "_ended", "_kernel", "_members", "_numbered")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -58,6 +58,7 @@ class Life:
         self._ended: deque[str] = deque()
         self._numbered = 0
         self._deadlines: dict[Budget, Timer] = {}
+        self._due: dict[Budget, float] = {}  # when each of them rings
         self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
 
     # ------------------------------------------------------------------ the beginning
@@ -148,7 +149,7 @@ class Life:
             raise Overloaded(f"processes nest {limits.SPAWN_DEPTH_MAX} deep at most", limit=limits.SPAWN_DEPTH_MAX)
         if pid is not None:
             _check_word("pid", pid)
-            if pid in self._kernel.processes or pid in self._kernel.names:
+            if pid in self._kernel.names or self._kernel.lifecycle.find(pid) is not None:
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
             _check_word("name", name)
@@ -191,13 +192,19 @@ class Life:
 
         def over() -> None:
             self._deadlines.pop(scope, None)
+            self._due.pop(scope, None)
             if not self._kernel.stopping:
                 for process in list(self._kernel.processes.values()):
                     if process.exit is None and scope in _scopes(process):
                         self._out_of_time(process)
 
         clock = self._kernel.clock
-        self._deadlines[scope] = clock.call_at(clock.monotonic() + seconds, over)
+        self._due[scope] = clock.monotonic() + seconds
+        self._deadlines[scope] = clock.call_at(self._due[scope], over)
+
+    def due(self, scope: Budget) -> float | None:
+        """When a scope's seconds will have passed, on the monotonic clock; None without such a limit."""
+        return self._due.get(scope)
 
     def _out_of_time(self, process: Process) -> None:
         """The program gets DeadlineExceeded where it waits, and a little time to tidy up."""
@@ -216,6 +223,7 @@ class Life:
                 self._members[scope] -= 1
                 if not self._members[scope]:
                     del self._members[scope]
+                    self._due.pop(scope, None)
                     timer = self._deadlines.pop(scope, None)
                     if timer is not None:
                         timer.cancel()
@@ -274,6 +282,7 @@ class Life:
 
     def _end(self, process: Process, ended: Exit) -> None:
         self._kernel.interrupts.cancel_all(process.pid, "its process ended")
+        self._kernel.groups.left(process.pid)
         process.exit = ended
         process.move("terminated")
         process.coroutine = None
@@ -361,27 +370,36 @@ class Life:
         self._kernel.live -= 1
         self._tell(process)
 
-    def stop_tree(self, process: Process, reason: str) -> None:
-        """Cancel a process and all below it, children first."""
+    def stop_tree(
+        self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
+    ) -> None:
+        """Cancel a process and all below it, children first; one that is still there after its grace ends `overdue`."""
         rest, found = [process], []
         while rest:
             one = rest.pop()
             found.append(one)
             rest.extend((one.children or {}).values())
         for one in reversed(found):
-            self.stop(one, reason)
+            self.stop(one, reason, grace_s=grace_s, overdue=overdue)
 
-    def stop(self, process: Process, reason: str) -> None:
+    def stop(
+        self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
+    ) -> None:
         """Cancel a process; what it spawned lives on under the root."""
-        if process.exit is not None or process.kill_reason is not None:
+        if process.exit is not None:
             return
-        self._tell_to_end(process, reason)
+        if process.kill_reason is not None:  # told before; who has less patience wins
+            self._insist_after(process, grace_s, overdue or reason)
+            return
+        self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue)
         if process.coroutine is None:  # dormant: there is nothing to cancel
             self.stopped(process, reason)
         else:
             process.cancel()
 
-    def _tell_to_end(self, process: Process, reason: str) -> None:
+    def _tell_to_end(
+        self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
+    ) -> None:
         """From here on it may tidy up for a while; it does not come back after a restart."""
         self._kernel.record(process.pid, "process.stopping", rows.Stopping(reason))
         process.kill_reason = reason
@@ -390,13 +408,21 @@ class Life:
             process.branches += len(process.recall)
             process.recall = None
             self._kernel.interrupts.cancel_unasked(process.pid, "its process was told to end")
+        self._insist_after(process, grace_s, overdue or reason)
+
+    def _insist_after(self, process: Process, grace_s: float | None, reason: str) -> None:
+        """End a program that still tidies up by then; None waits for ever."""
 
         def insist() -> None:
             if process.exit is None and not self._kernel.stopping:
                 self.close_program(process)
-                self.stopped(process, reason)
+                if process.exit is None:
+                    self.stopped(process, reason)
 
-        self._until_it_ends(process, _KILL_GRACE_S, insist)
+        if grace_s == 0:
+            self._kernel.loop.call_soon(insist)
+        elif grace_s is not None:
+            self._until_it_ends(process, grace_s, insist)
 
     def stopped(self, process: Process, reason: str) -> None:
         """It was told to end and did not do so itself."""

@@ -23,7 +23,7 @@ from lyra.kernel.process import Exit, Process
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal"]
+__all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal", "register_signal"]
 
 NO_PROCESS: Final = "noproc"
 
@@ -53,6 +53,12 @@ class Ready(msgspec.Struct, frozen=True):
 
 _SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"exit": ExitSignal, "down": Down, "ready": Ready}
 _FORMS: Final[dict[type[msgspec.Struct], str]] = {signal: form for form, signal in _SIGNALS.items()}
+
+
+def register_signal(form: str, signal: type[msgspec.Struct]) -> None:
+    """One more kind of message that only the kernel's own parts send; `form` marks its rows."""
+    _SIGNALS[form] = signal
+    _FORMS[signal] = form
 
 
 def form_of(message: Any) -> str:

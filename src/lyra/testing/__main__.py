@@ -72,6 +72,30 @@ def _races(options: argparse.Namespace) -> int:
     return _verdict(f"races: {options.n} schedules from seed {options.seed}", len(result.failures))
 
 
+def _otp(options: argparse.Namespace) -> int:
+    from lyra.testing import otp
+
+    missing = otp.erlang_missing()
+    if missing:
+        print(missing)
+        return 1
+    differences = otp.compare(options.n, options.seed, progress=_progress)
+    _show([str(found) for found in differences], f"python -m lyra.testing otp --seed {options.seed} --n {options.n}")
+    return _verdict(f"otp: {options.n} traces from seed {options.seed}", len(differences))
+
+
+def _soak(options: argparse.Namespace) -> int:
+    from lyra.testing import soak
+
+    result = soak.run(options.n, options.seconds, options.seed)
+    _show(result.failures, f"python -m lyra.testing soak --seed {options.seed} --n {options.n}")
+    print(
+        f"soak: {result.seconds:g} s, {result.crashes} crashes, {result.restarts} restarts, {result.effects} effects, "
+        f"{result.memory_mb:.0f} MB, {result.growth_mb_a_minute:+.2f} MB/min, loop lag p99 {result.lag_p99_ms:.1f} ms"
+    )
+    return _verdict(f"soak: {options.n} processes from seed {options.seed}", len(result.failures))
+
+
 def _recovery(options: argparse.Namespace) -> int:
     from lyra.testing.figures import RECOVERY_S_MAX, recovery
 
@@ -89,6 +113,8 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
     "damage": (_damage, 5_000, "store files damaged and opened again"),
     "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
+    "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
+    "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 
@@ -117,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what, description=what)
         command.add_argument("--n", type=int, default=count, help=f"how many (default {count})")
         command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+        if name == "soak":
+            command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
         if name == "sim":
             jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")

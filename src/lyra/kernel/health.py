@@ -1,0 +1,304 @@
+"""Health monitoring: Events about processes that need somebody's attention.
+
+    alert             when                                                           again
+    stale_progress    in the middle of something for `stale_s` with nothing to show  after it moved on and stopped again
+    error_loop        `errors` failed effects within `error_window_s`                after the failures became fewer
+    high_cost         `cost_percent` of a budget's money is spent                    when more was spent since
+    timeout_warning   `timeout_percent` of a budget's seconds have passed            never
+    high_iterations   `iterations_percent` of its iterations, or `effects` effects   never
+
+The monitor folds Events and looks at the table every `interval_s` seconds of the kernel's clock; it changes nothing and
+stops nobody. A process that waits for a message, a human, a child or a timer is not stale. Money, seconds and
+iterations belong to a budget's scope: of several processes that spend from one, the first in the table gets the alert.
+An alert is an Event `health.alert` with the process's pid and `{alert, pid, …figures}`; it is not journaled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lyra.core.budget import Budget
+from lyra.core.check import Declaration, real, whole
+from lyra.core.event import Event
+from lyra.core.limits import HEALTH_INTERVAL_S
+from lyra.errors import InvalidTransition
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Timer
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process
+
+__all__ = ["ALERTS", "HealthMonitor", "HealthThresholds"]
+
+ALERTS: Final[dict[str, str]] = {
+    "stale_progress": "in the middle of something, and nothing happens",
+    "error_loop": "its effects fail again and again",
+    "high_cost": "most of its money is spent",
+    "timeout_warning": "most of its time has passed",
+    "high_iterations": "it goes round and round",
+}
+
+_A_SLICE: Final = 500  # processes looked at before others have their turn
+_NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
+
+
+class HealthThresholds(Declaration, frozen=True):
+    """When an alert is due; None turns one off."""
+
+    WORD: ClassVar[str] = "health thresholds"
+
+    stale_s: float | None = 300.0
+    errors: int | None = 5
+    error_window_s: float = 60.0
+    cost_percent: float | None = 80.0
+    timeout_percent: float | None = 80.0
+    iterations_percent: float | None = 80.0
+    effects: int | None = 10_000
+
+    def __post_init__(self) -> None:
+        self._put(error_window_s=real(self.error_window_s, "error_window_s", above=0.0))
+        for name in ("stale_s", "cost_percent", "timeout_percent", "iterations_percent"):
+            if getattr(self, name) is not None:
+                self._put(**{name: real(getattr(self, name), name, above=0.0)})
+        for name in ("errors", "effects"):
+            if getattr(self, name) is not None:
+                self._put(**{name: whole(getattr(self, name), name, least=1)})
+
+    @classmethod
+    def of(cls, value: Any) -> HealthThresholds:
+        if isinstance(value, HealthThresholds):
+            return value
+        return cls() if value is None else cls.from_data(value)
+
+
+class _Watch:
+    """What the monitor has seen of one process."""
+
+    __slots__ = ("cost", "effects", "errors", "in_flight", "iterating", "looping", "moved_at", "stale", "timed")
+
+    def __init__(self, now: float) -> None:
+        self.moved_at = now
+        self.effects = 0
+        self.in_flight: dict[Any, str] = {}  # key → name
+        self.errors: deque[float] | None = None  # the last `errors` of them, made with the first
+        # What has been said already:
+        self.stale = False
+        self.looping = False
+        self.cost = -1
+        self.timed = False
+        self.iterating = False
+
+
+class HealthMonitor:
+    __slots__ = (
+        "_checking",
+        "_interval_s",
+        "_kernel",
+        "_scopes",
+        "_stop_listening",
+        "_timer",
+        "_watched",
+        "thresholds",
+    )
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.thresholds = HealthThresholds()
+        self._interval_s = HEALTH_INTERVAL_S
+        self._watched: dict[str, _Watch] = {}
+        self._scopes: set[int] = set()  # budgets already looked at in this round
+        self._stop_listening: Callable[[], None] | None = None
+        self._timer: Timer | None = None
+        self._checking: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._stop_listening is not None
+
+    def start(
+        self,
+        interval_s: float = HEALTH_INTERVAL_S,
+        thresholds: HealthThresholds | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin to watch; a monitor that runs is stopped first if it should watch otherwise."""
+        self._kernel._raise_if_closed()
+        if self.running:
+            raise InvalidTransition("the health monitor runs already", hint="kernel.health.stop() first")
+        interval_s = real(interval_s, "interval_s", above=0.0)
+        self.thresholds = HealthThresholds.of(thresholds)
+        self._interval_s = interval_s
+        self._stop_listening = self._kernel.on_event(self._hear)
+        now = self._kernel.clock.monotonic()
+        self._watched = {pid: _Watch(now) for pid, process in self._kernel.processes.items() if process.exit is None}
+        self._arm()
+
+    def stop(self) -> None:
+        """Watch no longer; stopping twice is harmless."""
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
+        self._watched.clear()
+
+    # ------------------------------------------------------------------ hearing
+
+    def _hear(self, event: Event) -> None:
+        heard = _HEARD.get(event.kind)
+        if heard is None or not event.pid:
+            return
+        if event.kind == "process.terminated":
+            self._watched.pop(event.pid, None)
+            return
+        watch = self._watched.get(event.pid)
+        if watch is None:
+            process = self._kernel.processes.get(event.pid)
+            if process is None or process.exit is not None:
+                return
+            watch = self._watched[event.pid] = _Watch(self._kernel.clock.monotonic())
+        if heard(self, watch, event) is not False:
+            watch.moved_at = self._kernel.clock.monotonic()
+            watch.stale = False
+
+    def _started(self, watch: _Watch, event: Event) -> None:
+        watch.effects += 1
+        watch.in_flight[event.data.get("key")] = str(event.data.get("name", ""))
+
+    def _finished(self, watch: _Watch, event: Event) -> None:
+        watch.in_flight.pop(event.data.get("key"), None)
+        error = event.data.get("error")
+        if isinstance(error, Mapping) and error.get("code") not in _NO_FAILURE:
+            self._failed(watch, event.pid, error)
+
+    def _failed(self, watch: _Watch, pid: str, error: Mapping[str, Any]) -> None:
+        most = self.thresholds.errors
+        if most is None:
+            return
+        if watch.errors is None:
+            watch.errors = deque(maxlen=most)
+        now = self._kernel.clock.monotonic()
+        watch.errors.append(now)
+        looping = len(watch.errors) == most and now - watch.errors[0] <= self.thresholds.error_window_s
+        if looping and not watch.looping:
+            window_s = self.thresholds.error_window_s
+            self._alert(pid, "error_loop", errors=most, window_s=window_s, last_error=str(error.get("message", "")))
+        watch.looping = looping
+
+    def _stepped(self, _watch: _Watch, event: Event) -> bool:
+        return bool(event.data.get("new_state") == "running")
+
+    def _moved(self, _watch: _Watch, _event: Event) -> None:
+        """Any other sign of life."""
+
+    # ------------------------------------------------------------------ looking
+
+    def check(self) -> int:
+        """Look at every process now; gives how many alerts that came to."""
+        self._scopes.clear()
+        return sum(self._look(process) for process in list(self._kernel.processes.values()))
+
+    def _arm(self) -> None:
+        clock = self._kernel.clock
+        self._timer = clock.call_at(clock.monotonic() + self._interval_s, self._ring)
+
+    def _ring(self) -> None:
+        if self.running and not self._kernel.stopping:
+            self._checking = self._kernel.tasks.start(self._check_in_slices(), name="lyra-health")
+
+    async def _check_in_slices(self) -> None:
+        self._scopes.clear()
+        for index, process in enumerate(list(self._kernel.processes.values()), 1):
+            self._look(process)
+            if index % _A_SLICE == 0:
+                await asyncio.sleep(0)  # the processes' turn
+        self._checking = None
+        if self.running:
+            self._arm()
+
+    def _look(self, process: Process) -> int:
+        if process.exit is not None:
+            return 0
+        now = self._kernel.clock.monotonic()
+        watch = self._watched.get(process.pid)
+        if watch is None:
+            watch = self._watched[process.pid] = _Watch(now)
+        found = self._stale(process, watch, now) + self._effects(process, watch)
+        if process.budget is not self._kernel.budget and id(process.budget) not in self._scopes:
+            self._scopes.add(id(process.budget))
+            found += self._iterations(process, watch) + self._cost(process, watch) + self._time(process, watch, now)
+        return found
+
+    def _stale(self, process: Process, watch: _Watch, now: float) -> int:
+        limit_s = self.thresholds.stale_s
+        if limit_s is None or watch.stale or now - watch.moved_at < limit_s or not self._in_the_middle(process, watch):
+            return 0
+        watch.stale = True
+        doing = next(iter(watch.in_flight.values()), "")
+        return self._alert(process.pid, "stale_progress", seconds=now - watch.moved_at, effect=doing)
+
+    def _in_the_middle(self, process: Process, watch: _Watch) -> bool:
+        """Not at rest: it performs an effect, waits for a step, or awaits something that is not the kernel's."""
+        if self._kernel.interrupts.pending(process.pid):
+            return False
+        if watch.in_flight or process.state in ("ready", "running"):
+            return True
+        alone = process not in self._kernel.life._branches  # branches may receive, sleep, or wait for children
+        return process._fut_waiter is not None and process.receiver is None and alone
+
+    def _effects(self, process: Process, watch: _Watch) -> int:
+        most = self.thresholds.effects
+        if watch.iterating or most is None or watch.effects < most:
+            return 0
+        watch.iterating = True
+        return self._alert(process.pid, "high_iterations", effects=watch.effects)
+
+    def _iterations(self, process: Process, watch: _Watch) -> int:
+        used, limit = int(process.budget.used("iterations")), process.budget.limit("iterations")
+        share = self.thresholds.iterations_percent
+        if watch.iterating or share is None or limit is None or used == 0 or used * 100 < share * limit:
+            return 0
+        watch.iterating = True
+        return self._alert(process.pid, "high_iterations", iterations=used, limit=int(limit))
+
+    def _cost(self, process: Process, watch: _Watch) -> int:
+        spent, limit = int(process.budget.used("usd")), process.budget.limit("usd")
+        share = self.thresholds.cost_percent
+        if share is None or limit is None or spent <= watch.cost or spent == 0 or spent * 100 < share * limit:
+            return 0
+        watch.cost = spent
+        return self._alert(process.pid, "high_cost", spent_micro_usd=spent, limit_micro_usd=int(limit))
+
+    def _time(self, process: Process, watch: _Watch, now: float) -> int:
+        scope: Budget = process.budget
+        due = self._kernel.life.due(scope)
+        share = self.thresholds.timeout_percent
+        if share is None or due is None or scope.seconds is None or watch.timed:
+            return 0
+        passed_s = scope.seconds - (due - now)
+        if passed_s * 100 < share * scope.seconds:
+            return 0
+        watch.timed = True
+        return self._alert(process.pid, "timeout_warning", seconds=passed_s, limit_s=scope.seconds)
+
+    def _alert(self, pid: str, alert: str, **figures: Any) -> int:
+        assert alert in ALERTS
+        self._kernel.publish(pid, "health.alert", {"alert": alert, "pid": pid, **figures})
+        return 1
+
+
+_HEARD: Final[dict[str, Callable[[HealthMonitor, _Watch, Event], Any]]] = {
+    "effect.started": HealthMonitor._started,
+    "effect.finished": HealthMonitor._finished,
+    "process.state_changed": HealthMonitor._stepped,
+    "process.created": HealthMonitor._moved,
+    "process.terminated": HealthMonitor._moved,
+    "message.received": HealthMonitor._moved,
+    "timer.set": HealthMonitor._moved,
+    "interrupt.resolved": HealthMonitor._moved,
+    "effect.retried": HealthMonitor._moved,
+}

@@ -1,0 +1,786 @@
+"""Supervisors: processes that start other processes, and start them again, exactly as Erlang/OTP's do.
+
+    sup = await kernel.supervise([Child("db", connect), Child("web", serve)], strategy="rest_for_one")
+
+A supervisor is an ordinary durable program (`supervise`) that links to its children and traps exits. What it knows is
+one `Table`; every event (a child's end, a command from outside, a back-off that is over) is handled to its end before
+the next is looked at. The table is kept with `ctx.checkpoint` now and then, so a restart replays little, and the
+journal's answers in between bring back children, restart window and half-done restarts.
+
+    starting     in order; one that does not start: those started are stopped in reverse, and the supervisor fails
+    a child ends `restart` decides (permanent, transient, temporary), then `strategy` (one, all, the rest)
+    too often    more than `max_restarts` within `window_s`: all are stopped in reverse, it ends with `shutdown`
+    stopping     in reverse order: CancelledError, `shutdown_s` to tidy up, then killed; supervisors as long as it takes
+
+A dynamic supervisor (`simple_one_for_one`) has any number of children of one kind, started on demand.
+
+Beyond OTP: a back-off before restarts, the strategies `stop` (leave it, tell the parent) and `escalate` (fail in its
+place), and guards: a supervisor of one child that stands for it (`kernel.spawn(…, supervision=…)`), with a pid and a
+name that outlive every restart. `Supervisors` is the kernel's side: it carries commands in and answers out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.policy import Backoff, RestartWindow, Supervision
+from lyra.errors import (
+    ConfigError,
+    Denied,
+    InvalidTransition,
+    LimitExceeded,
+    LyraError,
+    NameTaken,
+    NoSuchProcess,
+    ProcessError,
+    error_from_data,
+    error_to_data,
+)
+from lyra.kernel.child import DYNAMIC, INFINITY, KILL, Child, Plan, Spec, check_significant, make_plan, make_spec
+from lyra.kernel.handle import Ack, Handle
+from lyra.kernel.links import ExitSignal, Ready, register_signal
+from lyra.kernel.process import Process, looked_at, suspend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.kernel.context import Context
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["ChildInfo", "SupervisorHandle", "Supervisors", "supervise"]
+
+_CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; more with more children
+_REFUSALS: Final = (ProcessError, ConfigError, LimitExceeded, Denied)  # why a child may not start
+
+_SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is restarted with a child that ended
+    "restart": lambda _rows, row: [row],
+    "restart_all": lambda rows, _row: list(rows),
+    "rest_for_one": lambda rows, row: rows[rows.index(row) :],
+}
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a supervisor is asked to do, as it travels through its mailbox."""
+
+    verb: str
+    token: str = ""  # who waits for the answer, if anybody does
+    id: str = ""
+    spec: Spec | None = None
+    args: list[Any] = []
+
+
+register_signal("supervisor", Order)
+
+
+class Row(msgspec.Struct, eq=False):
+    """One child in the table."""
+
+    spec: Spec
+    pid: str | None = None
+    state: str = "stopped"  # running | stopped | restarting
+    starts: int = 0
+    failures: int = 0  # crashes in a row, for the back-off
+    crashed_at: float = 0.0
+    due: float | None = None  # when a back-off is over
+
+
+class Table(msgspec.Struct):
+    """All that a supervisor knows."""
+
+    rows: list[Row]
+    parent: str | None = None
+    made: int = 0  # children of a dynamic supervisor so far, for their ids
+    times: list[float] = []  # restarts that still count
+    pending: list[Any] = []  # events set aside while it waited for one of its own
+    held: list[Any] = []  # a guard's messages for a child that is not running
+
+
+class ChildInfo(msgspec.Struct, frozen=True):
+    """One line of `which_children`."""
+
+    id: str
+    pid: str | None
+    state: str  # running | stopped | restarting
+    kind: str  # worker | supervisor
+    restart: str
+    significant: bool
+    program: str
+    starts: int  # how often it was started so far
+
+
+# ---------------------------------------------------------------------- the program
+async def supervise(ctx: Context, plan: Any) -> Any:
+    """The program of every supervisor."""
+    return await _Run(ctx, plan if isinstance(plan, Plan) else msgspec.convert(plan, Plan)).run()
+
+
+class _Run:
+    """One life of a supervisor's program."""
+
+    __slots__ = ("_backoff", "_by_id", "_by_pid", "_ctx", "_due", "_kernel", "_keys", "_plan", "_table", "_window")
+
+    def __init__(self, ctx: Context, plan: Plan) -> None:
+        self._ctx = ctx
+        self._kernel = ctx._process.kernel
+        self._plan = plan
+        kept = ctx.restored
+        self._table = Table([Row(spec) for spec in plan.children]) if kept is None else msgspec.convert(kept, Table)
+        # The table again, by what is looked for.
+        self._by_id = {row.spec.id: row for row in self._table.rows}
+        self._by_pid = {row.pid: row for row in self._table.rows if row.pid is not None}
+        self._due = {row: None for row in self._table.rows if row.due is not None}
+        limits = Supervision(max_restarts=plan.max_restarts, window_s=plan.window_s)
+        self._window = RestartWindow(limits, self._table.times)
+        self._backoff = None if plan.backoff is None else Backoff.of(plan.backoff)
+        self._keys = ctx._process.keys
+
+    async def run(self) -> Any:
+        ctx = self._ctx
+        tables = self._kernel.supervisors.tables
+        tables[ctx.pid] = self._table
+        try:
+            if ctx.restored is None:
+                await self._begin()
+            while True:
+                ended = await self._handle(await self._next())
+                if ended is not None:
+                    return ended.result
+                await self._keep()
+        finally:
+            tables.pop(ctx.pid, None)
+
+    async def _begin(self) -> None:
+        ctx = self._ctx
+        ctx.trap_exit(True)
+        self._table.parent = ctx._read("parent", lambda: ctx.parent)
+        for row in list(self._table.rows):
+            error = await self._start(row)
+            if error is not None:
+                await self._stop_all()
+                raise ProcessError(f"child {row.spec.id!r} did not start: {error}", id=row.spec.id) from error
+        if self._plan.nested:
+            ctx.ready()
+
+    async def _keep(self) -> None:
+        """A checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more rows."""
+        keys = self._ctx._process.keys
+        if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self._table.rows)):
+            await self._ctx.checkpoint(self._table)
+            self._keys = self._ctx._process.keys
+
+    # ------------------------------------------------------------------ events
+
+    async def _next(self) -> dict[str, Any]:
+        table = self._table
+        if table.pending:
+            event: dict[str, Any] = table.pending.pop(0)
+            return event
+        due = min(self._due, key=lambda row: row.due or 0.0, default=None)
+        if due is None or due.due is None:
+            return _event(await self._ctx.receive())
+        left_s = due.due - self._ctx.now()
+        message = await self._ctx.receive(timeout=left_s) if left_s > 0 else None
+        return {"is": "due", "id": due.spec.id} if message is None else _event(message)
+
+    async def _handle(self, event: dict[str, Any]) -> _Ended | None:
+        kind = event["is"]
+        if kind == "exit":
+            return await self._exit(event)
+        if kind == "command":
+            await self._command(event)
+        elif kind == "due":
+            await self._restart_now(self._row(event["id"]))
+        elif kind == "again":
+            row = self._find(event["id"])
+            if row is not None and row.state == "restarting" and row.due is None:
+                await asyncio.sleep(0)  # others may want a turn: a start that always fails would take them all
+                return await self._restart(row, "a start that failed", None)
+        elif kind == "ready" and self._plan.guards:
+            self._ctx.ready()
+        elif kind == "message" and self._plan.guards:
+            await self._pass_on(event["message"])
+        return None
+
+    async def _exit(self, event: dict[str, Any]) -> _Ended | None:
+        pid, reason = event["pid"], event["reason"]
+        row = self._by_pid.get(pid)
+        if row is not None:
+            self._set(row, None, "stopped")
+            return await self._child_ended(row, pid, reason)
+        if pid == self._table.parent:
+            await self._shut_down(reason)
+        return None  # one that was stopped on purpose, and had ended by itself just before
+
+    async def _child_ended(self, row: Row, pid: str, reason: str) -> _Ended | None:
+        crashed = not (reason in ("normal", "shutdown") or reason.startswith("shutdown:"))
+        again = row.spec.restart == "permanent" or (row.spec.restart == "transient" and crashed)
+        if again and crashed and self._plan.strategy == "escalate":
+            self._put_away(row)
+            return await self._fail_as(pid, reason)
+        if again and self._plan.strategy == "stop":
+            again = False
+            if crashed:
+                self._tell_parent(pid, reason)
+        if again:
+            return await self._restart(row, reason, pid)
+        self._put_away(row)
+        if self._plan.guards:
+            return await self._fail_as(pid, reason)
+        await self._auto_shutdown(row)
+        return None
+
+    def _put_away(self, row: Row) -> None:
+        """It is not running and not going to: a temporary one is forgotten."""
+        self._set(row, None, "stopped")
+        temporary = row.spec.restart == "temporary" or self._plan.template is not None
+        if temporary and row.spec.id in self._by_id:
+            self._forget(row)
+
+    def _set(self, row: Row, pid: str | None, state: str, due: float | None = None) -> None:
+        """The one place where a row changes."""
+        if row.pid is not None:
+            self._by_pid.pop(row.pid, None)
+        if pid is not None:
+            self._by_pid[pid] = row
+        if due is not None:
+            self._due[row] = None
+        else:
+            self._due.pop(row, None)
+        row.pid, row.state, row.due = pid, state, due
+
+    def _add(self, row: Row) -> None:
+        self._table.rows.append(row)
+        self._by_id[row.spec.id] = row
+
+    def _forget(self, row: Row) -> None:
+        self._table.rows.remove(row)
+        del self._by_id[row.spec.id]
+
+    async def _auto_shutdown(self, row: Row) -> None:
+        when = self._plan.auto_shutdown
+        if when == "never" or not row.spec.significant:
+            return
+        left = any(other.spec.significant and other.pid is not None for other in self._table.rows)
+        if when == "any_significant" or not left:
+            await self._shut_down("shutdown")
+
+    def _tell_parent(self, pid: str, reason: str) -> None:
+        parent = self._table.parent
+        if parent is not None and not self._plan.guards:  # a guard's own end says it
+            with suppress(NoSuchProcess, LimitExceeded):  # nobody there, or nobody who keeps up
+                self._ctx.send(parent, {"child": pid, "supervisor": self._ctx.pid, "reason": reason})
+
+    # ------------------------------------------------------------------ restarting
+
+    async def _restart(self, row: Row, reason: str, pid: str | None) -> _Ended | None:
+        """Count it; then start again, now or after the back-off, or give up."""
+        now = self._ctx.now()
+        allowed = self._window.record(now)
+        self._table.times = list(self._window.times)
+        self._tell("child.restarting" if allowed else "supervisor.gave_up", row, reason)
+        if not allowed:
+            self._put_away(row)
+            if self._plan.guards and pid is not None:
+                return await self._fail_as(pid, reason)
+            await self._shut_down("shutdown")
+        if self._backoff is None:
+            await self._restart_now(row)
+            return None
+        if now - row.crashed_at > self._plan.window_s:
+            row.failures = 0
+        row.crashed_at = now
+        row.failures += 1
+        self._set(row, None, "restarting", now + self._backoff.delay(row.failures, self._ctx.random.random))
+        return None
+
+    async def _restart_now(self, row: Row) -> None:
+        together = _SCOPE[self._plan.strategy](self._table.rows, row)
+        self._set(row, None, "restarting")
+        for other in reversed(together):
+            if other is not row:
+                await self._halt(other)
+        for other in together:
+            if self._by_id.get(other.spec.id) is not other:  # it was temporary
+                continue
+            error = await self._start(other)
+            if error is not None:
+                self._set(other, None, "restarting")
+                self._ctx.send(self._ctx.pid, Order("again", id=other.spec.id))
+                return
+
+    async def _start(self, row: Row) -> LyraError | None:
+        """Start one child and link to it; an error if it did not start, or ended before it was ready."""
+        spec, ctx = row.spec, self._ctx
+        program = await self._program(spec.program)
+        try:
+            child = ctx.spawn(
+                program, *spec.args, name=spec.name, budget=spec.budget, grant=spec.grant, priority=spec.priority
+            )
+        except _REFUSALS as refusal:
+            return refusal
+        ctx.link(child)
+        if spec.wait_ready:
+            error = await self._until_ready(child.pid)
+            if error is not None:
+                return error
+        self._set(row, child.pid, "running")
+        row.starts += 1
+        held, self._table.held = self._table.held, []
+        for message in held:
+            await self._pass_on(message)
+        return None
+
+    async def _program(self, name: str) -> Callable[..., Any]:
+        """The function of that name; one that this kernel does not know yet is waited for."""
+        supervisors = self._kernel.supervisors
+        while (program := self._kernel.programs.get(name)) is None:
+            self._kernel.publish(self._ctx.pid, "process.dormant", {"program": name})
+            await suspend(self._ctx._process, supervisors.waiting.setdefault(name, []))
+        return program
+
+    async def _until_ready(self, pid: str) -> ProcessError | None:
+        while True:
+            event = _event(await self._ctx.receive())
+            if event["is"] in ("ready", "exit") and event["pid"] == pid:
+                if event["is"] == "ready":
+                    return None
+                return ProcessError(f"it ended before it was ready: {event['reason']}", reason=event["reason"])
+            self._table.pending.append(event)
+            if event.get("do") == "stop" or (event["is"] == "exit" and event["pid"] == self._table.parent):
+                await self._end_child(pid, KILL, "worker")
+                return ProcessError("its supervisor was told to stop")
+
+    # ------------------------------------------------------------------ stopping
+
+    async def _halt(self, row: Row) -> None:
+        """Stop one child; a temporary one is forgotten."""
+        pid = row.pid
+        if pid is not None:
+            await self._end_child(pid, row.spec.shutdown_s, row.spec.kind)
+        self._put_away(row)
+
+    async def _end_child(self, pid: str, shutdown_s: float | str, kind: str) -> None:
+        self._tell_to_stop(pid, shutdown_s, kind)
+        await self._until_gone(pid)
+
+    def _tell_to_stop(self, pid: str, shutdown_s: float | str, kind: str) -> None:
+        ctx = self._ctx
+        with suppress(NoSuchProcess):  # it ended long ago, and the table has let it go
+            ctx.unlink(pid)
+            if shutdown_s == KILL:
+                ctx.stop(pid, grace_s=0.0, reason="killed")
+            elif kind == "supervisor":
+                ctx.send(pid, Order("stop"))
+            else:
+                ctx.stop(pid, grace_s=None if shutdown_s == INFINITY else float(shutdown_s))
+
+    async def _until_gone(self, pid: str) -> None:
+        with suppress(NoSuchProcess):
+            await self._ctx.process(pid).wait()
+
+    async def _stop_all(self) -> None:
+        """In reverse order; a dynamic supervisor's, which know no order, all at once."""
+        if self._plan.template is not None:
+            pids = list(self._by_pid)
+            for pid in pids:
+                self._tell_to_stop(pid, self._plan.template.shutdown_s, self._plan.template.kind)
+            for pid in pids:
+                await self._until_gone(pid)
+            for row in list(self._table.rows):
+                self._put_away(row)
+        for row in reversed(list(self._table.rows)):
+            await self._halt(row)
+
+    async def _shut_down(self, reason: str) -> None:
+        await self._stop_all()
+        self._ctx.exit(reason)
+
+    async def _fail_as(self, pid: str, reason: str) -> _Ended:
+        """End as that child did."""
+        await self._stop_all()
+        ended = await self._ctx.process(pid).wait()
+        if ended.reason == "normal":
+            return _Ended(ended.result)
+        if ended.error is None:
+            self._ctx.exit(reason)
+        raise ended.error
+
+    # ------------------------------------------------------------------ commands
+
+    async def _command(self, event: dict[str, Any]) -> None:
+        token = event["token"]
+        try:
+            answer = await _COMMANDS[event["do"]](self, event)
+        except (ProcessError, ConfigError) as refusal:
+            self._kernel.supervisors.answer(token, {"error": error_to_data(refusal)})
+        else:
+            self._kernel.supervisors.answer(token, {"value": answer})
+
+    async def _start_child(self, event: dict[str, Any]) -> str:
+        spec = self._spec_of(event)
+        check_significant(spec, self._plan.auto_shutdown)
+        known = self._find(spec.id)
+        if known is not None and known.pid is not None:
+            raise NameTaken(
+                f"child {spec.id!r} runs already as {known.pid}", id=spec.id, problem="already_started", pid=known.pid
+            )
+        if known is not None:
+            hint = "restart_child starts it again, delete_child makes room"
+            raise NameTaken(f"there is a child {spec.id!r} already", hint=hint, id=spec.id, problem="already_present")
+        row = Row(spec)
+        self._add(row)
+        await self._start_or_raise(row, keep=False)
+        return row.pid or ""
+
+    def _spec_of(self, event: dict[str, Any]) -> Spec:
+        given, template = event["spec"], self._plan.template
+        if (given is None) != (template is not None):
+            wanted = "arguments: start_child(args=…)" if given is not None else "a Child to start"
+            raise ConfigError(f"supervisor {self._ctx.pid} needs {wanted}", strategy=self._plan.strategy)
+        if template is None:
+            return given if isinstance(given, Spec) else msgspec.convert(given, Spec)
+        self._table.made += 1
+        made = f"{template.id}-{self._table.made}"
+        return msgspec.structs.replace(template, id=made, args=[*template.args, *event["args"]])
+
+    async def _terminate_child(self, event: dict[str, Any]) -> None:
+        row = self._by_pid.get(event["id"]) if self._plan.template is not None else None
+        await self._halt(row if row is not None else self._row(event["id"]))
+
+    async def _restart_child(self, event: dict[str, Any]) -> str:
+        row = self._stopped(event["id"])
+        await self._start_or_raise(row, keep=True)
+        return row.pid or ""
+
+    async def _delete_child(self, event: dict[str, Any]) -> None:
+        self._forget(self._stopped(event["id"]))
+
+    async def _started(self, _event: dict[str, Any]) -> None:
+        """All that was asked before this has happened."""
+
+    async def _stop(self, _event: dict[str, Any]) -> None:
+        await self._shut_down("shutdown")
+
+    async def _start_or_raise(self, row: Row, *, keep: bool) -> None:
+        error = await self._start(row)
+        if error is None:
+            return
+        if not keep:
+            self._forget(row)
+        raise ProcessError(f"child {row.spec.id!r} did not start: {error}", id=row.spec.id) from error
+
+    def _find(self, child_id: str) -> Row | None:
+        return self._by_id.get(child_id)
+
+    def _row(self, child_id: str) -> Row:
+        row = self._find(child_id)
+        if row is None:
+            raise NoSuchProcess(f"no child {child_id!r}", id=child_id, problem="not_found")
+        return row
+
+    def _stopped(self, child_id: str) -> Row:
+        """A child that is neither running nor about to."""
+        if self._plan.template is not None:
+            hint = "terminate_child stops and forgets one, start_child starts another"
+            raise InvalidTransition("a dynamic supervisor has no stopped children", hint=hint, problem=DYNAMIC)
+        row = self._row(child_id)
+        if row.state != "stopped":
+            raise InvalidTransition(
+                f"child {child_id!r} is {row.state}", hint="terminate_child first", id=child_id, problem=row.state
+            )
+        return row
+
+    # ------------------------------------------------------------------ a guard's messages
+
+    async def _pass_on(self, message: Any) -> None:
+        pid = self._table.rows[0].pid if self._table.rows else None
+        if pid is None:
+            self._table.held.append(message)
+        else:
+            with suppress(NoSuchProcess):
+                await self._ctx.send(pid, message)
+
+    def _tell(self, kind: str, row: Row, reason: str) -> None:
+        if not self._ctx.replaying:
+            self._kernel.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
+
+
+class _Ended(msgspec.Struct):
+    """The program returns this result."""
+
+    result: Any = None
+
+
+_COMMANDS: Final[dict[str, Callable[[_Run, dict[str, Any]], Any]]] = {
+    "start_child": _Run._start_child,
+    "terminate_child": _Run._terminate_child,
+    "restart_child": _Run._restart_child,
+    "delete_child": _Run._delete_child,
+    "started": _Run._started,
+    "stop": _Run._stop,
+}
+
+
+def _event(message: Any) -> dict[str, Any]:
+    """A message as plain data, so that it can be kept with the table."""
+    if isinstance(message, ExitSignal):
+        return {"is": "exit", "pid": message.pid, "reason": message.reason}
+    if isinstance(message, Ready):
+        return {"is": "ready", "pid": message.pid}
+    if isinstance(message, Order):
+        if message.verb == "again":
+            return {"is": "again", "id": message.id}
+        return {
+            "is": "command",
+            "do": message.verb,
+            "token": message.token,
+            "id": message.id,
+            "spec": message.spec,
+            "args": message.args,
+        }
+    return {"is": "message", "message": message}
+
+
+# ---------------------------------------------------------------------- the kernel's side
+class Supervisors:
+    """Carries commands to supervisors and their answers back, and knows the tables of those that run."""
+
+    __slots__ = ("_count", "_kernel", "_life", "_waiters", "tables", "waiting")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._life = ""
+        self._count = 0
+        self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
+        self.tables: dict[str, Table] = {}
+        self.waiting: dict[str, list[Any]] = {}  # program → supervisors that wait until it is known
+
+    def begin(
+        self, children: Iterable[Any], *, pid: str | None, name: str | None, options: dict[str, Any], **flags: Any
+    ) -> SupervisorHandle:
+        kernel = self._kernel
+        plan = make_plan(kernel, children, **flags)
+        if pid is not None and pid in kernel.processes:
+            return self.get(pid)
+        process = kernel.life.start(supervise, (plan,), parent=None, pid=pid, name=name, **options)
+        return SupervisorHandle(kernel, process)
+
+    def program(self, children: Iterable[Any], **flags: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The program and arguments of a supervisor of these children."""
+        return supervise, (make_plan(self._kernel, children, **flags),)
+
+    def guard(
+        self, program: Callable[..., Any], args: tuple[Any, ...], supervision: Any
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The program and arguments of a supervisor that stands for one process."""
+        policy = Supervision.of(supervision)
+        plan = make_plan(self._kernel, [Child("process", program, args, restart="transient")], **policy.to_data())
+        plan.guards = True
+        return supervise, (plan,)
+
+    def get(self, pid_or_name: str) -> SupervisorHandle:
+        """A supervisor by pid or name."""
+        process = self._kernel.find(pid_or_name)
+        if process.program != self._kernel.programs.name(supervise):
+            raise ProcessError(f"process {process.pid} is not a supervisor", pid=process.pid)
+        return SupervisorHandle(self._kernel, process)
+
+    def known(self, program: str) -> None:
+        """A program has been registered: supervisors that want to start it go on."""
+        for process in self.waiting.pop(program, []):
+            process.wake()
+
+    def command(self, process: Process, verb: str, child_id: str = "", **data: Any) -> Command:
+        kernel = self._kernel
+        if process.exit is not None:
+            raise NoSuchProcess(f"supervisor {process.pid} has ended: {process.exit.reason}", pid=process.pid)
+        # A command may be read in a later life of the kernel, where its answer must find nobody.
+        self._life = self._life or kernel.entropy.text(8)
+        self._count += 1
+        token = f"{self._life}.{self._count}"
+        future: asyncio.Future[Any] = kernel.loop.create_future()
+        future.add_done_callback(looked_at)
+        future.add_done_callback(lambda _: self._waiters.pop(token, None))
+        kernel.mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
+        self._waiters[token] = process, future
+        process.watch(future)
+        return Command(kernel, process, future)
+
+    def answer(self, token: str, answer: dict[str, Any]) -> None:
+        found = self._waiters.pop(token, None)
+        if found is None:
+            return
+        process, future = found
+        if process.watchers is not None and future in process.watchers:
+            process.watchers.remove(future)
+        if not future.done():
+            future.set_result(answer)
+
+
+def _text(child_id: Any) -> str:
+    if not isinstance(child_id, str):
+        raise ConfigError(f"a child is named by its id, not by {child_id!r}")
+    return child_id
+
+
+class Command:
+    """A request to a supervisor, on its way; await it for the answer, once that is durable."""
+
+    __slots__ = ("_future", "_kernel", "_process", "_read")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        process: Process,
+        future: asyncio.Future[Any],
+        read: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._process = process
+        self._future = future
+        self._read = read
+
+    def then(self, read: Callable[[Any], Any]) -> Command:
+        return Command(self._kernel, self._process, self._future, read)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        answer = await asyncio.shield(self._future)
+        if self._kernel.journal is not None:
+            await self._kernel.journal.acknowledged(self._kernel.journal.seq)
+        if answer is None:
+            raise self._ended()
+        if "error" in answer:
+            raise error_from_data(answer["error"])
+        return answer["value"] if self._read is None else self._read(answer["value"])
+
+    def _ended(self) -> BaseException:
+        ended = self._process.exit
+        if ended is not None and ended.error is not None:
+            return ended.error
+        reason = ended.reason if ended is not None else "unknown"
+        return NoSuchProcess(f"supervisor {self._process.pid} ended before it answered: {reason}", reason=reason)
+
+
+class Listing(list[ChildInfo]):
+    """The children as of now; awaited, as of when everything asked before has happened."""
+
+    def __init__(self, rows: Iterable[ChildInfo], again: Callable[[], Any]) -> None:
+        super().__init__(rows)
+        self._again = again
+
+    def __await__(self) -> Generator[Any, None, list[ChildInfo]]:
+        awaited: Generator[Any, None, list[ChildInfo]] = self._again().__await__()
+        return awaited
+
+
+class Counts(dict[str, int]):
+    """`specs`, `active`, `supervisors`, `workers`; may be awaited like a Listing."""
+
+    def __init__(self, counts: dict[str, int], again: Callable[[], Any]) -> None:
+        super().__init__(counts)
+        self._again = again
+
+    def __await__(self) -> Generator[Any, None, dict[str, int]]:
+        awaited: Generator[Any, None, dict[str, int]] = self._again().__await__()
+        return awaited
+
+
+class SupervisorHandle(Handle):
+    """A supervisor as the outside holds it; awaiting it waits until its children are started."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, SupervisorHandle]:
+        return self._begun().__await__()
+
+    async def _begun(self) -> SupervisorHandle:
+        if self._process.exit is None:
+            await self._command("started")
+        elif self._process.exit.error is not None:
+            raise self._process.exit.error
+        return self
+
+    def _command(self, verb: str, child_id: str = "", **data: Any) -> Command:
+        self._kernel._raise_if_closed()
+        return self._kernel.supervisors.command(self._process, verb, child_id, **data)
+
+    def which_children(self) -> Listing:
+        """The children in the order in which they are started."""
+        return Listing(self._infos(), lambda: self._after(self._infos))
+
+    def count_children(self) -> Counts:
+        return Counts(self._counts(), lambda: self._after(self._counts))
+
+    def start_child(self, child: Child | Mapping[str, Any] | None = None, *, args: Iterable[Any] = ()) -> Command:
+        """Add a child and start it; gives its Handle. NameTaken, if there is one of that id.
+
+        A dynamic supervisor knows what to start; it takes `args`, which come after those of its template.
+        """
+        self._kernel._raise_if_closed()
+        spec = None if child is None else make_spec(self._kernel, Child.of(child))
+        return self._command("start_child", spec=spec, args=list(args)).then(self._kernel.process)
+
+    def terminate_child(self, child_id: str) -> Command:
+        """Stop a child; it stays in the table (a temporary one does not) until it is restarted or deleted."""
+        return self._command("terminate_child", child_id)
+
+    def restart_child(self, child_id: str) -> Command:
+        """Start a stopped child; gives its Handle."""
+        return self._command("restart_child", child_id).then(self._kernel.process)
+
+    def delete_child(self, child_id: str) -> Command:
+        """Forget a stopped child."""
+        return self._command("delete_child", child_id)
+
+    def stop(self) -> Ack:
+        """Stop all children in reverse order, then the supervisor; awaiting it waits until that is done."""
+        if self._process.exit is not None:
+            return Ack(self._kernel, self._process.exit_seq)
+        self._command("stop")
+        return Ack(self._kernel, self._stopped())
+
+    async def _stopped(self) -> int:
+        await self.wait()
+        return self._process.exit_seq
+
+    async def _after(self, read: Callable[[], Any]) -> Any:
+        if self._process.exit is None:
+            with suppress(ProcessError):  # it may end meanwhile
+                await self._command("started")
+        return read()
+
+    def _rows(self) -> list[Row]:
+        table = self._kernel.supervisors.tables.get(self._process.pid)
+        return table.rows if table is not None else []
+
+    def _infos(self) -> list[ChildInfo]:
+        return [
+            ChildInfo(
+                row.spec.id,
+                row.pid,
+                row.state,
+                row.spec.kind,
+                row.spec.restart,
+                row.spec.significant,
+                row.spec.program,
+                row.starts,
+            )
+            for row in self._rows()
+        ]
+
+    def _counts(self) -> dict[str, int]:
+        rows = self._rows()
+        return {
+            "specs": len(rows),
+            "active": sum(row.pid is not None for row in rows),
+            "supervisors": sum(row.spec.kind == "supervisor" for row in rows),
+            "workers": sum(row.spec.kind == "worker" for row in rows),
+        }
