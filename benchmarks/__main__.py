@@ -26,6 +26,10 @@ SUBJECTS = {
     "append": "The store alone",
     "budgets": "Budgets under 64 spenders",
     "fairness": "Who gets to run",
+    "supervision": "A crash and a restart",
+    "pipelines": "A stage of a pipeline",
+    "buses": "One event to many subscribers",
+    "interrupts": "Questions waiting for people",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

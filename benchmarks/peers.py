@@ -1,8 +1,9 @@
-"""Other systems' durable steps: DBOS and LangGraph on SQLite, each in a process of its own.
+"""Other systems' steps: DBOS and LangGraph on SQLite, LangGraph in memory, each in a process of its own.
 
 They run in whatever interpreter has them: this one, or the one that LYRA_BENCH_PYTHON names. A step is the difference
 between a run with ten steps and one with none (a graph of eleven nodes and one of one), divided by ten: what they do
 once a run is not counted against them. Each keeps its own SQLite settings, so compare CPU time, not wall time.
+In memory it is a whole run of a graph of ten nodes, divided by ten.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Peer(NamedTuple):
     problem: str
 
 
-def measured(size: Size, folder: Path) -> list[Peer]:
-    return [_measure(key, title, size, folder) for key, title in TITLES.items()]
+def measured(size: Size, folder: Path, keys: tuple[str, ...] = ("dbos", "langgraph", "langgraph_async")) -> list[Peer]:
+    return [_measure(key, TITLES[key], size, folder) for key in keys]
 
 
 def _measure(key: str, title: str, size: Size, folder: Path) -> Peer:
@@ -160,12 +161,49 @@ def langgraph_async(folder: Path, runs: int, repeats: int) -> tuple[float, float
     return asyncio.run(everything())
 
 
+async def _whole(graph: Any, runs: int, *, stream: bool) -> tuple[float, float]:
+    """Seconds of CPU and of wall of so many runs."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(runs):
+        if stream:
+            async for _update in graph.astream({"value": 0}, stream_mode="updates"):
+                pass
+        else:
+            await graph.ainvoke({"value": 0})
+    return time.process_time() - cpu, time.perf_counter() - wall
+
+
+def langgraph_line(_folder: Path, runs: int, repeats: int, *, stream: bool = False) -> tuple[float, float]:
+    """A graph of ten nodes in a line without a checkpointer; the best whole run, divided by ten."""
+
+    async def everything() -> tuple[float, float]:
+        graph = _graph(STEPS, None, asynchronous=True)
+        await _whole(graph, 1, stream=stream)
+        measured = [await _whole(graph, runs, stream=stream) for _ in range(repeats)]
+        scale = 1e6 / runs / STEPS
+        return min(cpu for cpu, _ in measured) * scale, min(wall for _, wall in measured) * scale
+
+    return asyncio.run(everything())
+
+
+def langgraph_stream(folder: Path, runs: int, repeats: int) -> tuple[float, float]:
+    return langgraph_line(folder, runs, repeats, stream=True)
+
+
 TITLES = {
     "dbos": "DBOS, a step on SQLite",
     "langgraph": "LangGraph, a node, SqliteSaver, durability=sync",
     "langgraph_async": "LangGraph, a node, AsyncSqliteSaver, durability=sync",
+    "langgraph_line": "LangGraph, a node, ainvoke, no checkpointer",
+    "langgraph_stream": "LangGraph, a node, astream, no checkpointer",
 }
-_RUN = {"dbos": dbos, "langgraph": langgraph, "langgraph_async": langgraph_async}
+_RUN: dict[str, Callable[[Path, int, int], tuple[float, float]]] = {
+    "dbos": dbos,
+    "langgraph": langgraph,
+    "langgraph_async": langgraph_async,
+    "langgraph_line": langgraph_line,
+    "langgraph_stream": langgraph_stream,
+}
 
 
 def main() -> None:
@@ -173,9 +211,7 @@ def main() -> None:
 
     key, folder, runs, repeats = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     cpu_us, wall_us = _RUN[key](folder, runs, repeats)
-    print(
-        json.dumps({"version": version(key.removesuffix("_async")), "cpu_us": cpu_us, "wall_us": wall_us}), flush=True
-    )
+    print(json.dumps({"version": version(key.partition("_")[0]), "cpu_us": cpu_us, "wall_us": wall_us}), flush=True)
     os._exit(0)  # their threads may outlive them
 
 

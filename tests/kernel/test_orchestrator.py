@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -134,7 +135,8 @@ def test_what_is_refused_changes_nothing():
             for wrong in ("b", "nobody"):
                 with pytest.raises(InvalidTransition):
                     step(kernel, wrong)
-            for result in ({}, {"agent_name": "a", "ouput": {}}, {"agent_name": "a", "output": 3}, "a"):
+            results: list[Any] = [{}, {"agent_name": "a", "ouput": {}}, {"agent_name": "a", "output": 3}, "a"]
+            for result in results:
                 with pytest.raises(ConfigError):
                     kernel.report_agent_result("p", result)
             with pytest.raises(ConfigError):
@@ -372,7 +374,7 @@ def test_breaking_out():
     run(work())
 
 
-DAG = {
+DAG: dict[str, Any] = {
     "name": "dag",
     "default_run_mode": "parallel",
     "agents": [
@@ -387,7 +389,7 @@ DAG = {
 def test_parallel_mode_follows_requirements():
     """requires and after; all of them, or any."""
     assert drive(DAG, {})[0] == ["a", "b", "c", "d"]
-    either = {**DAG, "agents": [*DAG["agents"][:3], {**DAG["agents"][3], "join_strategy": "any", "stage_order": -0}]}
+    either = {**DAG, "agents": [*DAG["agents"][:3], {**DAG["agents"][3], "join_strategy": "any"}]}
 
     async def work():
         async with Kernel() as kernel:
@@ -427,6 +429,7 @@ def test_a_stage_may_lead_to_a_question():
         async with Kernel() as kernel:
             kernel.initialize_orchestration("p", ASKING)
             told = step(kernel, "a", {"ask": True, "question": "Which one?"})
+            assert told.interrupt is not None
             assert (told.kind, told.interrupt["kind"], told.interrupt["question"]) == (
                 "wait_interrupt",
                 "clarification",
@@ -434,6 +437,8 @@ def test_a_stage_may_lead_to_a_question():
             )
             assert kernel.get_next_instruction("p") == told
             told = kernel.orchestrator.resume_after_interrupt("p", told.interrupt, {"text": "this"})
+            assert told.envelope is not None
+            assert told.envelope.interrupt is not None
             assert (told.agent_name, told.envelope.interrupt["response"]["text"]) == ("b", "this")
             told = step(kernel, "b")
             assert told.interrupt["kind"] == "confirmation"
@@ -718,8 +723,8 @@ def test_finished_stages_are_not_run_again(path):
             for name in "ab":
                 kernel.register_agent(name, gives({"by": name}, log))
             kernel.register_agent("c", stuck, idempotent=True)
-            events = [event async for event in kernel.execute_pipeline(LINE, pid="x")]
-            assert events[-1].envelope.outputs["c"] == {"seen": ["a", "b"]}
+            told = [event async for event in kernel.execute_pipeline(LINE, pid="x")]
+            assert told[-1].envelope.outputs["c"] == {"seen": ["a", "b"]}
             assert log == ["a", "b", "c", "c"]
             again = [event.type async for event in kernel.execute_pipeline(LINE, pid="x")]
             assert again == ["pipeline_completed"]
@@ -760,9 +765,63 @@ def test_a_fork_comes_back_with_its_finished_branch(path):
         gate.set()
         async with Kernel(path) as kernel:
             register(kernel)
-            events = [event async for event in kernel.execute_pipeline(FORK, pid="x")]
-            assert events[-1].envelope.terminal_reason == "completed"
+            told = [event async for event in kernel.execute_pipeline(FORK, pid="x")]
+            assert told[-1].envelope.terminal_reason == "completed"
         assert sorted(log) == ["a", "a", "a2", "b", "j"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("config", [LINE, FORK, DAG], ids=["line", "fork", "dag"])
+def test_a_crash_after_any_event(config, tmp_path):
+    """Wherever the kernel dies, the pipeline comes to the same end, and no stage that ended runs again."""
+
+    async def attempt(file, after):
+        ended, runs = set(), []
+
+        def register(kernel):
+            def make(name):
+                async def agent(envelope):
+                    assert name not in ended, name
+                    runs.append(name)
+                    await asyncio.sleep(0)
+                    return {"by": name}
+
+                return agent
+
+            for stage in config["agents"]:
+                kernel.register_agent(stage["name"], make(stage["name"]), idempotent=True)
+
+        kernel = Kernel(file)
+        await kernel.start()
+        register(kernel)
+        events = kernel.execute_pipeline(config, pid="x")
+        count = 0
+        async for event in events:
+            count += 1
+            if event.type == "stage_completed":
+                ended.add(event.stage)
+            if count == after:
+                break
+        else:
+            await kernel.close()
+            return None
+        crash(kernel)
+        with contextlib.suppress(BaseException):
+            await events.aclose()
+        async with Kernel(file) as kernel:
+            register(kernel)
+            told = [event async for event in kernel.execute_pipeline(config, pid="x")]
+        return told[-1].envelope
+
+    async def work():
+        after = 1
+        while (envelope := await attempt(str(tmp_path / f"{after}.db"), after)) is not None:
+            assert envelope.terminal_reason == "completed", after
+            names = {stage["name"] for stage in config["agents"] if stage.get("node_kind") != "fork"}
+            assert set(envelope.outputs) == names, after
+            after += 1
+        assert after > 8
 
     run(work())
 
@@ -797,8 +856,8 @@ def test_a_stage_in_flight_is_asked_about(path):
             assert doubt.kind == "in_doubt"
             assert log == ["a"]
             kernel.resolve_interrupt(doubt.id, {"decision": "retry"})
-            events = [event async for event in kernel.execute_pipeline(config, pid="x")]
-            assert events[-1].envelope.terminal_reason == "completed"
+            told = [event async for event in kernel.execute_pipeline(config, pid="x")]
+            assert told[-1].envelope.terminal_reason == "completed"
         assert log == ["a", "a"]
 
     run(work())
@@ -840,6 +899,16 @@ def test_a_pipeline_can_be_ended_while_it_runs():
                     kernel.orchestrator.terminate_session("x", message="enough")
             assert seen == ["stage_started", "pipeline_completed"]
             assert event.envelope.termination_reason == "enough"
+            await settle(kernel)
+            assert not kernel.process("x").alive
+
+            async def suicidal(envelope):
+                kernel.orchestrator.terminate_session("y", "policy_violation")
+                return {}
+
+            kernel.register_agent("b", suicidal)
+            told = [each async for each in kernel.execute_pipeline(pipeline({"name": "b"}), pid="y")]
+            assert told[-1].envelope.terminal_reason == "policy_violation"
 
     run(work())
 
@@ -942,7 +1011,7 @@ class Sessions(RuleBasedStateMachine):
                 self.rows.append((kind, pid, data))
             return fact(state, pid, kind, data)
 
-        self.kernel.fact = remember
+        setattr(self.kernel, "fact", remember)  # noqa: B010 (a method of one object)
 
     @property
     def session(self):

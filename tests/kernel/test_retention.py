@@ -33,3 +33,40 @@ def test_spending_outlives_the_process(path):
             assert str(kernel.budget.remaining()) == "$0.25"
 
     run(main())
+
+
+async def quick(ctx):
+    return 1
+
+
+async def keeper(ctx):
+    """Spawns for ever, and keeps only a count."""
+    state = ctx.restored or {"n": 0}
+    while True:
+        await ctx.receive()
+        await ctx.spawn(quick).wait()
+        state["n"] += 1
+        await ctx.checkpoint(state)
+
+
+def test_a_long_lived_parent_does_not_keep_its_dead(path):
+    """Children of a live parent are forgotten once a checkpoint has made their spawns history."""
+
+    async def main():
+        clock = SimClock(1000.0)
+        async with Kernel(path, clock, programs=[keeper, quick], retention_s=10) as kernel:
+            kernel.spawn(keeper, pid="keeper")
+            for _ in range(5):
+                kernel.send("keeper", "go")
+                await settle(kernel)
+            clock.advance(60)
+            await settle(kernel)
+            await kernel._recovery.snapshot()
+            kept = {pid for pid in kernel.journal.store.load_snapshots().states if not pid.startswith("~")}
+            assert kept == {"keeper"}
+        async with Kernel(path, SimClock(2000.0), programs=[keeper, quick]) as kernel:
+            kernel.send("keeper", "go")
+            await settle(kernel)
+            assert kernel.processes["keeper"].restored == {"n": 6}
+
+    run(main())

@@ -102,7 +102,7 @@ def test_what_is_refused(expression, words):
 
 def test_depth_is_bounded():
     """Sixteen levels hold, seventeen do not."""
-    made = {"op": "always"}
+    made: dict[str, object] = {"op": "always"}
     for _ in range(15):
         made = {"op": "not", "expr": made}
     assert not list(expression_problems(made))

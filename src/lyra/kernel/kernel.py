@@ -13,7 +13,7 @@ listeners hear. The life of a process (`life`), the door (`door`), the order of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -634,7 +634,7 @@ class Kernel:
 
     def execute_pipeline(
         self, config: Any, envelope: Any = None, *, pid: str | None = None
-    ) -> AsyncIterator[PipelineEvent]:
+    ) -> AsyncGenerator[PipelineEvent, None]:
         """Run a pipeline as a durable process with the registered agents, and tell what happens."""
         return self.orchestrator.execute_pipeline(config, envelope, pid=pid)
 

@@ -13,7 +13,7 @@ bound ends the pipeline): asked twice, the answer is the same. The moves themsel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -162,13 +162,15 @@ class Orchestrator:
         self._kernel._raise_if_closed()
         if not sendable_text(pid, "a pid"):
             raise ConfigError("a session needs a pid", key="pid")
-        checked = PipelineConfig.of(config)
+        self._initialize(pid, PipelineConfig.of(config), envelope, force=force)
+        return self.get_session_state(pid)
+
+    def _initialize(self, pid: str, checked: PipelineConfig, envelope: Any, *, force: bool = False) -> None:
         work = self._envelope(envelope)
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
         row = {"config": checked.to_data(), "envelope": work.to_data()}
         self._fact(pid, "pipeline.initialized", codec.decode(codec.encode(row)))
-        return self.get_session_state(pid)
 
     def get_session_state(self, pid: str) -> SessionState:
         session = self._session(pid)
@@ -190,7 +192,7 @@ class Orchestrator:
         )
 
     def terminate_session(self, pid: str, reason: str = "user_cancelled", message: str = "") -> Ack:
-        """End a pipeline; one that has ended keeps its reason."""
+        """End a pipeline, and the process that runs it; one that has ended keeps its reason."""
         session = self._session(pid)
         try:
             word = TerminalReason(reason)
@@ -198,6 +200,7 @@ class Orchestrator:
             words = ", ".join(TerminalReason)
             raise ConfigError(f"there is no terminal reason {reason!r}", hint=f"one of {words}", key="reason") from None
         seq = 0 if session.terminated else self._terminate(pid, word, sendable_text(message, "a message"))
+        self.runner.stop(pid, f"pipeline terminated: {session.envelope.termination_reason}")
         return Ack(self._kernel, seq)
 
     def cleanup_session(self, pid: str) -> bool:
@@ -443,7 +446,7 @@ class Orchestrator:
 
     async def execute_pipeline(
         self, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, *, pid: str | None = None
-    ) -> AsyncIterator[PipelineEvent]:
+    ) -> AsyncGenerator[PipelineEvent, None]:
         """Run a pipeline as a durable process and tell what happens. The same pid again goes on where it was."""
         checked = PipelineConfig.of(config)
         self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
@@ -457,7 +460,7 @@ class Orchestrator:
         self._listeners.setdefault(pid, []).append(queue)
         try:
             if session is None:
-                self.initialize_session(pid, checked, envelope)
+                self._initialize(sendable_text(pid, "a pid"), checked, envelope)
             if self._session(pid).terminated:
                 queue.put_nowait(self._last_event(pid))
             process = self.runner.start(pid, queue)
@@ -471,7 +474,7 @@ class Orchestrator:
             if not self._listeners[pid]:
                 del self._listeners[pid]
 
-    async def _events(self, queue: asyncio.Queue[PipelineEvent | None]) -> AsyncIterator[PipelineEvent]:
+    async def _events(self, queue: asyncio.Queue[PipelineEvent | None]) -> AsyncGenerator[PipelineEvent, None]:
         """What is told has happened for good: each event waits until its row is durable."""
         while (event := await queue.get()) is not None:
             journal = self._kernel.journal

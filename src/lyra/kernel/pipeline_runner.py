@@ -18,7 +18,7 @@ import msgspec
 
 from lyra.core.check import did_you_mean, short_text
 from lyra.core.effect import Charged, Effect
-from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
 from lyra.kernel.context import Context, read
 from lyra.kernel.process import Process, resume, suspend
@@ -101,6 +101,7 @@ class Runner:
     def __init__(self, kernel: Kernel, orchestrator: Orchestrator) -> None:
         self._kernel = kernel
         self._orchestrator = orchestrator
+        self._effects: dict[Any, Effect] = {}  # one for each way that an agent is run
 
     # ------------------------------------------------------------------ from outside
 
@@ -124,6 +125,12 @@ class Runner:
         ended.add_done_callback(tell)
         process.watch(ended)
         return process
+
+    def stop(self, pid: str, reason: str) -> None:
+        """End the process of a session that is over: what its agents still do is not waited for."""
+        process = self._kernel.processes.get(pid)
+        if process is not None and process.exit is None and process.program == self._kernel.programs.name(run_pipeline):
+            self._kernel.kill(pid, reason)
 
     def raise_unless_finished(self, process: Process, pid: str) -> None:
         self._kernel.raise_if_failed()
@@ -225,13 +232,16 @@ class Runner:
         retry = stage.retry
         # A stage that may be run again after a failure may be run again after a crash.
         idempotent = retry is not None or agent.idempotent
-        return Effect(
-            self._run_agent,
-            name=f"pipeline:{stage.agent_name}",
-            idempotent=idempotent,
-            retry=retry,
-            timeout_s=stage.timeout_seconds or default_timeout_s,
-        )
+        timeout_s = stage.timeout_seconds or default_timeout_s
+        key = (stage.agent_name, idempotent, retry, timeout_s)
+        found = self._effects.get(key)
+        if found is None:
+            if len(self._effects) >= EFFECTS_KEPT:
+                self._effects.clear()
+            name = f"pipeline:{stage.agent_name}"
+            found = Effect(self._run_agent, name=name, idempotent=idempotent, retry=retry, timeout_s=timeout_s)
+            self._effects[key] = found
+        return found
 
     async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
         """Call the agent with its view of the envelope; what it gives becomes plain data."""

@@ -108,8 +108,8 @@ class Fold:
     def dump(self, *, forget_before: float | None = None) -> dict[str, bytes | None]:
         """The states that changed since they were loaded; None for those forgotten.
 
-        A process that ended before `forget_before` is forgotten once its parent is gone too: until then the parent's
-        replay may ask for it. What it spent stays with the parent.
+        A process that ended before `forget_before` is forgotten once its parent's replay cannot ask for it any more.
+        What it spent stays with the parent.
         """
         forgotten = self._forget(forget_before) if forget_before is not None else []
         states: dict[str, bytes | None] = {
@@ -127,8 +127,9 @@ class Fold:
         needed = self._above_the_living()
         for pid, state in list(self.processes.items()):
             parent = self.processes.get(state.created.parent)
-            orphan = parent is None or parent.exit is not None
-            if state.exit is not None and state.exit_at < before and orphan and pid not in needed:
+            # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
+            asked = parent is not None and parent.exit is None and state.created.key in parent.effects
+            if state.exit is not None and state.exit_at < before and not asked and pid not in needed:
                 forgotten.append(pid)
         for pid in forgotten:
             state = self.processes.pop(pid)

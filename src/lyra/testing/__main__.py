@@ -39,14 +39,16 @@ def _sim(options: argparse.Namespace) -> int:
 
 
 def _crash(options: argparse.Namespace) -> int:
-    from lyra.testing import crash
+    from lyra.testing import crash, crash_tree
 
     points = crash.point_kills(progress=_progress)
     result = crash.random_kills(options.n, options.seed, progress=_progress)
-    failures = [*points.failures, *result.failures]
+    trees = crash_tree.run(max(10, options.n // 10), options.seed)
+    failures = [*points.failures, *result.failures, *trees.failures]
     _show(failures, f"python -m lyra.testing crash --seed {options.seed} --n {options.n}")
     slowest = max(points.open_s_max, result.open_s_max)
     print(f"crash: {points.kills} kills at named points, {result.workloads} workloads, slowest opening {slowest:.3f} s")
+    print(f"crash: {trees.kills} kills of supervised trees, {trees.lives} lives, {trees.acts} acts")
     return _verdict(f"crash: {result.kills} kills from seed {options.seed}", len(failures))
 
 

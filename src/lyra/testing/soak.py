@@ -1,8 +1,9 @@
 """A long quiet run: thousands of supervised processes, a few crashing every minute, and nothing that grows.
 
-Processes in groups of a hundred, each group under a supervisor, do a small effect now and then; one in a hundred is told
-to crash each minute and is restarted. Measured: resident memory at the start and the end, its growth a minute, how late
-the event loop is, and whether anything is left when all of it is stopped. Real time, real memory: nothing simulated.
+Processes in groups of a hundred, each group under a supervisor, do a small effect now and then; one in a hundred is
+told to crash each minute and is restarted. Measured: resident memory at the start and the end, its growth a minute,
+how late the event loop is, and whether anything is left when all of it is stopped. Real time, real memory: nothing
+simulated.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ async def _soak(processes: int, seconds: float, seed: int, store: str) -> Soak:
             ]
             supervisors.append(kernel.supervise(children, max_restarts=-1))
         wanted = processes + len(supervisors)
-        while kernel.live < wanted:
+        while kernel.live < wanted:  # noqa: ASYNC110 - there is no event for "all are up"
             await asyncio.sleep(0.01)
         kernel.on_event(lambda event: _count(started, event.kind))
         gc.collect()

@@ -1,0 +1,108 @@
+"""Ten thousand questions to people, all open at once: raise one, find a process's oldest, answer it.
+
+The baseline is our own work with a hundred open questions: what one costs may not grow with how many there are.
+Questions are looked up and answered oldest first. On SQLite the clock stops when all rows are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave
+from lyra.kernel import Kernel
+
+TITLES = {"create": "raise a question", "look up": "find a process's oldest", "resolve": "answer a question"}
+
+
+class Questions:
+    """One kernel with `pending` questions spread evenly over `processes`; measures the three, in that order."""
+
+    def __init__(self, target: Callable[[], str], pending: int, processes: int, looks: int, times: int = 1) -> None:
+        self.target = target
+        self.pending = pending
+        self.processes = processes
+        self.looks = looks
+        self.times = times
+        self._timings: dict[str, Timing] = {}
+
+    def contenders(self, name: str) -> Mapping[str, Callable[[], Timing]]:
+        """They share a run: the first asks for it, the others tell what it measured."""
+        return {
+            f"{name}: create": self._measure,
+            f"{name}: look up": lambda: self._timings["look up"],
+            f"{name}: resolve": lambda: self._timings["resolve"],
+        }
+
+    def _measure(self) -> Timing:
+        # Small numbers are measured several times over: a hundred questions are too quick for the clock.
+        runs = [asyncio.run(self._run()) for _ in range(self.times)]
+        for what in TITLES:
+            parts = [run[what] for run in runs]
+            self._timings[what] = Timing(
+                sum(part.cpu_s for part in parts),
+                sum(part.wall_s for part in parts),
+                sum(part.operations for part in parts),
+            )
+        return self._timings["create"]
+
+    async def _run(self) -> dict[str, Timing]:
+        pids = [f"p{number}" for number in range(self.processes)]
+        async with Kernel(self.target(), snapshot_every_events=10**9) as kernel:
+            for pid in pids:
+                kernel.submit(pid, user_id="somebody")
+            await kernel.durable()
+            asked = [pids[number % self.processes] for number in range(self.pending)]
+            with Stopwatch(self.pending) as create:
+                ids = [kernel.create_interrupt(pid, "clarification", question="Which one?").id for pid in asked]
+                await kernel.durable()
+            wanted = [asked[number % self.pending] for number in range(self.looks)]
+            with Stopwatch(self.looks) as look_up:
+                found: Any = [kernel.get_pending_interrupt(pid) for pid in wanted]
+            assert [one.id for one in found[: self.processes]] == ids[: min(self.looks, self.processes)]
+            with Stopwatch(self.pending) as resolve:
+                for interrupt_id in ids:
+                    kernel.resolve_interrupt(interrupt_id, {"text": "That one."}, user_id="somebody")
+                await kernel.durable()
+            assert kernel.get_pending_interrupt(pids[0]) is None
+        return {"create": create.timing, "look up": look_up.timing, "resolve": resolve.timing}
+
+
+def run(size: Size) -> list[Row]:
+    many, few, times = size.of(10_000, 100), size.of(100, 20), size.of(20, 1)
+    looks, spread = size.of(200, 20), 10
+    with tempfile.TemporaryDirectory(prefix="lyra-bench-") as folder:
+        made = iter(range(10**6))
+
+        def fresh() -> str:
+            return str(Path(folder) / f"{next(made)}.db")
+
+        def memory() -> str:
+            return "memory"
+
+        best = interleave(
+            {
+                **Questions(memory, few, few, few, times).contenders("few"),
+                **Questions(memory, many, many, many).contenders("many"),
+                **Questions(memory, many, spread, looks).contenders("crowded"),
+                **Questions(fresh, few, few, few, times).contenders("few on SQLite"),
+                **Questions(fresh, many, many, many).contenders("many on SQLite"),
+            },
+            min(size.repeats, 3),
+        )
+    baseline = f"… with {few} pending"
+    return [
+        *_rows(best, "many", f"{many} pending, in memory", baseline, "few"),
+        *_rows(best, "crowded", f"{many} pending of {spread} processes, in memory", baseline, "few"),
+        *_rows(best, "many on SQLite", f"{many} pending, on SQLite", baseline, "few on SQLite"),
+    ]
+
+
+def _rows(best: Mapping[str, Figure], name: str, where: str, baseline: str, few: str) -> list[Row]:
+    return [
+        Row(f"{title}, {where}", best[f"{name}: {what}"], baseline, best[f"{few}: {what}"])
+        for what, title in TITLES.items()
+    ]
