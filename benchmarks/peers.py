@@ -161,33 +161,43 @@ def langgraph_async(folder: Path, runs: int, repeats: int) -> tuple[float, float
     return asyncio.run(everything())
 
 
-async def _whole(graph: Any, runs: int, *, stream: bool) -> tuple[float, float]:
+async def _whole(graph: Any, runs: int, count: list[int], *, stream: bool) -> tuple[float, float]:
     """Seconds of CPU and of wall of so many runs."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(runs):
         if stream:
-            async for _update in graph.astream({"value": 0}, stream_mode="updates"):
+            async for _update in graph.astream({"value": 0}, _thread(count), stream_mode="updates"):
                 pass
         else:
-            await graph.ainvoke({"value": 0})
+            await graph.ainvoke({"value": 0}, _thread(count))
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def langgraph_line(_folder: Path, runs: int, repeats: int, *, stream: bool = False) -> tuple[float, float]:
-    """A graph of ten nodes in a line without a checkpointer; the best whole run, divided by ten."""
+def _line(saver: Any, runs: int, repeats: int, *, stream: bool = False) -> tuple[float, float]:
+    """A graph of ten nodes in a line; µs of the best whole run, divided by ten."""
 
     async def everything() -> tuple[float, float]:
-        graph = _graph(STEPS, None, asynchronous=True)
-        await _whole(graph, 1, stream=stream)
-        measured = [await _whole(graph, runs, stream=stream) for _ in range(repeats)]
+        graph, count = _graph(STEPS, saver, asynchronous=True), [0]
+        await _whole(graph, 1, count, stream=stream)
+        measured = [await _whole(graph, runs, count, stream=stream) for _ in range(repeats)]
         scale = 1e6 / runs / STEPS
         return min(cpu for cpu, _ in measured) * scale, min(wall for _, wall in measured) * scale
 
     return asyncio.run(everything())
 
 
-def langgraph_stream(folder: Path, runs: int, repeats: int) -> tuple[float, float]:
-    return langgraph_line(folder, runs, repeats, stream=True)
+def langgraph_line(_folder: Path, runs: int, repeats: int) -> tuple[float, float]:
+    return _line(None, runs, repeats)
+
+
+def langgraph_stream(_folder: Path, runs: int, repeats: int) -> tuple[float, float]:
+    return _line(None, runs, repeats, stream=True)
+
+
+def langgraph_memory(_folder: Path, runs: int, repeats: int) -> tuple[float, float]:
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    return _line(InMemorySaver(), runs, repeats)
 
 
 TITLES = {
@@ -196,6 +206,7 @@ TITLES = {
     "langgraph_async": "LangGraph, a node, AsyncSqliteSaver, durability=sync",
     "langgraph_line": "LangGraph, a node, ainvoke, no checkpointer",
     "langgraph_stream": "LangGraph, a node, astream, no checkpointer",
+    "langgraph_memory": "LangGraph, a node, ainvoke, InMemorySaver",
 }
 _RUN: dict[str, Callable[[Path, int, int], tuple[float, float]]] = {
     "dbos": dbos,
@@ -203,6 +214,7 @@ _RUN: dict[str, Callable[[Path, int, int], tuple[float, float]]] = {
     "langgraph_async": langgraph_async,
     "langgraph_line": langgraph_line,
     "langgraph_stream": langgraph_stream,
+    "langgraph_memory": langgraph_memory,
 }
 
 

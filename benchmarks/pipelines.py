@@ -1,20 +1,21 @@
 """A stage of a pipeline, against a node of a LangGraph graph of the same shape: ten in a line, each gives one value.
 
 Whole runs divided by ten, on both sides: beginning a session, ending it and forgetting it count; declaring the
-pipeline and compiling the graph do not. In memory theirs has no checkpointer, so it keeps nothing that could be asked
-for, while our session can be asked about, stopped and interrupted between any two stages. On SQLite both can go on
-after a crash; there theirs is, as in `durable`, only what a node adds.
+pipeline and compiling the graph do not. The goal is held against a graph without a checkpointer, which keeps nothing:
+our sessions can be asked about, stopped and interrupted between any two stages, as theirs can with a saver in memory.
+On SQLite both can go on after a crash; there theirs is, as in `durable`, only what a node adds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
+from benchmarks.measure import Figure, Goal, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
 from lyra.kernel import Kernel
 from lyra.kernel.pipeline import PipelineConfig
 
@@ -24,9 +25,7 @@ FIVE_TIMES_LESS = ratio_at_most(0.2)
 
 
 def line() -> PipelineConfig:
-    stages: list[dict[str, Any]] = [
-        {"name": name, "default_next": after} for name, after in zip(NAMES, NAMES[1:], strict=False)
-    ]
+    stages: list[dict[str, Any]] = [{"name": name, "default_next": after} for name, after in pairwise(NAMES)]
     return PipelineConfig.of({"name": "line", "agents": [*stages, {"name": NAMES[-1]}]})
 
 
@@ -87,19 +86,20 @@ def run(size: Size) -> list[Row]:
             },
             size.repeats,
         )
-        invoked, streamed, kept = peers.measured(
-            size, folder, ("langgraph_line", "langgraph_stream", "langgraph_async")
-        )
+        keys = ("langgraph_line", "langgraph_stream", "langgraph_memory", "langgraph_async")
+        invoked, streamed, remembered, kept = peers.measured(size, folder, keys)
     return [
-        _row("next instruction, report; in memory", best["steps"], invoked),
-        _row("execute_pipeline, in memory", best["executed"], streamed),
+        _row("next instruction, report; in memory", best["steps"], invoked, FIVE_TIMES_LESS),
+        _row("next instruction, report; in memory", best["steps"], remembered),
+        _row("execute_pipeline, in memory", best["executed"], streamed, FIVE_TIMES_LESS),
+        _row("execute_pipeline, in memory", best["executed"], remembered),
         _row("next instruction, report; on SQLite", best["steps on SQLite"], kept),
         _row("execute_pipeline, on SQLite", best["executed on SQLite"], kept),
     ]
 
 
-def _row(title: str, ours: Figure, peer: peers.Peer) -> Row:
+def _row(title: str, ours: Figure, peer: peers.Peer, *goals: Goal) -> Row:
     theirs = None if peer.cpu_us is None else Figure(peer.cpu_us, "µs", peer.wall_us)
     assert ours.wall is not None
     note = f"{1e6 / ours.wall:.0f} stages a second" + (f"; {peer.problem}" if peer.problem else "")
-    return Row(title, ours, peer.name, theirs, (FIVE_TIMES_LESS,), note)
+    return Row(title, ours, peer.name, theirs, goals, note)

@@ -1,7 +1,7 @@
 """Reference pages that are tables of the code: errors, events, capabilities, limits.
 
 `errors.md` comes from the tree in `lyra.errors` and its `CODES`, `events.md` from `lyra.core.event.KINDS` and the
-journal's row types, `capabilities.md` from `lyra.core.capability`, `limits.md` from the source of `lyra.core.limits`,
+row types of the journal and the subsystems, `capabilities.md` from `lyra.core.capability`, `limits.md` from the source of `lyra.core.limits`,
 where each number has its reason beside it. Called by `reference`, which writes and checks all pages.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, Final
 from lyra import errors
 from lyra.core import capability, limits
 from lyra.core.event import KINDS
+from lyra.kernel import Kernel
 from lyra.kernel.rows import DECODERS
 
 __all__ = ["pages"]
@@ -93,7 +94,7 @@ _LIMITS: Final = """\
 {written}
 
 Every bound and default, from `lyra.core.limits`. Those with a key in [Configuration](configuration.md) can be changed
-there. The quotas and the bounds of an envelope belong to agents and pipelines, which are not part of this version.
+there. The quotas are those of entries in the process table, the bounds of an envelope those of pipelines.
 
 {sections}
 """
@@ -160,7 +161,8 @@ def _codes(table: Table) -> str:
 
 
 def _kinds(table: Table) -> str:
-    rows = [(f"`{kind}`", "journaled" if kind in DECODERS else "", text) for kind, text in KINDS.items()]
+    kept = {*DECODERS, *(kind for state in Kernel().states.values() for kind in state.KINDS)}
+    rows = [(f"`{kind}`", "journaled" if kind in kept else "", text) for kind, text in KINDS.items()]
     return table(("kind", "kept", "meaning"), rows)
 
 
