@@ -431,7 +431,7 @@ def test_files_that_are_no_settings(place, tmp_path):
     assert place.fail().message == "it is not a file"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything; run the tests as another user")
 def test_an_unreadable_file_is_a_config_error(place):
     """Permission denied is said with the file's name."""
     place.repo("")
