@@ -477,3 +477,39 @@ def test_a_hostile_error_row_is_only_an_error(path):
                 assert isinstance((await kernel.process(f"x{number}").wait()).error, Exception)
 
     run(main())
+
+
+async def child_then(ctx):
+    value = await ctx.do(act, "then")
+    await ctx.ask("?")
+    return value
+
+
+async def child_now(ctx):
+    return await ctx.do(act, "now")
+
+
+for _program in (child_then, child_now):  # the same program before and after a change
+    _program.__qualname__ = "child"
+
+
+async def waits_for_child(ctx):
+    ended = await ctx.spawn(child_then, pid="child").wait()
+    return [ended.reason, ended.result]
+
+
+def test_a_childs_divergence_is_no_result(path):
+    """A parent that waits for a diverged child stops with it; with the right program both go on."""
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.spawn(waits_for_child, pid="parent")
+            await settle(kernel)
+        async with Crash(Kernel(path, programs=[waits_for_child, child_now])) as kernel:
+            assert (await kernel.process("child").wait()).reason == "divergence"
+            assert (await kernel.process("parent").wait()).reason == "divergence"
+        async with Kernel(path, programs=[waits_for_child, child_then]) as kernel:
+            await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"text": "on"})
+            assert (await kernel.process("parent").wait()).result == ["normal", "then"]
+
+    run(main())
