@@ -1,4 +1,4 @@
-"""The store alone: `SqliteStore.append` (fence, order, checksums) against `executemany` of rows that are ready."""
+"""The store alone: `SqliteStore.append` (fence, order, checksums, batches) against `executemany` of the rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from functools import partial
 from itertools import count as counter
 from pathlib import Path
 
+from benchmarks.durable import INSERT, TABLE
 from benchmarks.measure import Row, Size, Stopwatch, Timing, interleave
-from lyra.store.checksum import row_crc
-from lyra.store.sql import INSERT_ROW
 from lyra.store.sqlite import SqliteStore
 
 _DATA = b"\x82\xa3key\x07\xa5value\xd9\x20" + b"x" * 32
@@ -36,15 +35,15 @@ def ours(folder: Path, rows: int, batch: int) -> Timing:
 
 
 def plain(folder: Path, rows: int, batch: int) -> Timing:
-    sealed = [(*record, row_crc(*record)) for record in _records(rows)]
-    path = folder / f"{next(_names)}.db"
-    SqliteStore(path).close()  # the same tables
-    connection = sqlite3.connect(path, isolation_level=None)
+    records = _records(rows)
+    connection = sqlite3.connect(folder / f"{next(_names)}.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(TABLE)
     with Stopwatch(rows) as watch:
         for at in range(0, rows, batch):
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(INSERT_ROW, sealed[at : at + batch])
+            connection.executemany(INSERT, records[at : at + batch])
             connection.execute("COMMIT")
     connection.close()
     return watch.timing

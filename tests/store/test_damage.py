@@ -31,7 +31,8 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "lyra.db"
     store = SqliteStore(path)
     epoch = store.acquire("owner", now=0.0, ttl_s=9.0).epoch
-    store.append(records(1, 100), epoch)
+    for first in range(1, 100, 2):
+        store.append(records(first, 2), epoch)
     store.save_snapshots(50, {"a": b"1", "b": b"2"}, epoch)
     store.put_blob(b"blob")
     store.close()
@@ -40,15 +41,18 @@ def path(tmp_path: Path) -> Path:
 
 # Each statement is a change that SQLite itself finds nothing wrong with.
 SILENT = {
-    "data": "UPDATE journal SET data = x'00' WHERE seq = 20",
-    "time": "UPDATE journal SET time = time + 0.001 WHERE seq = 20",
-    "pid": "UPDATE journal SET pid = 'p-2' WHERE seq = 20",
-    "kind": "UPDATE journal SET kind = 'nota' WHERE seq = 20",
-    "type": "UPDATE journal SET data = 'text' WHERE seq = 20",
-    "moved row": "UPDATE journal SET seq = 101 WHERE seq = 100",
-    "missing row": "DELETE FROM journal WHERE seq = 20",
-    "missing first row": "DELETE FROM journal WHERE seq = 1",
-    "swapped data": "UPDATE journal SET (data, crc) = (SELECT data, crc FROM journal WHERE seq = 21) WHERE seq = 20",
+    "data": "UPDATE journal SET data = x'00' WHERE seq = 21",
+    "one byte": "UPDATE journal SET data = CAST(replace(hex(data), '702D31', '702D32') AS BLOB) WHERE seq = 21",
+    "count": "UPDATE journal SET rows = 1 WHERE seq = 21",
+    "count of the last": "UPDATE journal SET rows = 1 WHERE seq = 99",
+    "type": "UPDATE journal SET data = 'text' WHERE seq = 21",
+    "type of the count": "UPDATE journal SET rows = 'ten' WHERE seq = 21",
+    "checksum": "UPDATE journal SET crc = crc + 1 WHERE seq = 21",
+    "moved batch": "UPDATE journal SET seq = 101 WHERE seq = 99",
+    "missing batch": "DELETE FROM journal WHERE seq = 21",
+    "missing first batch": "DELETE FROM journal WHERE seq = 1",
+    "batch twice": "INSERT INTO journal SELECT 22, rows, data, crc FROM journal WHERE seq = 21",
+    "swapped data": "UPDATE journal SET (data, crc) = (SELECT data, crc FROM journal WHERE seq = 31) WHERE seq = 21",
     "snapshot newer than the journal": "DELETE FROM journal WHERE seq > 40",
     "snapshot data": "UPDATE snapshots SET data = x'33' WHERE pid = 'a'",
     "snapshot pid": "UPDATE snapshots SET pid = 'c' WHERE pid = 'a'",
@@ -67,7 +71,7 @@ SILENT = {
     "blob name": f"UPDATE blobs SET digest = '{blob_digest(b'other')}'",
     "migration name": "UPDATE migrations SET name = 'else' WHERE number = 1",
     "migration lost": "DELETE FROM migrations WHERE number = 1",
-    "table": "ALTER TABLE journal RENAME COLUMN kind TO sort",
+    "table": "ALTER TABLE journal RENAME COLUMN rows TO lines",
     "table gone": "DROP TABLE snapshots",
 }
 
@@ -96,10 +100,10 @@ def test_a_change_that_sqlite_does_not_notice_is_noticed(path: Path, what: str) 
 
 
 def test_check_tells_everything_it_finds(path: Path) -> None:
-    """One sentence for each damaged row, gap, state and blob, and the walk goes on after the first."""
+    """One sentence for each damaged batch, gap, state and blob, and the walk goes on after the first."""
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE journal SET data = x'00' WHERE seq IN (10, 30)")
-    connection.execute("DELETE FROM journal WHERE seq IN (20, 40, 41, 42)")
+    connection.execute("UPDATE journal SET data = x'00' WHERE seq IN (11, 41)")
+    connection.execute("DELETE FROM journal WHERE seq IN (21, 61, 63)")
     connection.execute("UPDATE snapshots SET data = x'00' WHERE pid = 'a'")
     connection.execute("UPDATE blobs SET data = x'00'")
     connection.close()
@@ -107,10 +111,10 @@ def test_check_tells_everything_it_finds(path: Path) -> None:
     found = store.check()
     store.close()
     assert found[:4] == [
-        "journal row 10 is damaged",
-        "journal row 20 is missing",
-        "journal row 30 is damaged",
-        "journal rows 40 to 42 are missing",
+        "journal rows 11 to 12 are damaged",
+        "journal rows 21 to 22 are missing",
+        "journal rows 41 to 42 are damaged",
+        "journal rows 61 to 64 are missing",
     ]
     assert "saved state" in found[4]
     assert blob_digest(b"blob") in found[5]
@@ -118,12 +122,12 @@ def test_check_tells_everything_it_finds(path: Path) -> None:
 
 
 def test_filters_do_not_hide_damage(path: Path) -> None:
-    """A row whose pid was altered is not quietly left out of its process's rows."""
+    """A batch that was altered is not quietly left out, whatever rows of it were asked for."""
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE journal SET pid = 'p-9' WHERE seq = 20")
+    connection.execute("UPDATE journal SET data = CAST(replace(data, 'p-1', 'p-9') AS BLOB) WHERE seq = 11")
     connection.close()
     store = SqliteStore(path)
-    with pytest.raises(Corrupt, match="row 20"):
+    with pytest.raises(Corrupt, match="rows 11 to 12"):
         list(store.read(pid="p-1"))
     store.close()
 

@@ -139,7 +139,7 @@ def test_a_full_disk_loses_nothing_and_passes(store: PostgresStore) -> None:
     execute(
         store,
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN IF NEW.seq = 5 THEN RAISE 'no space' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$",
+        " $$ BEGIN IF NEW.seq = 3 THEN RAISE 'no space' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$",
         "CREATE TRIGGER full_disk BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION full_disk()",
     )
     with pytest.raises(StoreFull):
@@ -156,7 +156,7 @@ def test_a_change_behind_our_back_is_noticed(store: PostgresStore) -> None:
     store.save_snapshots(3, {"a": b"1"}, 0)
     execute(
         store,
-        "UPDATE journal SET kind = 'x' WHERE seq = 5",
+        "UPDATE journal SET data = 'x' WHERE seq = 1",
         "UPDATE snapshots SET data = ''",
         "UPDATE lease SET epoch = 4",
     )
@@ -174,11 +174,12 @@ def test_a_missing_table_is_corrupt(store: PostgresStore) -> None:
 
 
 def test_text_the_server_cannot_hold_is_refused(store: PostgresStore) -> None:
-    """PostgreSQL has no NUL in text: the batch is a StoreError, not a Conflict, and the store goes on."""
+    """PostgreSQL has no NUL in text: such a state is a StoreError, not a Conflict, and the store goes on."""
+    store.append([(1, 1.0, "p\0", "k", b"")], 0)  # inside a batch it is bytes
     with pytest.raises(StoreError) as caught:
-        store.append([(1, 1.0, "p\0", "k", b"")], 0)
+        store.save_snapshots(1, {"p\0": b""}, 0)
     assert not isinstance(caught.value, Conflict)
-    store.append(records(1, 1), 0)
+    assert [row.pid for row in store.read()] == ["p\0"]
 
 
 def test_a_lost_connection_is_told(store: PostgresStore) -> None:

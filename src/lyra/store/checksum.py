@@ -2,47 +2,20 @@
 
 Every row a Store keeps on disk carries a CRC-32 over all its other columns, its own key included, so a row that was
 altered, swapped with another or read from an older copy of its page does not pass. Blobs are named by a 256-bit
-digest of their content instead. Nothing here reads or writes a Store; `rows` applies these to the journal, `sql` to
-everything else. A checksum finds accidents. It is no signature: whoever can write the file can also write its
+digest of their content instead. Nothing here reads or writes a Store; `sql` applies these, and the journal's own
+checksum is in `batch`. A checksum finds accidents. It is no signature: whoever can write the file can also write its
 checksums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
-from struct import Struct
 from typing import Final
 from zlib import crc32
 
-__all__ = ["blob_digest", "fields_crc", "row_crc", "seal", "seal_flat", "state_crc", "total_of"]
-
-# The lengths keep ("ab", "c") and ("a", "bc") apart. Adding 0.0 turns -0.0 into 0.0, as SQLite does on disk.
-_head: Final = Struct("<qdII").pack
+__all__ = ["blob_digest", "fields_crc", "state_crc", "total_of"]
 
 TOTAL_MODULUS: Final = 1 << 63
-
-
-def row_crc(seq: int, time: float, pid: str, kind: str, data: bytes) -> int:
-    """The checksum of one journal row."""
-    return crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind)))))
-
-
-def seal(
-    records: Sequence[tuple[int, float, str, str, bytes]],
-) -> list[tuple[int, float, str, str, bytes, int]]:
-    """The records with their checksums. `row_crc` written out: a call a row is a tenth of an append."""
-    return [
-        (
-            seq,
-            time,
-            pid,
-            kind,
-            data,
-            crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind))))),
-        )
-        for seq, time, pid, kind, data in records
-    ]
 
 
 def state_crc(pid: str, data: bytes) -> int:
@@ -53,16 +26,6 @@ def state_crc(pid: str, data: bytes) -> int:
 def total_of(total: int, *, added: int = 0, removed: int = 0) -> int:
     """A running sum of state checksums: shows that the states are one set, without reading all to change one."""
     return (total + added - removed) % TOTAL_MODULUS
-
-
-def seal_flat(records: Sequence[tuple[int, float, str, str, bytes]]) -> list[int | float | str | bytes]:
-    """`seal` for a statement of many rows: all values one after the other."""
-    flat: list[int | float | str | bytes] = []
-    for record in records:
-        seq, time, pid, kind, data = record
-        flat += record
-        flat.append(crc32(data, crc32((pid + kind).encode(), crc32(_head(seq, time + 0.0, len(pid), len(kind))))))
-    return flat
 
 
 def fields_crc(table: str, *values: str | int | float) -> int:

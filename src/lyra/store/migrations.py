@@ -57,9 +57,10 @@ MIGRATIONS: Final = (
         "journal, snapshots, lease",
         (
             "CREATE TABLE migrations (number {int} PRIMARY KEY, name TEXT NOT NULL, crc {int} NOT NULL)",
+            # One row for each batch: see `batch`.
             (
-                "CREATE TABLE journal (seq {int} PRIMARY KEY, time {real} NOT NULL, pid TEXT NOT NULL,"
-                " kind TEXT NOT NULL, data {bytes} NOT NULL, crc {int} NOT NULL)"
+                "CREATE TABLE journal (seq {int} PRIMARY KEY, rows {int} NOT NULL, data {bytes} NOT NULL,"
+                " crc {int} NOT NULL)"
             ),
             "CREATE TABLE snapshots (pid TEXT PRIMARY KEY, data {bytes} NOT NULL, crc {int} NOT NULL)",
             # One row each, there from the start: a row that is missing later is damage, not a new store.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError, Conflict, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.checksum import seal
+from lyra.store.batch import Rows, seal
 from lyra.store.migrations import POSTGRES_TYPES
 from lyra.store.rows import dense
 from lyra.store.sql import Row, SqlStore
@@ -40,10 +40,10 @@ _MIGRATING: Final = 0x4C797261  # the advisory lock that lets one process at a t
 # The lock in `fence` waits for whoever changes the lease, then looks at the epoch again: a fenced owner adds nothing.
 _APPEND: Final = b"""
 WITH fence AS (SELECT id FROM lease WHERE id = 1 AND epoch = %s FOR UPDATE)
-INSERT INTO journal (seq, time, pid, kind, data, crc)
-SELECT * FROM unnest(%b::bigint[], %b::float8[], %b::text[], %b::text[], %b::bytea[], %b::bigint[])
+INSERT INTO journal (seq, rows, data, crc)
+SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[])
 WHERE EXISTS (SELECT 1 FROM fence)
-AND %s = (SELECT coalesce(max(seq), (SELECT first_seq - 1 FROM meta)) FROM journal)
+AND %s = (SELECT coalesce(max(seq + rows - 1), (SELECT first_seq - 1 FROM meta)) FROM journal)
 """
 
 # SQLSTATE codes (or their classes), by what they mean to the caller.
@@ -134,13 +134,14 @@ class PostgresStore(SqlStore):
                 connection.close()
 
     # ------------------------------------------------------------ journal
-    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+    def append(self, records: Rows, epoch: int) -> None:
         if not records:
             self._fence(epoch)
             return
         first = dense(records)
-        columns = [list(column) for column in zip(*seal(records), strict=True)]
-        if self._change(_APPEND, (epoch, *columns, first - 1)) != len(records):
+        batches = seal(records)
+        columns = [list(column) for column in zip(*batches, strict=True)]
+        if self._change(_APPEND, (epoch, *columns, first - 1)) != len(batches):
             self._explain(first, epoch)
 
     def _explain(self, first: int, epoch: int) -> None:

@@ -1,6 +1,6 @@
 """Reading the journal so that only what was written comes out.
 
-`scan` walks a journal page by page, checks each row's checksum and that no sequence number is missing, and only then
+`scan` walks a journal page by page, checks each batch's checksum and that no sequence number is missing, and only then
 applies the caller's filters: a filter pushed down into the database would quietly drop the very rows that are
 damaged. Pages are short reads, so a reader that pauses holds no transaction open and never keeps a write-ahead log
 from shrinking. `faults` is the same walk for `check()`: it goes on after damage and tells all of it. `dense` guards
@@ -9,43 +9,30 @@ the way in. This module never writes and knows no database; the page comes from 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
-from lyra.store.checksum import row_crc
+from lyra.store.batch import Rows, unseal
 from lyra.store.protocol import Record
 
-__all__ = ["FAULTS_MAX", "PAGE_ROWS", "Page", "dense", "faults", "intact", "scan"]
+__all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan"]
 
-PAGE_ROWS: Final = 512
+PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
 
 Page = Callable[[int, int], "Sequence[tuple[Any, ...]]"]
-"""`page(first, last)`: up to PAGE_ROWS rows (seq, time, pid, kind, data, crc) of that range, in order."""
-
-# What a damaged row can do to the arithmetic of a checksum: a column of another type, or a number out of range.
-_NONSENSE: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error)
+"""`page(first, last)`: up to PAGE_BATCHES batches with rows of that range, in order; the first may begin before it."""
 
 
-def dense(records: Sequence[tuple[int, float, str, str, bytes]]) -> int:
+def dense(records: Rows) -> int:
     """The first seq of a batch; `Conflict` when the batch itself has a hole or goes backwards."""
     first = records[0][0]
     count = len(records)
     if count > 1 and [record[0] for record in records] != list(range(first, first + count)):
         raise conflicts.not_dense(first)
     return first
-
-
-def intact(row: Sequence[Any]) -> bool:
-    """Whether a journal row is what was once written."""
-    try:
-        seq, time, pid, kind, data, crc = row
-        return bool(row_crc(seq, time, pid, kind, data) == crc)
-    except _NONSENSE:
-        return False
 
 
 def scan(
@@ -66,35 +53,53 @@ def scan(
 
     expected = first
     while expected <= last:
-        rows = page(expected, last)
-        if not rows:
+        batches = page(expected, last)
+        if not batches:
             raise missing(expected)
-        for row in rows:
-            if row[0] != expected:
+        for batch in batches:
+            rows = unseal(batch)
+            if rows is None:
+                raise damaged(f"{_span(batch, expected)} not what was written")
+            if not rows[0].seq <= expected <= rows[-1].seq:
                 raise missing(expected)
-            if not intact(row):
-                raise damaged(f"journal row {expected} is not what was written")
-            expected += 1
-            if (pid is None or row[2] == pid) and (kind is None or row[3] == kind):
-                yield Record(row[0], row[1], row[2], row[3], row[4])
+            for row in rows[expected - rows[0].seq : last - rows[0].seq + 1]:
+                if (pid is None or row.pid == pid) and (kind is None or row.kind == kind):
+                    yield row
+            expected = rows[-1].seq + 1
 
 
 def faults(page: Page, first: int, last: int) -> list[str]:
-    """Every damaged or missing row of the range as a sentence, up to FAULTS_MAX of them."""
+    """Every damaged or missing part of the range as a sentence, up to FAULTS_MAX of them."""
     found: list[str] = []
     expected = first
     while expected <= last and len(found) < FAULTS_MAX:
-        rows = page(expected, last)
-        for row in rows:
-            if row[0] != expected:
-                found.append(_gap(expected, row[0] - 1))
-            if not intact(row):
-                found.append(f"journal row {row[0]} is damaged")
-            expected = row[0] + 1
-        if not rows:
+        batches = page(expected, last)
+        for batch in batches:
+            rows = unseal(batch)
+            if rows is None:
+                found.append(f"{_span(batch, expected)} damaged")
+            begins, ends = (rows[0].seq, rows[-1].seq) if rows else _claimed(batch, expected)
+            if begins > expected:
+                found.append(_gap(expected, begins - 1))
+            elif begins < expected and rows is not None:
+                found.append(f"journal row {begins} is there twice")
+            expected = max(ends, expected) + 1
+        if not batches:
             found.append(_gap(expected, last))
             break
     return found[:FAULTS_MAX]
+
+
+def _claimed(batch: Sequence[Any], expected: int) -> tuple[int, int]:
+    """The rows that a damaged batch says it has; its own columns may be what is damaged."""
+    begins = batch[0] if isinstance(batch[0], int) else expected
+    count = batch[1] if isinstance(batch[1], int) and 0 < batch[1] < 1 << 32 else 1
+    return begins, begins + count - 1
+
+
+def _span(batch: Sequence[Any], expected: int) -> str:
+    begins, ends = _claimed(batch, expected)
+    return f"journal row {begins} is" if begins == ends else f"journal rows {begins} to {ends} are"
 
 
 def _gap(first: int, last: int) -> str:

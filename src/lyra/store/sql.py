@@ -17,21 +17,27 @@ from typing import Any, Final, NamedTuple
 
 from lyra.errors import Corrupt, StoreError
 from lyra.store import conflicts
+from lyra.store.batch import seal, unseal
 from lyra.store.checksum import blob_digest, state_crc, total_of
 from lyra.store.migrations import LATEST, MIGRATIONS, Migration, lease_crc, meta_crc, migration_crc
 from lyra.store.protocol import Lease, Record, Snapshot
-from lyra.store.rows import PAGE_ROWS, faults, intact, scan
+from lyra.store.rows import PAGE_BATCHES, faults, scan
 
-__all__ = ["INSERT_ROW", "Head", "SqlStore"]
+__all__ = ["INSERT_BATCH", "Head", "SqlStore"]
 
 Row = tuple[Any, ...]
 
-INSERT_ROW: Final = "INSERT INTO journal (seq, time, pid, kind, data, crc) VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, ?, ?)"
 
-_PAGE: Final = "SELECT seq, time, pid, kind, data, crc FROM journal WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?"
+# A batch is found by its first row: the one that holds a row is the last that begins no later.
+_PAGE: Final = (
+    "SELECT seq, rows, data, crc FROM journal"
+    " WHERE seq >= (SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?) AND seq <= ? ORDER BY seq LIMIT ?"
+)
+_TAIL: Final = "SELECT seq, rows, data, crc FROM journal ORDER BY seq DESC LIMIT ?"
 _HEAD: Final = (
     "SELECT first_seq, snapshot_seq, states, states_total, crc,"
-    " (SELECT min(seq) FROM journal), (SELECT max(seq) FROM journal) FROM meta"
+    " (SELECT min(seq) FROM journal), (SELECT seq + rows - 1 FROM journal ORDER BY seq DESC LIMIT 1) FROM meta"
 )
 _LEASE: Final = "SELECT owner, epoch, expires_at, crc FROM lease"
 _PUT_STATE: Final = (
@@ -43,7 +49,7 @@ _PUT_BLOB: Final = (
 )
 
 _NAMES_AT_ONCE: Final = 500  # old SQLite libraries take at most 999 values in a statement
-_TAIL_ROWS: Final = 16  # rows verified when a store is opened: what the last commits of a dying machine touched
+_TAIL_BATCHES: Final = 16  # batches verified when a store is opened: what the last commits of a dying machine touched
 
 
 class Head(NamedTuple):
@@ -95,7 +101,17 @@ class SqlStore(ABC):
         head = self._head()
         first = max(after + 1, head.first_seq)
         last = head.last_seq if upto is None else min(upto, head.last_seq)
+        return self._rows(first, last, pid, kind)
+
+    def _rows(self, first: int, last: int, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
         return scan(self._page, first, last, begins=self.first_seq, damaged=self._corrupt, pid=pid, kind=kind)
+
+    def _batch_around(self, seq: int) -> list[Record]:
+        (batch,) = self._page(seq, seq)
+        rows = unseal(batch)
+        if rows is None or rows[-1].seq < seq:
+            raise self._corrupt(f"journal row {seq} is not what was written")
+        return rows
 
     def first_seq(self) -> int:
         return self._head().first_seq
@@ -104,7 +120,7 @@ class SqlStore(ABC):
         return self._head().last_seq
 
     def _page(self, first: int, last: int) -> list[Row]:
-        return self._ask(_PAGE, (first, last, PAGE_ROWS))
+        return self._ask(_PAGE, (first, last, PAGE_BATCHES))
 
     def _head(self) -> Head:
         row = self._single(_HEAD, "meta")
@@ -261,27 +277,29 @@ class SqlStore(ABC):
             self._fence(epoch)
             head = self._head()
             # Only a prefix may go: the first row that has to stay ends it, whatever the times after it say.
-            stay = self._ask(
-                "SELECT seq FROM journal WHERE seq <= ? AND time >= ? ORDER BY seq LIMIT 1", (head.snapshot_seq, before)
-            )
-            cut = stay[0][0] - 1 if stay else head.snapshot_seq
-            if cut < head.first_seq:
+            covered = self._rows(head.first_seq, head.snapshot_seq)
+            cut = next((row.seq for row in covered if row.time >= before), head.snapshot_seq + 1)
+            if cut == head.first_seq:
                 return 0
-            dropped = self._run("DELETE FROM journal WHERE seq <= ?", (cut,))
-            if dropped != cut - head.first_seq + 1:
-                raise self._corrupt(f"rows are missing between {head.first_seq} and {cut}")
-            self._put_head(head._replace(first_seq=cut + 1))
-            return dropped
+            # The batch that the cut goes through is written again without the rows before it.
+            rest = self._batch_around(cut) if cut <= head.last_seq else []
+            self._run("DELETE FROM journal WHERE seq < ?", (cut,))
+            if rest and rest[0].seq < cut:
+                self._run_many(INSERT_BATCH, seal(rest[cut - rest[0].seq :]))
+            self._put_head(head._replace(first_seq=cut))
+            return cut - head.first_seq
 
     # ------------------------------------------------------------ opening
     def _check_tail(self) -> None:
         """The quick look at opening: the small rows and the newest journal rows have to be sound."""
         head = self._head()
         self._lease()
-        first = max(head.first_seq, head.last_seq - _TAIL_ROWS + 1)
-        rows = self._page(first, head.last_seq)
-        if [row[0] for row in rows] != list(range(first, head.last_seq + 1)) or not all(map(intact, rows)):
-            raise self._corrupt("its newest journal rows are damaged")
+        ends = head.last_seq
+        for batch in self._ask(_TAIL, (_TAIL_BATCHES,)):
+            rows = unseal(batch)
+            if rows is None or rows[-1].seq != ends:
+                raise self._corrupt("its newest journal rows are damaged")
+            ends = rows[0].seq - 1
 
     def _apply(self, migration: Migration, types: dict[str, str]) -> None:
         """One step, inside the caller's transaction."""

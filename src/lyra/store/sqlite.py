@@ -24,10 +24,10 @@ from urllib.parse import quote
 
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.checksum import seal_flat
+from lyra.store.batch import Rows, seal
 from lyra.store.migrations import SQLITE_TYPES
 from lyra.store.rows import dense
-from lyra.store.sql import INSERT_ROW, Row, SqlStore
+from lyra.store.sql import INSERT_BATCH, Row, SqlStore
 
 __all__ = ["APPLICATION_ID", "SqliteStore"]
 
@@ -45,10 +45,6 @@ _Said = sqlite3.Error | UnicodeDecodeError
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED: Final = {sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
 _TAKEN: Final = {sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID}
-
-
-# Several rows a statement: past eight, one statement costs less than running a prepared one for each row.
-_INSERTS: Final = tuple((6 * count, INSERT_ROW + ", (?, ?, ?, ?, ?, ?)" * (count - 1)) for count in (100, 32, 10, 1))
 
 
 class SqliteStore(SqlStore):
@@ -213,24 +209,20 @@ class SqliteStore(SqlStore):
                 connection.close()
 
     # ------------------------------------------------------------ journal
-    def append(self, records: Sequence[tuple[int, float, str, str, bytes]], epoch: int) -> None:
+    def append(self, records: Rows, epoch: int) -> None:
         cursor = self._live()
         if not records:
             self._fence(epoch)
             return
         first = dense(records)
-        values = seal_flat(records)
+        batches = seal(records)
         try:
             cursor.execute("BEGIN IMMEDIATE")
             version = cursor.execute("PRAGMA data_version").fetchone()[0]
             if self._known != (version, epoch, first - 1):
                 self._admit(first, epoch)
-            at, left = 0, len(values)
-            for size, statement in _INSERTS:
-                while left >= size:
-                    cursor.execute(statement, values[at : at + size])
-                    at += size
-                    left -= size
+            for batch in batches:
+                cursor.execute(INSERT_BATCH, batch)
             cursor.execute("COMMIT")
         except BaseException as error:
             self._undo()

@@ -28,7 +28,8 @@ from typing import Any, TypeVar
 from lyra.errors import Conflict, LyraError, StoreError
 from lyra.store.checksum import blob_digest
 from lyra.store.protocol import Lease, Record, Snapshot, Store
-from lyra.store.rows import PAGE_ROWS
+from lyra.store.batch import ROWS_MAX
+from lyra.store.rows import PAGE_BATCHES
 
 __all__ = ["StoreConformance", "raises", "records"]
 
@@ -129,7 +130,7 @@ class StoreConformance:
         """Batches of any size follow one another without a hole."""
         store, epoch = self.owned()
         first = 1
-        for count in (1, 2, 1, PAGE_ROWS, 3, 2 * PAGE_ROWS + 1):
+        for count in (1, 2, 1, ROWS_MAX, 3, 2 * ROWS_MAX + 1):
             store.append(records(first, count), epoch)
             first += count
         assert [row.seq for row in store.read()] == list(range(1, first))
@@ -193,12 +194,12 @@ class StoreConformance:
 
     def test_reading_while_appending(self) -> None:
         """A reader sees the rows that were there when it began; appends go on beside it."""
-        store, epoch = self.filled(PAGE_ROWS + 10)
+        store, epoch = self.filled(ROWS_MAX + 10)
         reader = iter(store.read())
         assert next(reader).seq == 1
-        store.append(records(PAGE_ROWS + 11, 5), epoch)
-        assert [row.seq for row in reader] == list(range(2, PAGE_ROWS + 11))
-        assert store.last_seq() == PAGE_ROWS + 15
+        store.append(records(ROWS_MAX + 11, 5), epoch)
+        assert [row.seq for row in reader] == list(range(2, ROWS_MAX + 11))
+        assert store.last_seq() == ROWS_MAX + 15
 
     def test_rows_survive_reopening(self) -> None:
         """What append returned from is there for whoever opens the store next."""
@@ -393,10 +394,12 @@ class StoreConformance:
 
     def test_a_reader_overtaken_by_compaction_is_told(self) -> None:
         """Rows dropped under a reader are a Conflict, never a silent gap and never called damage."""
-        store, epoch = self.filled(2 * PAGE_ROWS)
+        store, epoch = self.owned()
+        for seq in range(1, 2 * PAGE_BATCHES + 1):
+            store.append(records(seq, 1), epoch)
         reader = iter(store.read())
         next(reader)
-        store.save_snapshots(2 * PAGE_ROWS, {}, epoch)
+        store.save_snapshots(2 * PAGE_BATCHES, {}, epoch)
         store.compact(before=1e9, epoch=epoch)
         raises(Conflict, lambda: _drain(reader))
 

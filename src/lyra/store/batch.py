@@ -1,0 +1,59 @@
+"""A batch: the journal rows of one commit, kept as one row of the database.
+
+Rows that were committed together are one msgpack array under one checksum. A database charges by the row (a statement
+bound, a key found, a record built), and a busy kernel commits a hundred of them at a time: together they cost about as
+much as one alone. A commit is all or nothing anyway, so nothing is lost by damage being told for a batch and not for
+a row. `seal` makes batches, `unseal` gives the rows back or None. This module never reads or writes a Store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, error
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from lyra.errors import StoreError
+from lyra.store.protocol import Record
+
+__all__ = ["ROWS_MAX", "Batch", "Rows", "seal", "unseal"]
+
+ROWS_MAX: Final = 1024  # rows that are read and checked at once when one of them is wanted
+_BYTES_MAX: Final = 1 << 20  # and bytes, unless one row alone has more
+
+Rows = Sequence[tuple[int, float, str, str, bytes]]
+Batch = tuple[int, int, bytes, int]
+"""(seq of the first row, number of rows, the rows as msgpack, checksum)"""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(list[Record]).decode
+_head: Final = Struct("<qq").pack
+
+
+def seal(records: Rows) -> list[Batch]:
+    """Dense rows as batches: one, unless they are very many or very large."""
+    count = len(records)
+    if count <= ROWS_MAX:
+        try:
+            data = _encode(records)
+        except (TypeError, ValueError, OverflowError) as refusal:
+            raise StoreError(f"the journal cannot hold this value: {refusal}") from refusal
+        if count == 1 or len(data) <= _BYTES_MAX:
+            seq = records[0][0]
+            return [(seq, count, data, crc32(data, crc32(_head(seq, count))))]
+    half = count // 2
+    return seal(records[:half]) + seal(records[half:])
+
+
+def unseal(batch: Sequence[Any]) -> list[Record] | None:
+    """The rows of a batch; None when it is not what was once written."""
+    try:
+        seq, count, data, crc = batch
+        if crc32(data, crc32(_head(seq, count))) != crc:
+            return None
+        rows = _decode(data)
+    except (TypeError, ValueError, OverflowError, error, msgspec.DecodeError):
+        return None
+    return rows if [row.seq for row in rows] == list(range(seq, seq + count)) else None
