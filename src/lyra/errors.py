@@ -197,7 +197,8 @@ class EffectFailed(LyraError):
 
 
 class ModelError(EffectFailed):
-    """`kind` is one of rate_limit, overloaded, timeout, auth, bad_request, temporary."""
+    """`kind` says what went wrong, such as rate_limit, overloaded, timeout, auth, bad_request, temporary or
+    stream_truncated; `retry_after_s` is there where the provider asked for a pause."""
 
     code = "model_error"
 

@@ -55,6 +55,13 @@ _BY_KIND: Final[dict[str, str]] = {
     "auth": "authentication",
     "bad_request": "invalid_request",
     "temporary": "temporary",
+    "connection": "temporary",
+    "stream_truncated": "temporary",
+    "malformed": "temporary",
+    "not_found": "invalid_request",
+    "context_overflow": "invalid_request",
+    "content_filter": "invalid_request",
+    "bad_response": "invalid_request",
 }
 _BY_STATUS: Final[dict[int, str]] = {
     401: "authentication",

@@ -1,0 +1,138 @@
+"""What can go wrong with a model call: one taxonomy, whatever the provider calls it.
+
+`KINDS` is the table of `ModelError.kind`. `of_status` sorts an HTTP status, `truncated`, `malformed`, `unreachable` and
+the rest make the errors that the wire clients raise. An error carries `kind`, `provider`, `model`, `status` where there
+was one and `retry_after_s` where the server said so; never a header, a key or a body in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from lyra.errors import ModelError
+
+__all__ = [
+    "KINDS",
+    "malformed",
+    "not_an_answer",
+    "of_status",
+    "retry_after",
+    "too_large",
+    "truncated",
+    "unreachable",
+]
+
+KINDS: Final[dict[str, str]] = {
+    "rate_limit": "too many requests or tokens; later will do",
+    "overloaded": "the provider has no room now; later will do",
+    "timeout": "no answer, or no next piece of it, in time",
+    "connection": "the provider could not be reached, or the line broke",
+    "stream_truncated": "the stream ended before the answer did",
+    "malformed": "a piece of the answer cannot be read, or a tool call is not valid JSON",
+    "temporary": "the provider failed and may not the next time",
+    "auth": "the key is missing, wrong, or not for this model",
+    "bad_request": "the provider refuses the request as it is",
+    "not_found": "there is no such model, or no such address",
+    "context_overflow": "the conversation is longer than the model can read",
+    "content_filter": "the provider refuses the content",
+    "bad_response": "what came back is not an answer of this provider",
+}
+
+_BY_STATUS: Final[dict[int, str]] = {
+    400: "bad_request",
+    401: "auth",
+    403: "auth",
+    404: "not_found",
+    408: "timeout",
+    409: "temporary",
+    413: "context_overflow",
+    422: "bad_request",
+    425: "temporary",
+    429: "rate_limit",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+_HINTS: Final[dict[str, str]] = {
+    "auth": "look at the key and at what it may use",
+    "not_found": "look at the model's name and at the base URL",
+    "context_overflow": "send less, or compact the conversation",
+    "connection": "is the address right and the server up?",
+    "bad_response": "is the base URL that of the provider's API?",
+}
+_OVERFLOW: Final = (
+    "context length",
+    "context window",
+    "context_length",
+    "too many tokens",
+    "prompt is too long",
+    "maximum context",
+)
+_FILTERED: Final = ("content_filter", "content management policy", "safety")
+
+
+def fault(kind: str, message: str, **fields: Any) -> ModelError:
+    """A ModelError of one of KINDS, with the usual hint."""
+    assert kind in KINDS, kind
+    hint = fields.pop("hint", None) or _HINTS.get(kind)
+    return ModelError(
+        message, hint=hint, kind=kind, **{name: value for name, value in fields.items() if value not in (None, "")}
+    )
+
+
+def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
+    """The error of an HTTP status, the provider's own word for it (`code`) and its sentence."""
+    kind = _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
+    said = f"{code} {message}".lower()
+    if kind == "bad_request" and any(words in said for words in _OVERFLOW):
+        kind = "context_overflow"
+    elif kind == "bad_request" and any(words in said for words in _FILTERED):
+        kind = "content_filter"
+    return fault(kind, message, status=status, provider_code=code, **fields)
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds that the server asks to wait: `retry-after-ms`, `retry-after` in seconds or as a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            seconds = _date(text, now) if name == "retry-after" else -1.0
+        if 0.0 <= seconds < 1e9:
+            return seconds
+    return None
+
+
+def _date(text: str, now: float) -> float:
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return -1.0
+
+
+def truncated(message: str, **fields: Any) -> ModelError:
+    return fault("stream_truncated", message, **fields)
+
+
+def malformed(message: str, **fields: Any) -> ModelError:
+    return fault("malformed", message, **fields)
+
+
+def unreachable(message: str, **fields: Any) -> ModelError:
+    return fault("connection", message, **fields)
+
+
+def not_an_answer(message: str, **fields: Any) -> ModelError:
+    return fault("bad_response", message, **fields)
+
+
+def too_large(limit: int, **fields: Any) -> ModelError:
+    return fault(
+        "bad_response",
+        f"the answer is larger than {limit} bytes",
+        hint="no model writes that much; is the base URL that of the provider's API?",
+        **fields,
+    )

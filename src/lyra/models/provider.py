@@ -1,0 +1,33 @@
+"""LLMProvider: what can answer a Request. One method to write, `stream`; `complete` is its fold.
+
+A provider is a Service to the kernel and knows nothing of it. It never retries, never limits and never counts money:
+the door does, for every provider alike. Cancelling the consumer closes the connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+
+from lyra.models.request import Request
+from lyra.models.stream import Completion, StreamEvent, complete
+
+__all__ = ["LLMProvider"]
+
+
+class LLMProvider(ABC):
+    """`name` is the first half of `provider/model`; `images` whether messages may hold images."""
+
+    name: str = ""
+    images: bool = False
+
+    @abstractmethod
+    def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        """The events of the answer, as `stream` describes them; a ModelError where it goes wrong."""
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole answer."""
+        return await complete(self.stream(request))
+
+    async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)
+        """Give back connections; the provider may be used again."""

@@ -1,0 +1,36 @@
+"""A Request: what a model is asked, in the one form that every provider's wire format is made from.
+
+Immutable plain data. It names the model without its provider, holds no key and no address, and is what the journal's
+hash of a model call is made of: two equal Requests are the same question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool
+
+__all__ = ["Request"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """`tool_choice` is auto, none, any, or the name of one tool. None leaves a setting to the provider."""
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    parallel_tools: bool = True
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    output_schema: dict[str, Any] | None = None  # a JSON schema that the answer has to fit
+    output_name: str = "answer"
+    thinking_tokens: int | None = None  # how much a model that can may think before it answers
+    cache: bool = True  # mark what stays the same from turn to turn, where a provider wants it marked
+    idempotency_key: str = ""

@@ -1,0 +1,199 @@
+"""The stream: the typed events of one answer, and the fold that makes a Completion of them.
+
+    Started · TextDelta · ThinkingDelta · ToolStart · ToolDelta · ToolEnd · UsageSeen · Finished
+
+Every provider gives these and nothing else, in this grammar: `Started` first, deltas in any order, a `ToolEnd` for
+each `ToolStart` (its call parsed and whole), `UsageSeen` as often as the provider tells (the last one counts),
+`Finished` last and exactly once. There is one path: `complete` is the fold of the stream, and an answer whose stream
+ended without `Finished` is no answer but a ModelError of kind `stream_truncated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall
+from lyra.models.faults import truncated
+from lyra.models.usage import TokenUsage
+
+__all__ = [
+    "STOP_REASONS",
+    "Completion",
+    "Finished",
+    "Fold",
+    "Started",
+    "StreamEvent",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolDelta",
+    "ToolEnd",
+    "ToolStart",
+    "UsageSeen",
+    "complete",
+]
+
+STOP_REASONS: Final[dict[str, str]] = {
+    "end": "the model had said what it wanted to say",
+    "tool_calls": "it waits for the results of the tools it called",
+    "max_tokens": "the answer was cut at the limit",
+    "stop_sequence": "it met one of the request's stop texts",
+    "content_filter": "the provider withheld the rest",
+    "pause": "the provider paused a long turn; the same conversation goes on where it stopped",
+}
+
+
+class Started(msgspec.Struct, frozen=True):
+    id: str = ""
+    model: str = ""
+
+
+class TextDelta(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, frozen=True):
+    """Thought aloud; `signature` (or opaque data) has to go back to the provider with the message."""
+
+    text: str
+    signature: str = ""
+
+
+class ToolStart(msgspec.Struct, frozen=True):
+    index: int
+    id: str
+    name: str
+
+
+class ToolDelta(msgspec.Struct, frozen=True):
+    """A piece of the call's arguments as JSON text: to show, never to act on."""
+
+    index: int
+    text: str
+
+
+class ToolEnd(msgspec.Struct, frozen=True):
+    index: int
+    call: ToolCall
+
+
+class UsageSeen(msgspec.Struct, frozen=True):
+    usage: TokenUsage
+
+
+class Finished(msgspec.Struct, frozen=True):
+    stop_reason: str = "end"
+
+
+StreamEvent = Started | TextDelta | ThinkingDelta | ToolStart | ToolDelta | ToolEnd | UsageSeen | Finished
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    message: Message
+    usage: TokenUsage = TokenUsage()
+    stop_reason: str = "end"
+    model: str = ""
+    id: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.message.tool_calls
+
+
+class Fold:
+    """Feed it every event; then `completion()` is the answer."""
+
+    __slots__ = ("_calls", "_id", "_model", "_signature", "_stop", "_text", "_thinking", "_usage")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._signature = ""
+        self._calls: list[tuple[int, ToolCall]] = []
+        self._usage = TokenUsage()
+        self._stop = ""
+        self._id = self._model = ""
+
+    def feed(self, event: StreamEvent) -> None:
+        kind = type(event)
+        if kind is TextDelta:
+            self._text.append(event.text)  # type: ignore[union-attr]  # told apart by type
+        else:
+            _FEED[kind](self, event)
+
+    def _started(self, event: Started) -> None:
+        self._id, self._model = event.id or self._id, event.model or self._model
+
+    def _thought(self, event: ThinkingDelta) -> None:
+        self._thinking.append(event.text)
+        self._signature = event.signature or self._signature
+
+    def _called(self, event: ToolEnd) -> None:
+        self._calls.append((event.index, event.call))
+
+    def _counted(self, event: UsageSeen) -> None:
+        self._usage = event.usage
+
+    def _finished(self, event: Finished) -> None:
+        self._stop = event.stop_reason
+
+    def _ignored(self, event: Any) -> None:
+        """For those who watch; the fold needs only what is whole."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def usage(self) -> TokenUsage:
+        return self._usage
+
+    @property
+    def finished(self) -> bool:
+        return bool(self._stop)
+
+    def completion(self) -> Completion:
+        if not self._stop:
+            raise truncated("the stream ended without its last event")
+        return Completion(self._message(), self._usage, self._stop, self._model, self._id)
+
+    def _message(self) -> Message:
+        text = "".join(self._text)
+        calls = tuple(call for _, call in sorted(self._calls, key=_index))
+        if not self._thinking and not self._signature:
+            return Message("assistant", text, calls)
+        thought = {"type": "thinking", "thinking": "".join(self._thinking), "signature": self._signature}
+        parts = (thought, {"type": "text", "text": text}) if text else (thought,)
+        return Message("assistant", parts, calls)
+
+
+_FEED: Final[dict[type, Any]] = {
+    Started: Fold._started,
+    ThinkingDelta: Fold._thought,
+    ToolStart: Fold._ignored,
+    ToolDelta: Fold._ignored,
+    ToolEnd: Fold._called,
+    UsageSeen: Fold._counted,
+    Finished: Fold._finished,
+}
+
+
+def _index(pair: tuple[int, ToolCall]) -> int:
+    return pair[0]
+
+
+async def complete(events: AsyncIterator[StreamEvent]) -> Completion:
+    """The whole answer of a stream."""
+    fold = Fold()
+    async for event in events:
+        fold.feed(event)
+    return fold.completion()

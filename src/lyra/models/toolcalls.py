@@ -1,0 +1,84 @@
+"""Tool calls that arrive in pieces: by index, until the JSON of each is whole.
+
+A call is told (`ToolEnd`) only when its arguments are an object that parses. What does not parse is a ModelError that
+names the tool: a call is never dispatched with guessed or empty arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lyra.core.tool import ToolCall
+from lyra.errors import ConfigError
+from lyra.models.faults import malformed
+from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
+
+__all__ = ["ToolCalls", "tool_call"]
+
+
+class ToolCalls:
+    """The calls of one answer. `begin`, `more` and `end` give the events to pass on."""
+
+    __slots__ = ("_open", "seen")
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[str, str, list[str]]] = {}
+        self.seen = 0
+
+    def begin(self, index: int, id: str, name: str) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
+        if index in self._open:
+            return []
+        call_id = id or f"call_{index}"
+        self._open[index] = (call_id, name, [])
+        self.seen += 1
+        return [ToolStart(index, call_id, name)]
+
+    def more(self, index: int, text: str) -> list[StreamEvent]:
+        if not text:
+            return []
+        if index not in self._open:
+            raise malformed("arguments came for a tool call that was never begun")
+        self._open[index][2].append(text)
+        return [ToolDelta(index, text)]
+
+    def end(self, index: int) -> list[StreamEvent]:
+        call_id, name, pieces = self._open.pop(index)
+        return [ToolEnd(index, tool_call(call_id, name, "".join(pieces)))]
+
+    def whole(self, id: str, name: str, arguments: Any) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
+        """A call that came in one piece, its arguments parsed already."""
+        index = self.seen
+        began = self.begin(index, id, name)
+        text = msgspec.json.encode(arguments).decode()
+        return [*began, *self.more(index, text), *self.end(index)]
+
+    def end_all(self) -> list[StreamEvent]:
+        """For formats that do not say when a call is whole: the end of the answer does."""
+        return [event for index in sorted(self._open) for event in self.end(index)]
+
+    def is_open(self, index: int) -> bool:
+        return index in self._open
+
+    @property
+    def any_open(self) -> bool:
+        return bool(self._open)
+
+
+def tool_call(call_id: str, name: str, text: str) -> ToolCall:
+    """The call behind an id, a name and JSON text; no text at all means no arguments."""
+    try:
+        arguments = msgspec.json.decode(text) if text.strip() else {}
+    except msgspec.DecodeError as error:
+        raise malformed(
+            f"the arguments of the call to {name!r} are not valid JSON: {error}", tool=name, id=call_id
+        ) from None
+    if not isinstance(arguments, dict):
+        raise malformed(f"the arguments of the call to {name!r} are not an object", tool=name, id=call_id)
+    try:
+        return ToolCall(call_id, name, arguments)
+    except ConfigError as error:
+        raise malformed(
+            f"the model called a tool that cannot be: {error.message}", tool=name[:64], id=call_id
+        ) from None
