@@ -1,8 +1,8 @@
 """Bytes into lines, lines into server-sent events: split anywhere, also inside a character.
 
 `Lines` takes bytes as the network gives them and gives whole lines, whatever ends them (LF, CR LF, CR). `ServerEvents`
-makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data is
-dropped. Bytes that are no UTF-8 become U+FFFD, never an exception. Nothing here knows a provider.
+makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data
+is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception. Nothing here knows a provider.
 """
 
 from __future__ import annotations
