@@ -15,62 +15,105 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lyra import errors
+    from lyra.agents.agent import Agent
+    from lyra.agents.content import Image
+    from lyra.agents.process import AgentProcess
+    from lyra.agents.replies import Reply, Stream
+    from lyra.agents.sdk import budget, run, stream
+    from lyra.config import Config
     from lyra.core.budget import Budget, Usage
     from lyra.core.capability import Capability, Grant
     from lyra.core.effect import Charged, Effect, effect
     from lyra.core.event import Event
+    from lyra.core.message import Message
     from lyra.core.money import Money
     from lyra.core.policy import Backoff, CircuitBreaker, Policy, RateLimit, Retry, Supervision
+    from lyra.core.tool import Tool, ToolCall, ToolResult
     from lyra.errors import LyraError
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Exit
+    from lyra.models.client import LLMClient
+    from lyra.models.provider import LLMProvider
+    from lyra.tools.function import tool
 
 __all__ = [
+    "Agent",
+    "AgentProcess",
     "Backoff",
     "Budget",
     "Capability",
     "Charged",
     "CircuitBreaker",
+    "Config",
     "Context",
     "Effect",
     "Event",
     "Exit",
     "Grant",
+    "Image",
     "Kernel",
+    "LLMClient",
+    "LLMProvider",
     "LyraError",
+    "Message",
     "Money",
     "Policy",
     "RateLimit",
+    "Reply",
     "Retry",
+    "Stream",
     "Supervision",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
     "Usage",
     "__version__",
+    "budget",
     "effect",
     "errors",
+    "run",
+    "stream",
+    "tool",
 ]
 
 _HOMES = {
+    "Agent": "lyra.agents.agent",
+    "AgentProcess": "lyra.agents.process",
     "Backoff": "lyra.core.policy",
     "Budget": "lyra.core.budget",
     "Capability": "lyra.core.capability",
     "Charged": "lyra.core.effect",
     "CircuitBreaker": "lyra.core.policy",
+    "Config": "lyra.config",
     "Context": "lyra.kernel.context",
     "Effect": "lyra.core.effect",
     "Event": "lyra.core.event",
     "Exit": "lyra.kernel.process",
     "Grant": "lyra.core.capability",
+    "Image": "lyra.agents.content",
     "Kernel": "lyra.kernel.kernel",
+    "LLMClient": "lyra.models.client",
+    "LLMProvider": "lyra.models.provider",
     "LyraError": "lyra.errors",
+    "Message": "lyra.core.message",
     "Money": "lyra.core.money",
     "Policy": "lyra.core.policy",
     "RateLimit": "lyra.core.policy",
+    "Reply": "lyra.agents.replies",
     "Retry": "lyra.core.policy",
+    "Stream": "lyra.agents.replies",
     "Supervision": "lyra.core.policy",
+    "Tool": "lyra.core.tool",
+    "ToolCall": "lyra.core.tool",
+    "ToolResult": "lyra.core.tool",
     "Usage": "lyra.core.budget",
+    "budget": "lyra.agents.sdk",
     "effect": "lyra.core.effect",
     "errors": "lyra.errors",
+    "run": "lyra.agents.sdk",
+    "stream": "lyra.agents.sdk",
+    "tool": "lyra.tools.function",
 }
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lyra.core.document import parse
 from lyra.errors import CheckError, ConfigError, LyraError, ParseError
-from lyra.kernel.pipeline_files import check_text, load_file, parse
+from lyra.kernel.pipeline_files import check_text, load_file
 
 TOML = """
     name = "p"

@@ -286,6 +286,22 @@ class Budget:
         least = min(scope._limits[index] - scope._taken[index] for scope in self._scopes())
         return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
+    def spendable(self, dimension: str) -> int | None:
+        """What the scopes that block have left, as a bare number; None where none of them has a limit."""
+        index = _INDEX[dimension]
+        least = min([limits[index] - taken[index] for _, taken, limits in self._chain])
+        return max(least, 0) if least < _UNLIMITED // 2 else None
+
+    def limited(self, dimension: str) -> bool:
+        """Whether this scope or one above has a limit on it, whatever happens there."""
+        index = _INDEX[dimension]
+        scope: Budget | None = self
+        while scope is not None:
+            if scope._limits[index] != _UNLIMITED:
+                return True
+            scope = scope.parent
+        return False
+
     def used(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)
         return _shown(index, self._used[index])

@@ -37,6 +37,7 @@ OPTIONS: Final[dict[str, str]] = {
     "idempotent": "doing it twice is as good as once, so a crash in the middle is simply retried",
     "needs": "capabilities, or a function of the arguments that gives them",
     "cost": "the most it may cost; reserved before it runs",
+    "quote": "the same, as a function of the budget and the arguments, asked when the call is made",
     "retry": "how often and when to try again: a number, a mapping or a Retry",
     "timeout_s": "seconds one try may take",
     "rate_limit": "requests and tokens a minute, shared by all processes",
@@ -81,6 +82,7 @@ class Effect:
         "needy",
         "plain",
         "policy",
+        "quote",
         "retry",
         "run",
         "takes_key",
@@ -102,6 +104,7 @@ class Effect:
         rate_limit: Any = None,
         circuit_breaker: Any = None,
         policy: Any = None,
+        quote: Callable[..., Usage] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -121,6 +124,7 @@ class Effect:
         self.idempotent = idempotent
         self.digest = canonical_hash(self.name, (), {})  # of a call without arguments
         self.cost = Usage.of(cost) if cost is not None else NOTHING
+        self.quote = quote
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
@@ -156,6 +160,7 @@ class Effect:
             "needs": self._needs,
             "cost": self.cost,
             "policy": self.policy,
+            "quote": self.quote,
         }
         return Effect(self.run, **{**settings, **options})
 

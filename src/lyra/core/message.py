@@ -32,10 +32,13 @@ class Message(msgspec.Struct, frozen=True):
     trust: str = "trusted"
 
     def __post_init__(self) -> None:
-        one_of(self.role, ROLES, "role")
-        one_of(self.trust, TRUST, "trust")
-        if not isinstance(self.content, str):
+        if self.role not in ROLES or self.trust not in TRUST:
+            one_of(self.role, ROLES, "role")
+            one_of(self.trust, TRUST, "trust")
+        if type(self.content) is not str and not isinstance(self.content, str):
             msgspec.structs.force_setattr(self, "content", _parts(self.content))
+        if self.tool_calls == () == self.tool_results:  # most messages: nothing more to look at
+            return
         for name, kind, role in _OWNERS:
             values = tuple(getattr(self, name))
             if values and self.role != role:

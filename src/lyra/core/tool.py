@@ -56,6 +56,12 @@ class Tool(msgspec.Struct, frozen=True):
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calling it is calling the function it was made of: for tests, and for code outside any agent."""
+        if self.run is None:
+            raise ConfigError(f"tool {self.name!r} has nothing to run", key="run")
+        return getattr(self.run, "function", self.run)(*args, **kwargs)
+
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A model asks for a tool to be run; `id` ties the result to it."""

@@ -34,6 +34,7 @@ from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.links import Ready, read_signal
 from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
+from lyra.kernel.programs import program_of
 
 if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
@@ -195,8 +196,13 @@ class Context:
         """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
         process = self._process
         kernel = process.kernel
+        if supervision is None:
+            supervision = getattr(program, "supervision", None)
+        if budget is None:
+            budget = getattr(program, "budget", None)
         if supervision is not None:
             program, args = kernel.supervisors.guard(program, args, supervision)
+        program = program_of(program)
         key = next_key(process)
         digest = b""
         if kernel.journal is not None:

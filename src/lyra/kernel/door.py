@@ -31,7 +31,7 @@ from lyra.errors import (
 )
 from lyra.kernel import rows
 from lyra.kernel.faults import error_from_row, error_to_row, text_of
-from lyra.kernel.process import Process, suspend
+from lyra.kernel.process import GIVEN_UP, Process, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budget import Reservation
@@ -81,14 +81,18 @@ class Door:
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
         reservation = gate = None
+        cost, cost_data = effect.cost, effect.cost_data
         try:
+            if effect.quote is not None:
+                cost = effect.quote(process.budget, *args, **kwargs)
+                cost_data = cost.to_data() if cost.items else None
             if effect.needy:
                 for need in effect.needs_for(args, kwargs):
                     process.grant.check(need)
-            if effect.cost_data is not None:
-                reservation = self._reserve(process, effect)
+            if cost_data is not None:
+                reservation = self._reserve(process, effect, cost)
             if effect.gated:
-                gate = kernel.declared.gate(effect)
+                gate = kernel.declared.gate(effect).place(cost)
                 await gate.admit(process, effect)
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)
@@ -101,7 +105,7 @@ class Door:
         stage = _ADMITTED
         try:
             if journal is not None:
-                started = rows.Started(key, effect.name, digest, effect.idempotent, effect.cost_data)
+                started = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
                 journal.write(process.pid, "effect.started", rows.encode(started))
                 stage = _STARTED
                 if not effect.idempotent:
@@ -117,7 +121,7 @@ class Door:
                 value = await self._run(process, key, effect, args, kwargs, gate)
             if faultpoint.hook is not None:
                 point("door.performed")
-            usage = effect.cost
+            usage = cost
             if type(value) is Charged:
                 value, usage = value.value, value.usage
                 if gate is not None:
@@ -154,7 +158,8 @@ class Door:
                     f"{effect.name} is not an async function",
                     hint="make it `async def`, or await asyncio.to_thread(…) in one",
                 )
-            cost = usage if stage == _PERFORMED else effect.cost
+            if stage == _PERFORMED:
+                cost = usage
             row = self._failed(process, key, effect, reservation, error, stage, cost)
             if journal is not None and row is not None:
                 try:
@@ -177,8 +182,8 @@ class Door:
 
     # ------------------------------------------------------------------ the steps that are not a line
 
-    def _reserve(self, process: Process, effect: Effect) -> Reservation:
-        reservation = process.budget.reserve(effect.cost)
+    def _reserve(self, process: Process, effect: Effect, cost: Usage) -> Reservation:
+        reservation = process.budget.reserve(cost)
         if reservation.over:
             over = [excess.to_data() for excess in reservation.over]
             self._kernel.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
@@ -225,7 +230,7 @@ class Door:
             row = error_to_row(error)
         else:
             usage = cost if stage >= _RUNNING else Usage()
-            row = {"code": "cancelled" if self._goes_on(process) else "cut_off"}
+            row = {"code": _cancellation(error) if self._goes_on(process) else "cut_off"}
         self._settle(process, effect, reservation, usage)
         if kernel.journal is None:
             if kernel.listening:
@@ -254,7 +259,7 @@ class Door:
         if journal is None or not self._goes_on(process):
             return
         if isinstance(error, asyncio.CancelledError):
-            row = {"code": "cancelled"}
+            row = {"code": _cancellation(error)}
         elif isinstance(error, LyraError):
             row = error_to_row(error)
         else:
@@ -439,9 +444,19 @@ def _seen(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
 
 
+def _cancellation(error: BaseException) -> str:
+    return "given_up" if error.args == (GIVEN_UP,) else "cancelled"
+
+
 async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
-    """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now."""
-    if error.get("code") == "cancelled":
+    """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
+
+    What somebody outside gave up on is not cancelled again by anybody: it ends here, as it did then.
+    """
+    code = error.get("code")
+    if code == "given_up":
+        raise asyncio.CancelledError(GIVEN_UP)
+    if code == "cancelled":
         await suspend(process, [])
     raise error_from_row(error)
 

@@ -8,6 +8,7 @@ waits while the line is short and is `Overloaded` when it is not.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budget import Usage
@@ -19,11 +20,11 @@ from lyra.kernel.process import Process, resume, suspend
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "Place"]
 
 
 class Gate:
-    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "_tokens", "waiting_max")
+    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "waiting_max")
 
     def __init__(self, kernel: Kernel, effect: Effect) -> None:
         policy = effect.policy
@@ -36,33 +37,36 @@ class Gate:
         self._breaker = Breaker(policy.circuit_breaker) if policy.circuit_breaker is not None else None
         self._line: deque[deque[Any]] = deque()
         self._busy = False
-        self._tokens = effect.tokens
 
     @property
     def in_use(self) -> bool:
         """Somebody waits here, or the breaker is not at rest."""
         return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
 
-    async def admit(self, process: Process, effect: Effect) -> None:
+    def place(self, cost: Usage) -> Place:
+        """One call's place at this gate: it holds how many tokens the call is expected to take."""
+        return Place(self, cost["input_tokens"] + cost["output_tokens"] if cost.items else 0)
+
+    async def admit(self, process: Process, effect: Effect, tokens: int) -> None:
         now = self._kernel.clock.monotonic
         if self._bucket is not None:
-            wait_s = self._bucket.take(now(), self._tokens) if not self._busy else 0.0
+            wait_s = self._bucket.take(now(), tokens) if not self._busy else 0.0
             if self._busy or wait_s > 0:
-                await self._queue(process, effect, wait_s)
+                await self._queue(process, effect, wait_s, tokens)
         if self._breaker is not None:
             try:
                 self._breaker.admit(now())
             except CircuitOpen:
                 if self._bucket is not None:
-                    self._bucket.refund(self._tokens)  # no call was made
+                    self._bucket.refund(tokens)  # no call was made
                 raise
 
-    def used(self, usage: Usage) -> None:
-        """What the call really took of the tokens a minute, once that is known."""
+    def adjust(self, tokens: int) -> None:
+        """A call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
-            self._bucket.adjust(usage["input_tokens"] + usage["output_tokens"] - self._tokens)
+            self._bucket.adjust(tokens)
 
-    async def _queue(self, process: Process, effect: Effect, wait_s: float) -> None:
+    async def _queue(self, process: Process, effect: Effect, wait_s: float, tokens: int) -> None:
         """First come, first served: only the head of the line asks the bucket."""
         if self._strategy == "reject":
             raise RateLimited(
@@ -83,7 +87,7 @@ class Gate:
             await self._turn(process)
         self._busy = True
         try:
-            while (wait_s := bucket.take(self._kernel.clock.monotonic(), self._tokens)) > 0:
+            while (wait_s := bucket.take(self._kernel.clock.monotonic(), tokens)) > 0:
                 await self._kernel.pause(process, wait_s)
         finally:
             self._next()
@@ -118,3 +122,26 @@ class Gate:
             self._breaker.failure(self._kernel.clock.monotonic())
         else:
             self._breaker.abandon()
+
+
+class Place:
+    """One call at a Gate, with the tokens it was admitted for."""
+
+    __slots__ = ("_gate", "_tokens")
+
+    def __init__(self, gate: Gate, tokens: int) -> None:
+        self._gate = gate
+        self._tokens = tokens
+
+    def admit(self, process: Process, effect: Effect) -> Awaitable[None]:
+        return self._gate.admit(process, effect, self._tokens)
+
+    def used(self, usage: Usage) -> None:
+        """What the call really took of the tokens a minute, once that is known."""
+        self._gate.adjust(usage["input_tokens"] + usage["output_tokens"] - self._tokens)
+
+    def succeeded(self) -> None:
+        self._gate.succeeded()
+
+    def failed(self, error: BaseException) -> None:
+        self._gate.failed(error)

@@ -52,7 +52,7 @@ from lyra.kernel.orchestrator import Instruction, Orchestrator, PipelineEvent, S
 from lyra.kernel.ownership import Ownership, owner_name
 from lyra.kernel.pipeline_runner import run_pipeline
 from lyra.kernel.process import Process, resume, suspend
-from lyra.kernel.programs import Programs
+from lyra.kernel.programs import Programs, program_of
 from lyra.kernel.rates import RateLimiter, RateLimitResult
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.resources import (
@@ -108,6 +108,7 @@ class Kernel:
         self.processes_max = processes_max
         self.snapshot_every_events = snapshot_every_events
         self.retention_s = retention_s
+        self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
         self.processes: dict[str, Process] = {}
         self.names: dict[str, Process] = {}
         self.live = 0
@@ -291,6 +292,8 @@ class Kernel:
         if journal is not None:
             journal.frozen = True
         self._stop_programs()
+        for part in self.parts.values():
+            await part.close()
         await self.tasks.close()
         if self._ownership is not None and journal is not None:
             self._ownership.stop()
@@ -365,7 +368,7 @@ class Kernel:
 
     def spawn(
         self,
-        program: Callable[..., Any],
+        program: Any,
         *args: Any,
         pid: str | None = None,
         name: str | None = None,
@@ -373,20 +376,25 @@ class Kernel:
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
-    ) -> Handle:
+    ) -> Any:
         """Start a process; awaiting the handle waits until it is durable. An existing pid gives that process.
 
         With `supervision`, crashes are met as it says, and the handle stands for the process across its restarts.
         """
+        handle_of = getattr(program, "__lyra_handle__", Handle)
         if pid is not None and pid in self.processes:
             self.programs.name(program)
-            return Handle(self, self.processes[pid])
+            return handle_of(self, self.processes[pid])
+        if supervision is None:
+            supervision = getattr(program, "supervision", None)
+        if budget is None:
+            budget = getattr(program, "budget", None)
         if supervision is not None:
             program, args = self.supervisors.guard(program, args, supervision)
         process = self.life.start(
-            program, args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
+            program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
         )
-        return Handle(self, process)
+        return handle_of(self, process)
 
     def supervise(
         self,

@@ -28,7 +28,7 @@ from lyra.errors import InvalidTransition, LyraError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["PARKED", "PRIORITIES", "TRANSITIONS", "Exit", "Process", "looked_at", "resume", "suspend"]
+__all__ = ["GIVEN_UP", "PARKED", "PRIORITIES", "TRANSITIONS", "Exit", "Process", "looked_at", "resume", "suspend"]
 
 # Legal moves, exactly as the requirement document's kernel has them; everything else is refused.
 TRANSITIONS: Final[dict[str, frozenset[str]]] = {
@@ -46,6 +46,10 @@ PRIORITIES: Final[tuple[str, ...]] = ("realtime", "high", "normal", "low", "idle
 # Private in name, published in substance: asyncio's "Extending" page gives these two to authors of task types.
 enter_task = asyncio.tasks._enter_task
 leave_task = asyncio.tasks._leave_task
+
+
+# The message of a cancellation that ends what a process is doing and not the process: its caller gave up.
+GIVEN_UP: Final = "the caller gave up"
 
 
 class _Parked:

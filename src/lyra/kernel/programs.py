@@ -21,7 +21,13 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "program_of"]
+
+
+def program_of(thing: Any) -> Callable[..., Any]:
+    """The async function behind what was given to spawn: itself, or what a declaration (an Agent) runs as."""
+    program: Callable[..., Any] = getattr(thing, "__lyra_program__", thing)
+    return program
 
 
 class Programs:
@@ -38,7 +44,7 @@ class Programs:
     def name(self, program: Callable[..., Any]) -> str:
         """The program's name; from now on it is known by it, and processes that waited for it go on."""
         name = self._names.get(program)
-        return name if name is not None else self._add(program)
+        return name if name is not None else self._add(program_of(program))
 
     def _add(self, program: Callable[..., Any]) -> str:
         if not inspect.iscoroutinefunction(program):

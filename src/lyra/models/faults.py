@@ -1,8 +1,9 @@
 """What can go wrong with a model call: one taxonomy, whatever the provider calls it.
 
-`KINDS` is the table of `ModelError.kind`. `of_status` sorts an HTTP status, `truncated`, `malformed`, `unreachable` and
-the rest make the errors that the wire clients raise. An error carries `kind`, `provider`, `model`, `status` where there
-was one and `retry_after_s` where the server said so; never a header, a key or a body in full.
+`KINDS` is the table of `ModelError.kind`. `of_status` sorts an HTTP status, `of_code` an error told inside a stream;
+`truncated`, `malformed`, `unreachable` and the rest make the errors that the wire clients raise. An error carries
+`kind`, `provider`, `model`, `status` where there was one and `retry_after_s` where the server said so; never a header,
+a key or a body in full.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = [
     "KINDS",
     "malformed",
     "not_an_answer",
+    "of_code",
     "of_status",
     "retry_after",
     "too_large",
@@ -49,11 +51,43 @@ _BY_STATUS: Final[dict[int, str]] = {
     409: "temporary",
     413: "context_overflow",
     422: "bad_request",
+    424: "temporary",
     425: "temporary",
     429: "rate_limit",
     503: "overloaded",
     504: "timeout",
     529: "overloaded",
+}
+_BY_CODE: Final[dict[str, str]] = {  # where the provider's own word says more than the status it came with
+    "API_KEY_INVALID": "auth",
+    "ExpiredTokenException": "auth",
+    "InvalidSignatureException": "auth",
+    "UnrecognizedClientException": "auth",
+    "ServiceQuotaExceededException": "rate_limit",
+    "insufficient_quota": "auth",  # OpenAI says 429, but no pause fills an account
+    "billing_hard_limit_reached": "auth",
+    "context_length_exceeded": "context_overflow",
+    "content_filter": "content_filter",
+}
+_BY_WORD: Final[dict[str, str]] = {  # Anthropic's and OpenAI's, in a stream
+    "overloaded_error": "overloaded",
+    "server_overloaded": "overloaded",
+    "rate_limit_error": "rate_limit",
+    "rate_limit_exceeded": "rate_limit",
+    "timeout_error": "timeout",
+    "api_error": "temporary",
+    "server_error": "temporary",
+    "internal_error": "temporary",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "billing_error": "auth",
+    "not_found_error": "not_found",
+    "model_not_found": "not_found",
+    "request_too_large": "context_overflow",
+    "context_length_exceeded": "context_overflow",
+    "content_filter": "content_filter",
+    "invalid_prompt": "bad_request",
+    "invalid_request_error": "bad_request",
 }
 _HINTS: Final[dict[str, str]] = {
     "auth": "look at the key and at what it may use",
@@ -69,6 +103,8 @@ _OVERFLOW: Final = (
     "too many tokens",
     "prompt is too long",
     "maximum context",
+    "maximum number of tokens",
+    "input is too long",
 )
 _FILTERED: Final = ("content_filter", "content management policy", "safety")
 
@@ -84,13 +120,22 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
 
 def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
     """The error of an HTTP status, the provider's own word for it (`code`) and its sentence."""
-    kind = _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
     said = f"{code} {message}".lower()
     if kind == "bad_request" and any(words in said for words in _OVERFLOW):
         kind = "context_overflow"
     elif kind == "bad_request" and any(words in said for words in _FILTERED):
         kind = "content_filter"
     return fault(kind, message, status=status, provider_code=code, **fields)
+
+
+def of_code(code: str, message: str, **fields: Any) -> ModelError:
+    """The error that a provider tells in the middle of an answer, where there is no status: by its own word for it."""
+    kind = _BY_CODE.get(code) or _BY_WORD.get(code)
+    if kind is None:
+        kind = of_status(400, message, code=code).fields["kind"]
+        kind = "temporary" if kind == "bad_request" and code not in ("", "invalid_request_error") else kind
+    return fault(kind, message or code, provider_code=code, **fields)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -3,18 +3,18 @@
     async with http.post(url, body, headers) as chunks:
         async for chunk in chunks: ...
 
-Four time-outs: `connect_s` to reach the server, `first_s` until the first byte of the answer's body, `idle_s` between
-two pieces, `total_s` for all of it. What is not a 2xx answer is read (a little of it) and handed to the provider's own
-reader of errors. Redirects are not followed: a key goes only to the address it was meant for. httpx2 is imported at
-the first call.
+Four time-outs: `connect_s` to reach the server, `first_s` from the start until the first byte of the answer's body,
+`idle_s` between two pieces, `total_s` for all of it. What is not a 2xx answer is read (a little of it) and handed to
+the provider's own reader of errors. Redirects are not followed: a key goes only to the address it was meant for.
+httpx2 is imported at the first call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -26,7 +26,9 @@ from lyra.models.faults import fault, not_an_answer, of_status, retry_after, too
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts"]
+__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "usual_sentence"]
+
+T = TypeVar("T")
 
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10
@@ -45,6 +47,46 @@ class Timeouts(msgspec.Struct, frozen=True):
 _USUAL: Final = Timeouts()
 
 
+class _Waits:
+    """The time-outs of one call. A scope is open only while something is awaited, never while the consumer of the
+    answer works: a time-out that fired then would cancel the consumer instead."""
+
+    __slots__ = ("_first_at", "_idle_s", "_loop", "_provider", "_timeouts", "_total_at")
+
+    def __init__(self, provider: str, timeouts: Timeouts, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        self._provider = provider
+        self._timeouts = timeouts
+        self._loop = loop
+        self._idle_s = timeouts.idle_s
+        self._first_at = None if timeouts.first_s is None else now + timeouts.first_s
+        self._total_at = None if timeouts.total_s is None else now + timeouts.total_s
+
+    async def first(self, awaitable: Awaitable[T]) -> T:
+        """The head of the answer, and the first piece of its body."""
+        return await self._until(awaitable, self._first_at, self._timeouts.first_s, "began to answer")
+
+    async def next(self, awaitable: Awaitable[T]) -> T:
+        idle_s = self._idle_s
+        at = None if idle_s is None else self._loop.time() + idle_s
+        return await self._until(awaitable, at, idle_s, "sent the next piece of its answer")
+
+    async def _until(self, awaitable: Awaitable[T], at: float | None, limit_s: float | None, what: str) -> T:
+        total_at = self._total_at
+        last = total_at if at is None or (total_at is not None and total_at < at) else at
+        try:
+            async with asyncio.timeout_at(last) as scope:
+                return await awaitable
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            if last == total_at:
+                said = f"{self._provider} took longer than {self._timeouts.total_s:g} s"
+            else:
+                said = f"{limit_s:g} s passed before {self._provider} {what}"
+            raise fault("timeout", said, provider=self._provider) from None
+
+
 class Http:
     """The pooled client of one provider. `secrets` are blotted out of everything the server says."""
 
@@ -55,13 +97,15 @@ class Http:
         timeouts: Timeouts = _USUAL,
         secrets: Callable[[], tuple[str, ...]] = tuple,
         sentence: Callable[[int, Any], tuple[str, str]] | None = None,
+        delay: Callable[[Any], float | None] | None = None,
         clock: Clock | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.provider = provider
         self.timeouts = timeouts
         self._secrets = secrets
-        self._sentence = sentence or _usual_sentence
+        self._sentence = sentence or usual_sentence
+        self._delay = delay  # for those who say in the body when to come again
         self._clock = clock or SystemClock()
         self._transport = transport
         self._client: httpx2.AsyncClient | None = None
@@ -93,60 +137,40 @@ class Http:
 
         client = self._open()
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
+        waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
         try:
-            async with asyncio.timeout(self.timeouts.total_s) as total:
-                request = client.build_request("POST", url, content=body, headers={**sent, **headers})
-                response = await self._in_time(
-                    client.send(request, stream=True), self.timeouts.first_s, "began to answer"
-                )
-                try:
-                    if not 200 <= response.status_code < 300:
-                        raise await self._refused(response)
-                    self._check_type(response)
-                    yield self._chunks(response)
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            if not total.expired():
-                raise
-            raise fault(
-                "timeout", f"{self.provider} took longer than {self.timeouts.total_s:g} s", provider=self.provider
-            ) from None
+            request = client.build_request("POST", url, content=body, headers={**sent, **headers})
+            response = await waits.first(client.send(request, stream=True))
+            try:
+                if not 200 <= response.status_code < 300:
+                    raise await self._refused(response, waits)
+                self._check_type(response)
+                yield self._chunks(response, waits)
+            finally:
+                await response.aclose()
         except httpx2.HTTPError as error:
             raise self._broken(error) from None
         except (httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             raise self._broken(error) from None
 
-    async def _chunks(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
         pieces = response.aiter_bytes()
-        limit_s: float | None = self.timeouts.first_s
         size = 0
-        what = "sent the first piece of its answer"
+        wait = waits.first
         while True:
             try:
-                chunk = await self._in_time(anext(pieces), limit_s, what)
+                chunk = await wait(anext(pieces))
             except StopAsyncIteration:
                 return
             size += len(chunk)
             if size > ANSWER_BYTES_MAX:
                 raise too_large(ANSWER_BYTES_MAX, provider=self.provider)
-            limit_s, what = self.timeouts.idle_s, "sent the next piece of its answer"
+            wait = waits.next
             yield chunk
 
-    async def _in_time(self, awaitable: Any, limit_s: float | None, what: str) -> Any:
-        try:
-            async with asyncio.timeout(limit_s) as scope:
-                return await awaitable
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise fault(
-                "timeout", f"{limit_s:g} s passed before {self.provider} {what}", provider=self.provider
-            ) from None
-
-    async def _refused(self, response: httpx2.Response) -> ModelError:
+    async def _refused(self, response: httpx2.Response, waits: _Waits) -> ModelError:
         body = bytearray()
-        async for chunk in self._chunks(response):
+        async for chunk in self._chunks(response, waits):
             body += chunk
             if len(body) > _ERROR_BYTES_MAX:
                 break
@@ -159,6 +183,8 @@ class Http:
         if not sentence:
             sentence = f"{self.provider} answered with status {status}"
         wait_s = retry_after(response.headers, self._clock.now())
+        if wait_s is None and self._delay is not None:
+            wait_s = self._delay(data)
         return of_status(
             status, self.clean(sentence), code=self.clean(code), provider=self.provider, retry_after_s=wait_s
         )
@@ -187,7 +213,7 @@ class Http:
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"
 
 
-def _usual_sentence(_status: int, data: Any) -> tuple[str, str]:
+def usual_sentence(_status: int, data: Any) -> tuple[str, str]:
     """(code, sentence) of `{"error": {"type"|"code", "message"}}` and its common variants."""
     found = data[0] if isinstance(data, list) and data else data
     error = found.get("error", found) if isinstance(found, dict) else found

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from lyra.models.request import Request
 from lyra.models.stream import Completion, StreamEvent, complete
+
+if TYPE_CHECKING:
+    from lyra.models.pricing import Price
 
 __all__ = ["LLMProvider"]
 
@@ -28,6 +32,10 @@ class LLMProvider(ABC):
     async def complete(self, request: Request) -> Completion:
         """The whole answer."""
         return await complete(self.stream(request))
+
+    def price(self, model: str) -> Price | None:  # noqa: ARG002 (for those who know)
+        """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
+        return None
 
     async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)
         """Give back connections; the provider may be used again."""

@@ -56,7 +56,11 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 
 class ThinkingDelta(msgspec.Struct, frozen=True):
-    """Thought aloud; `signature` (or opaque data) has to go back to the provider with the message."""
+    """Thought aloud; `signature` (or opaque data) ends a block and has to go back to the provider with the message.
+
+    A signature without a colon is Anthropic's own; the others start with who made it (`gemini:…`), so that a client
+    leaves out what another one could not read.
+    """
 
     text: str
     signature: str = ""
@@ -112,12 +116,12 @@ class Completion(msgspec.Struct, frozen=True):
 class Fold:
     """Feed it every event; then `completion()` is the answer."""
 
-    __slots__ = ("_calls", "_id", "_model", "_signature", "_stop", "_text", "_thinking", "_usage")
+    __slots__ = ("_calls", "_id", "_model", "_parts", "_stop", "_text", "_thinking", "_usage")
 
     def __init__(self) -> None:
+        self._parts: list[dict[str, str]] = []  # what is whole: thoughts, and texts before a later thought
         self._text: list[str] = []
-        self._thinking: list[str] = []
-        self._signature = ""
+        self._thinking: list[str] = []  # came before the text, where there are both
         self._calls: list[tuple[int, ToolCall]] = []
         self._usage = TokenUsage()
         self._stop = ""
@@ -134,8 +138,19 @@ class Fold:
         self._id, self._model = event.id or self._id, event.model or self._model
 
     def _thought(self, event: ThinkingDelta) -> None:
+        if self._text:
+            self._end_thought()
+            self._parts.append({"type": "text", "text": "".join(self._text)})
+            self._text = []
         self._thinking.append(event.text)
-        self._signature = event.signature or self._signature
+        if event.signature:  # a block that is signed has ended: blocks go back as they came, never joined
+            self._end_thought(event.signature)
+
+    def _end_thought(self, signature: str = "") -> None:
+        if self._thinking:
+            thought = "".join(self._thinking)
+            self._parts.append({"type": "thinking", "thinking": thought, "signature": signature})
+            self._thinking = []
 
     def _called(self, event: ToolEnd) -> None:
         self._calls.append((event.index, event.call))
@@ -151,7 +166,9 @@ class Fold:
 
     @property
     def text(self) -> str:
-        return "".join(self._text)
+        """The text so far."""
+        before = [part["text"] for part in self._parts if part["type"] == "text"]
+        return "".join((*before, *self._text))
 
     @property
     def usage(self) -> TokenUsage:
@@ -169,11 +186,11 @@ class Fold:
     def _message(self) -> Message:
         text = "".join(self._text)
         calls = tuple(call for _, call in sorted(self._calls, key=_index))
-        if not self._thinking and not self._signature:
+        if not self._thinking and not self._parts:
             return Message("assistant", text, calls)
-        thought = {"type": "thinking", "thinking": "".join(self._thinking), "signature": self._signature}
-        parts = (thought, {"type": "text", "text": text}) if text else (thought,)
-        return Message("assistant", parts, calls)
+        self._end_thought()
+        last = ({"type": "text", "text": text},) if text else ()
+        return Message("assistant", (*self._parts, *last), calls)
 
 
 _FEED: Final[dict[type, Any]] = {

@@ -21,16 +21,18 @@ __all__ = ["ToolCalls", "tool_call"]
 class ToolCalls:
     """The calls of one answer. `begin`, `more` and `end` give the events to pass on."""
 
-    __slots__ = ("_open", "seen")
+    __slots__ = ("_first", "_open", "seen")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        """`first` is the number of the first id that is made up where the wire has none."""
+        self._first = first
         self._open: dict[int, tuple[str, str, list[str]]] = {}
         self.seen = 0
 
     def begin(self, index: int, id: str, name: str) -> list[StreamEvent]:  # noqa: A002 (the word on the wire)
         if index in self._open:
             return []
-        call_id = id or f"call_{index}"
+        call_id = id or f"call_{self._first + index}"
         self._open[index] = (call_id, name, [])
         self.seen += 1
         return [ToolStart(index, call_id, name)]
@@ -64,6 +66,11 @@ class ToolCalls:
     @property
     def any_open(self) -> bool:
         return bool(self._open)
+
+    @property
+    def open_name(self) -> str:
+        """The name of a tool whose call is not whole yet."""
+        return next((name for _, name, _ in self._open.values()), "")
 
 
 def tool_call(call_id: str, name: str, text: str) -> ToolCall:

@@ -1,0 +1,9 @@
+"""Agents: a declaration, a process that runs it, and the ways to ask it."""
+
+from lyra.agents.agent import Agent
+from lyra.agents.content import Image
+from lyra.agents.process import AgentProcess
+from lyra.agents.replies import Pending, Reply, Stream
+from lyra.agents.sdk import budget, run, stream
+
+__all__ = ["Agent", "AgentProcess", "Image", "Pending", "Reply", "Stream", "budget", "run", "stream"]

@@ -1,0 +1,163 @@
+"""An Agent: a declaration of who answers, with what, and how far it may go. It becomes a process when spawned.
+
+    assistant = Agent("assistant", model="anthropic/claude-sonnet-4-5", system="Be brief.", budget="$0.50")
+
+Nothing runs here. An Agent is checked when it is made, does not change afterwards, and may be spawned any number of
+times; its processes share its rate limit and its circuit breakers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from lyra.agents.process import AgentProcess
+from lyra.core.budget import Budget
+from lyra.core.check import real, short_text, whole
+from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.policy import Backoff, CircuitBreaker, RateLimit, Retry, Supervision
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError
+from lyra.models.http import Timeouts
+from lyra.models.provider import LLMProvider
+from lyra.tools.function import tool_of
+
+__all__ = ["Agent"]
+
+ITERATIONS_MAX: Final = 20  # model calls for one message
+PARALLEL_TOOLS: Final = 8
+MAX_TOKENS: Final = 4096  # of one answer, where nothing else is said
+
+_RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0, jitter=0.2))
+
+
+class Agent:
+    """`system` is text, or a function (sync or async) that gives it for each message."""
+
+    __slots__ = (
+        "__lyra_program__",
+        "__weakref__",
+        "budget",
+        "circuit_breaker",
+        "context",
+        "description",
+        "effects",
+        "fallback",
+        "max_iterations",
+        "max_parallel_tools",
+        "max_tokens",
+        "memory",
+        "model",
+        "name",
+        "output",
+        "output_retries",
+        "rate_limit",
+        "retry",
+        "supervision",
+        "system",
+        "temperature",
+        "thinking_tokens",
+        "timeouts",
+        "tools",
+        "top_p",
+    )
+
+    __lyra_handle__ = AgentProcess
+    __lyra_program__: Callable[..., Any]
+
+    def __init__(
+        self,
+        name: str = "agent",
+        *,
+        model: str | LLMProvider = "",
+        system: str | Callable[..., Any] = "",
+        tools: Iterable[Any] = (),
+        budget: Any = None,
+        retry: Any = _RETRY,
+        circuit_breaker: Any = None,
+        rate_limit: Any = None,
+        fallback: Iterable[str | LLMProvider] = (),
+        temperature: float | None = None,
+        top_p: float | None = None,
+        max_tokens: int = MAX_TOKENS,
+        thinking_tokens: int | None = None,
+        output: Any = None,
+        output_retries: int = 2,
+        memory: Any = None,
+        context: Any = None,
+        supervision: Any = None,
+        timeouts: Timeouts | None = None,
+        max_iterations: int = ITERATIONS_MAX,
+        max_parallel_tools: int = PARALLEL_TOOLS,
+        description: str = "",
+    ) -> None:
+        self.name = short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
+        if not self.name:
+            raise ConfigError("an agent has a name", key="name")
+        self.model = _model(model, self.name)
+        self.fallback = tuple(_model(other, self.name) for other in _list(fallback))
+        self.system = system
+        if not isinstance(system, str) and not callable(system):
+            raise ConfigError(f"system is text or a function that gives it, not {system!r}", key="system")
+        self.tools: dict[str, Tool] = {}
+        for value in tools:
+            made = tool_of(value)
+            if made.name in self.tools:
+                raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
+            self.tools[made.name] = made
+        self.budget = None if budget is None else Budget.of(budget)
+        self.retry = Retry.of(retry)
+        self.circuit_breaker = None if circuit_breaker is None else CircuitBreaker.of(circuit_breaker)
+        self.rate_limit = None if rate_limit is None else RateLimit.of(rate_limit)
+        self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
+        self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
+        self.max_tokens = whole(max_tokens, "max_tokens", least=1, most=10**7)
+        self.thinking_tokens = (
+            None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
+        )
+        self.output = None if output is None else _shape(output)
+        self.output_retries = whole(output_retries, "output_retries", most=100)
+        self.memory = memory
+        self.context = context
+        self.supervision = None if supervision is None else Supervision.of(supervision)
+        self.timeouts = timeouts
+        self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
+        self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
+        self.description = description
+        self.effects: dict[Any, Any] = {}  # made at first use: one for each model and tool
+        self.__lyra_program__ = self._program()
+
+    def _program(self) -> Callable[..., Any]:
+        """What it runs as: a function that a journal knows as `agent:NAME`."""
+        agent = self
+
+        async def serve(ctx: Any) -> Any:
+            from lyra.agents.loop import serve as loop
+
+            return await loop(ctx, agent)
+
+        serve.__module__, serve.__qualname__ = "agent", self.name
+        return serve
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, model={self.model!r})"
+
+
+def _model(value: Any, agent: str) -> str | LLMProvider:
+    if isinstance(value, LLMProvider) or (isinstance(value, str) and value):
+        return value
+    raise ConfigError(
+        f"agent {agent!r} has no model" if not value else f"{value!r} is not a model",
+        hint="say model='provider/name', such as 'anthropic/claude-sonnet-4-5' or 'sim/echo'",
+        key="model",
+    )
+
+
+def _list(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, (str, LLMProvider)) else tuple(value)
+
+
+def _shape(output: Any) -> Any:
+    from lyra.agents.output import Output
+
+    return Output.of(output)

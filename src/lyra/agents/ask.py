@@ -1,0 +1,256 @@
+"""One question to a model, as an Effect: quoted, reserved, streamed, folded, settled.
+
+`Ask` is what goes through the door. The journal knows it by its digest (what is asked), not by its content, so a
+thousand turns are not hashed each time. `quote` runs when the call is made: it says what the call may cost at most,
+and clamps the answer's length to what the money and the tokens left can pay. `perform` runs for each try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from lyra.agents.replies import Sink
+from lyra.core.budget import Budget, Reservation, Usage
+from lyra.core.effect import Charged, Effect
+from lyra.core.money import Money
+from lyra.errors import ConfigError
+from lyra.models.faults import fault
+from lyra.models.pricing import Price
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.agents.runtime import Runtime
+    from lyra.models.http import Timeouts
+
+__all__ = ["Ask", "model_effect"]
+
+ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
+
+
+class Ask:
+    """The question, and what is known of the call while it is made."""
+
+    __slots__ = (
+        "attempts",
+        "began_s",
+        "counts_tokens",
+        "digest",
+        "first_s",
+        "micro_usd",
+        "model",
+        "provider",
+        "request",
+        "reservations",
+        "runtime",
+        "scopes",
+        "sink",
+        "timeouts",
+    )
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: Request,
+        digest: bytes,
+        *,
+        scopes: tuple[Budget, ...],
+        sink: Sink | None,
+        timeouts: Timeouts | None,
+        counts_tokens: bool,
+    ) -> None:
+        self.runtime = runtime
+        self.request = request
+        self.digest = digest
+        self.scopes = scopes
+        self.sink = sink
+        self.timeouts = timeouts
+        self.counts_tokens = counts_tokens  # somebody limits tokens a minute
+        self.model = ""
+        self.provider: LLMProvider | None = None
+        self.attempts = 0  # 0 after the call: its answer came from the journal
+        self.began_s = self.first_s = 0.0
+        self.micro_usd: int | None = None
+        self.reservations: tuple[Reservation, ...] = ()
+
+    def to_data(self) -> bytes:
+        """What the journal's hash of the call is made of."""
+        return self.digest
+
+    def aim(self, model: str | LLMProvider) -> None:
+        """Turn to a model: the agent's own, or the next one to fall back to."""
+        self.provider, name, self.model = self.runtime.find(model)
+        self.request = msgspec.structs.replace(self.request, model=name)
+        self.attempts = 0
+
+    def close(self) -> None:
+        """Give back what was set aside in scopes of the caller and not spent."""
+        reservations, self.reservations = self.reservations, ()
+        for reservation in reservations:
+            if reservation.open:
+                reservation.scope.release(reservation)
+
+    def settle(self, usage: Usage) -> None:
+        for reservation in self.reservations:
+            if reservation.open:
+                reservation.scope.settle(reservation, usage)
+        self.reservations = ()
+
+
+def model_effect(agent: Agent, model: str | LLMProvider) -> Effect:
+    """The effect of asking one model for one agent: with that agent's retry, rate limit and circuit breaker."""
+    found: Effect | None = agent.effects.get(model)
+    if found is None:
+        label = model if isinstance(model, str) else model.name
+        found = agent.effects[model] = Effect(
+            perform,
+            name=f"model:{agent.name}:{label}",
+            idempotent=True,  # nothing out there changes; only money is lost by asking twice, and only after a crash
+            retry=agent.retry,
+            rate_limit=agent.rate_limit,
+            circuit_breaker=agent.circuit_breaker,
+            quote=quote,
+        )
+    return found
+
+
+# ---------------------------------------------------------------------- before
+
+
+def quote(budget: Budget, ask: Ask) -> Usage:
+    """The most this call may cost; what the caller's own scopes have to say is settled here too."""
+    ask.close()
+    chains = (budget, *ask.scopes)
+    usd_limited = [scope for scope in chains if scope.limited("usd")]
+    tokens_limited = any(scope.limited("output_tokens") or scope.limited("input_tokens") for scope in chains)
+    if not usd_limited and not tokens_limited and not ask.counts_tokens:
+        usage = _ONE_CALL
+    else:
+        usage = _worst_case(ask, chains, usd_limited)
+    if ask.scopes:
+        ask.reservations = _reserve_in(ask.scopes, usage)
+    return usage
+
+
+_ONE_CALL: Final = Usage(llm_calls=1)
+
+
+def _worst_case(ask: Ask, chains: tuple[Budget, ...], usd_limited: list[Budget]) -> Usage:
+    request = ask.request
+    tokens_in = ask.runtime.estimate(ask.model, request)
+    tokens_out = request.max_tokens or 0
+    for scope in chains:
+        left = scope.spendable("output_tokens")
+        if left is not None:
+            tokens_out = min(tokens_out, max(left, ANSWER_TOKENS_MIN))
+    price: Price | None = None
+    if usd_limited:
+        price = ask.runtime.price(ask.model)
+        if price is None:
+            raise ConfigError(
+                f"the price of {ask.model} is unknown, so a money budget cannot hold it",
+                hint="give its price under [prices] in lyra.toml, or use a budget of tokens",
+                model=ask.model,
+            )
+        for scope in usd_limited:
+            left = scope.spendable("usd")
+            if left is not None:
+                affordable = price.affordable_output(left, tokens_in)
+                tokens_out = min(tokens_out, max(affordable, ANSWER_TOKENS_MIN))
+    if tokens_out != request.max_tokens:
+        ask.request = msgspec.structs.replace(request, max_tokens=tokens_out)
+    usd = price.worst_case(tokens_in, tokens_out) if price is not None else 0
+    return Usage(usd=Money(usd), input_tokens=tokens_in, output_tokens=tokens_out, llm_calls=1)
+
+
+def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, ...]:
+    made: list[Reservation] = []
+    try:
+        for scope in scopes:
+            made.append(scope.reserve(usage))  # noqa: PERF401 (what was made before a refusal is given back)
+    except BaseException:
+        for reservation in made:
+            reservation.scope.release(reservation)
+        raise
+    return tuple(made)
+
+
+# ---------------------------------------------------------------------- the call
+
+
+async def perform(ask: Ask) -> Completion:
+    """One try. Text goes to the caller as it comes; the answer is the fold of the stream."""
+    runtime = ask.runtime
+    clock = runtime.kernel.clock
+    ask.attempts += 1
+    ask.began_s = clock.monotonic()
+    ask.first_s = 0.0
+    sink = ask.sink
+    provider = ask.provider
+    assert provider is not None
+    fold = Fold()
+    events = provider.stream(ask.request)
+    if ask.timeouts is not None:
+        events = _in_time(events, ask.timeouts, provider.name)
+    if sink is None:
+        async for event in events:
+            fold.feed(event)
+    else:
+        sink.begin(ask.attempts)
+        async for event in events:
+            fold.feed(event)
+            kind = type(event)
+            if kind is TextDelta:
+                if not ask.first_s:
+                    ask.first_s = clock.monotonic()
+                sink.text(event.text)  # type: ignore[union-attr]  # told apart by type
+                if sink.full:
+                    await sink.room()
+            elif kind is ThinkingDelta:
+                sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+    completion = fold.completion()
+    usage = _spent(ask, completion)
+    ask.settle(usage)
+    return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _spent(ask: Ask, completion: Completion) -> Usage:
+    counted = completion.usage
+    ask.runtime.learn(ask.model, ask.request, counted)
+    price = ask.runtime.price(ask.model)
+    ask.micro_usd = price.cost(counted) if price is not None else None
+    return Usage(
+        usd=Money(ask.micro_usd or 0),
+        input_tokens=counted.total_input,
+        output_tokens=counted.output_tokens,
+        llm_calls=1,
+    )
+
+
+async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name: str) -> AsyncIterator[StreamEvent]:
+    """The same events, or a time-out: until the first, between two, and over all."""
+    limit_s, what = timeouts.first_s, "began to answer"
+    try:
+        async with asyncio.timeout(timeouts.total_s) as total:
+            while True:
+                try:
+                    async with asyncio.timeout(limit_s) as idle:
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    if not idle.expired():
+                        raise
+                    raise fault("timeout", f"{limit_s:g} s passed before {name} {what}", provider=name) from None
+                limit_s, what = timeouts.idle_s, "sent the next piece of its answer"
+                yield event
+    except TimeoutError:
+        if not total.expired():
+            raise
+        raise fault("timeout", f"{name} took longer than {timeouts.total_s:g} s", provider=name) from None

@@ -1,0 +1,106 @@
+"""What an agent tells while it works: typed events, the same on every surface.
+
+    text_delta · thinking_delta · tool_start · tool_end · usage · interrupt · error · restart · done
+
+`type` is the word, the other fields are what that event has. `to_data` gives the plain mapping for JSON lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+__all__ = [
+    "AgentEvent",
+    "Done",
+    "Failed",
+    "Interrupted",
+    "Restart",
+    "Text",
+    "Thinking",
+    "ToolEnded",
+    "ToolStarted",
+    "UsageTold",
+]
+
+
+class AgentEvent(msgspec.Struct, frozen=True):
+    type: ClassVar[str] = ""
+
+    def to_data(self) -> dict[str, Any]:
+        return {"type": self.type, **msgspec.structs.asdict(self)}
+
+
+class Text(AgentEvent, frozen=True):
+    type: ClassVar[str] = "text_delta"
+
+    delta: str
+
+    @property
+    def text(self) -> str:
+        return self.delta
+
+
+class Thinking(AgentEvent, frozen=True):
+    type: ClassVar[str] = "thinking_delta"
+
+    delta: str
+
+
+class ToolStarted(AgentEvent, frozen=True):
+    type: ClassVar[str] = "tool_start"
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class ToolEnded(AgentEvent, frozen=True):
+    type: ClassVar[str] = "tool_end"
+
+    id: str
+    name: str
+    output: Any = None
+    is_error: bool = False
+
+
+class UsageTold(AgentEvent, frozen=True):
+    type: ClassVar[str] = "usage"
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Interrupted(AgentEvent, frozen=True):
+    """A human is asked; the answer goes to `kernel.resolve_interrupt(id, …)`."""
+
+    type: ClassVar[str] = "interrupt"
+
+    id: str
+    kind: str
+    question: str
+
+
+class Failed(AgentEvent, frozen=True):
+    type: ClassVar[str] = "error"
+
+    code: str
+    message: str
+
+
+class Restart(AgentEvent, frozen=True):
+    """The answer broke off and a new one has begun that differs from what was shown: forget `text` of it."""
+
+    type: ClassVar[str] = "restart"
+
+    text: str = ""
+
+
+class Done(AgentEvent, frozen=True):
+    type: ClassVar[str] = "done"
+
+    status: str = "success"
+    text: str = ""

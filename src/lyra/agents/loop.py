@@ -1,0 +1,269 @@
+"""The loop: model and tools in turn until there is an answer. A program like any other, over effects.
+
+    receive a message → ask the model → run the tools it called, together → tell it their results → ask again → answer
+
+Bounded by `max_iterations` and the Budget. A tool that fails is told to the model, which may do better. What ends a
+turn without an answer has a status of its own (`STATUSES`) and is an AgentFailed for the caller, never a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.agents.act import run_tools
+from lyra.agents.ask import Ask, model_effect
+from lyra.agents.content import message_of
+from lyra.agents.events import Done, Failed, UsageTold
+from lyra.agents.replies import Pending, Reply
+from lyra.agents.runtime import Runtime, runtime_of
+from lyra.agents.session import Session
+from lyra.core.effect import canonical_hash
+from lyra.core.message import Message
+from lyra.core.retry import RETRYABLE, error_class
+from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError
+from lyra.kernel.context import Context, read
+from lyra.kernel.process import GIVEN_UP
+from lyra.models.request import Request
+from lyra.models.stream import Completion
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+
+__all__ = ["STATUSES", "serve"]
+
+STATUSES: Final[dict[str, str]] = {
+    "success": "an answer",
+    "max_iterations": "the model went on calling tools until its turns were used up",
+    "repetition": "the model asked for the same tool calls again and again",
+    "empty": "the model said nothing, several times",
+    "content_filter": "the provider withheld the answer",
+    "output_invalid": "the answer did not fit the wanted type, also after being asked again",
+}
+_REPEATS_MAX: Final = 3  # the same calls in a row
+_EMPTY_MAX: Final = 3  # answers without text or calls in a row
+_CHECKPOINT_EVERY: Final = 64  # messages: what a restart has to replay at most
+
+
+async def serve(ctx: Context, agent: Agent) -> None:
+    """The program of an agent process: one conversation, message by message."""
+    process = ctx._process
+    kernel = process.kernel
+    runtime = runtime_of(kernel)
+    session = runtime.begin(process, agent, ctx.restored)
+    kept = len(session.messages)
+    while True:
+        message = await ctx.receive()
+        request_id, content = _opened(message)
+        if content is None:
+            continue
+        pending = runtime.pending.get(request_id)
+        if pending is not None:
+            pending.running = process.pid
+        if request_id and read(process, "given_up", partial(_given_up, pending)):
+            runtime.take(request_id)
+            continue
+        await _answer(ctx, runtime, session, request_id, content)
+        if session.durable and len(session.messages) - kept >= _CHECKPOINT_EVERY:
+            kept = len(session.messages)
+            await ctx.checkpoint(session.to_data())
+
+
+def _given_up(pending: Pending | None) -> bool:
+    return pending is not None and pending.abandoned
+
+
+def _opened(message: Any) -> tuple[str, Any]:
+    """(id of the request, content) of a message. A plain one has no caller; a signal of the kernel's is no message."""
+    if isinstance(message, dict) and "lyra.ask" in message:
+        return message["lyra.ask"], message["content"]
+    if isinstance(message, msgspec.Struct):
+        return "", None
+    return "", message
+
+
+async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: str, content: Any) -> None:
+    """One turn, and its end told to whoever asked."""
+    process = ctx._process
+    mark, digest = len(session.messages), session.digest
+    failure: BaseException | None = None
+    value: Any = None
+    try:
+        value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
+    except asyncio.CancelledError as cancelled:
+        failure = cancelled
+        if cancelled.args != (GIVEN_UP,):
+            raise
+        process.uncancel()
+        session.cut_back(mark, digest)
+    except Divergence as error:
+        failure = error
+        raise
+    except LyraError as error:
+        failure = error
+        session.metrics.errors += 1
+        session.cut_back(mark, digest)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        pending = runtime.take(request_id)
+        if pending is not None:
+            _tell(pending, value, failure)
+
+
+def _tell(pending: Pending, value: Any, failure: BaseException | None) -> None:
+    sink = pending.sink
+    if failure is None:
+        if sink is not None:
+            sink.put(Done("success", str(value) if isinstance(value, str) else ""))
+        pending.answer(value)
+        return
+    if isinstance(failure, asyncio.CancelledError):
+        failure = AgentFailed("the agent was stopped before it answered", status="cancelled")
+    elif not isinstance(failure, LyraError):
+        failure = AgentFailed(f"the agent failed: {type(failure).__name__}: {failure}", status="crashed")
+    if sink is not None and isinstance(failure, LyraError):
+        sink.put(Failed(failure.code, failure.message))
+        sink.put(Done(str(failure.fields.get("status") or failure.code)))
+    pending.fail(failure)
+
+
+# ---------------------------------------------------------------------- a turn
+
+
+async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pending | None, content: Any) -> Any:
+    agent = session.agent
+    metrics = session.metrics
+    before = (metrics.input_tokens, metrics.output_tokens, metrics.cost_micro_usd, metrics.unpriced_calls)
+    metrics.turns += 1
+    metrics.last_active_at = runtime.kernel.clock.now()
+    session.append(message_of(content))
+    system = await _system(agent, session)
+    repeated = empty = misfits = 0
+    last_calls: Any = None
+    for _ in range(agent.max_iterations):
+        completion = await _ask(ctx, runtime, session, pending, system)
+        session.append(completion.message)
+        if completion.stop_reason == "content_filter":
+            raise _failed("content_filter", agent)
+        calls = completion.tool_calls
+        if calls:
+            asked = [(call.name, call.arguments) for call in calls]
+            repeated = repeated + 1 if asked == last_calls else 1
+            last_calls = asked
+            if repeated >= _REPEATS_MAX:
+                raise _failed("repetition", agent, tool=calls[0].name)
+            session.append(await run_tools(ctx, runtime, session, calls, pending))
+            continue
+        if not completion.text.strip():
+            empty += 1
+            if empty >= _EMPTY_MAX:
+                raise _failed("empty", agent)
+            session.append(Message("user", "Please answer."))
+            continue
+        if agent.output is None:
+            return _reply(completion, session, before)
+        try:
+            return agent.output.read(completion.text)
+        except ValueError as misfit:
+            misfits += 1
+            if misfits > agent.output_retries:
+                raise _failed("output_invalid", agent, detail=str(misfit)) from None
+            session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
+    raise _failed("max_iterations", agent, iterations=agent.max_iterations)
+
+
+def _failed(status: str, agent: Agent, **fields: Any) -> AgentFailed:
+    detail = f" ({fields['detail']})" if "detail" in fields else ""
+    return AgentFailed(f"agent {agent.name} gave no answer: {STATUSES[status]}{detail}", status=status, **fields)
+
+
+def _reply(completion: Completion, session: Session, before: tuple[int, int, int, int]) -> Reply:
+    metrics = session.metrics
+    spent = metrics.cost_micro_usd - before[2]
+    reply = Reply.made(
+        completion.text,
+        cost_usd=None if metrics.unpriced_calls > before[3] else spent / 1_000_000,
+        input_tokens=metrics.input_tokens - before[0],
+        output_tokens=metrics.output_tokens - before[1],
+    )
+    if completion.stop_reason == "max_tokens":
+        reply.status = "max_tokens"
+    return reply
+
+
+async def _system(agent: Agent, session: Session) -> str:
+    if isinstance(agent.system, str):
+        return agent.system
+    text = agent.system(session)
+    if asyncio.iscoroutine(text):
+        text = await text
+    return str(text)
+
+
+# ---------------------------------------------------------------------- asking
+
+
+async def _ask(ctx: Context, runtime: Runtime, session: Session, pending: Pending | None, system: str) -> Completion:
+    """The model's answer, from the agent's model or, where that one cannot, from the next it may fall back to."""
+    agent = session.agent
+    output = agent.output
+    request = Request(
+        model="",
+        messages=tuple(session.messages[session.window_from :] if session.window_from else session.messages),
+        system=system,
+        tools=tuple(agent.tools.values()),
+        max_tokens=agent.max_tokens,
+        temperature=agent.temperature,
+        top_p=agent.top_p,
+        output_schema=output.schema if output is not None else None,
+        output_name=output.name if output is not None else "answer",
+        thinking_tokens=agent.thinking_tokens,
+    )
+    ask = Ask(
+        runtime,
+        request,
+        _identity(session, request) if session.durable else b"",
+        scopes=pending.scopes if pending is not None else (),
+        sink=pending.sink if pending is not None else None,
+        timeouts=agent.timeouts,
+        counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
+    )
+    models = (agent.model, *agent.fallback)
+    try:
+        for at, model in enumerate(models):
+            ask.aim(model)
+            try:
+                completion: Completion = await ctx.do(model_effect(agent, model), ask)
+            except LyraError as error:
+                runtime.record(ctx._process, session, ask, error=error)
+                if at + 1 == len(models) or not _falls_over(error):
+                    raise
+            else:
+                runtime.record(ctx._process, session, ask, completion=completion)
+                if ask.sink is not None:
+                    ask.sink.put(_usage_event(completion, ask))
+                return completion
+    finally:
+        ask.close()
+    raise AssertionError("the last model answers or raises")
+
+
+def _identity(session: Session, request: Request) -> bytes:
+    settings = (request.system, [tool.name for tool in request.tools], request.max_tokens, request.temperature)
+    return session.digest + canonical_hash("settings", settings, {})
+
+
+def _falls_over(error: LyraError) -> bool:
+    """Whether another model might do: this one is down or has no room. A request that is wrong is wrong everywhere."""
+    return error_class(error) in RETRYABLE and not isinstance(error, BudgetExceeded)
+
+
+def _usage_event(completion: Completion, ask: Ask) -> UsageTold:
+    usage = completion.usage
+    cost = None if ask.micro_usd is None else ask.micro_usd / 1_000_000
+    return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost)

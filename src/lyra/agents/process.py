@@ -1,0 +1,86 @@
+"""An agent process as its user holds it: send, stream, stop.
+
+    helper = await kernel.spawn(agent)
+    print(await helper.send("What is the capital of France?", timeout=30, budget="$0.05"))
+    async for piece in helper.stream("Tell me more"):
+        print(piece, end="")
+
+One process is one conversation: messages are answered one after the other, each with what was said before. `send`
+raises what went wrong as an error; an answer is never an error in disguise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from lyra.agents.content import content_of
+from lyra.agents.replies import Pending, Stream
+from lyra.agents.runtime import runtime_of
+from lyra.agents.session import Metrics
+from lyra.core.message import Message
+from lyra.errors import DeadlineExceeded
+from lyra.kernel.handle import Handle
+
+__all__ = ["AgentProcess"]
+
+
+class AgentProcess(Handle):
+    """A spawned Agent."""
+
+    __slots__ = ()
+
+    async def _durable(self) -> AgentProcess:
+        await super()._durable()
+        return self
+
+    def send(  # type: ignore[override]  # a message to an agent has an answer
+        self, message: Any, *, timeout: float | None = None, budget: Any = None
+    ) -> Coroutine[Any, Any, Any]:
+        """The answer: text (a Reply), or the Agent's `output` type. Raises what went wrong."""
+        return self._send(message, timeout, budget)
+
+    async def _send(self, message: Any, timeout_s: float | None, budget: Any) -> Any:
+        pending = self.send_async(message, budget=budget)
+        if timeout_s is None:
+            return await pending
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await pending
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise DeadlineExceeded(
+                f"agent process {self.pid} did not answer within {timeout_s:g} s", timeout_s=timeout_s, pid=self.pid
+            ) from None
+
+    def send_async(self, message: Any, *, budget: Any = None) -> Pending:
+        """The same without waiting: await the result, ask whether it is done, or cancel it."""
+        return runtime_of(self._kernel).ask(self._process, content_of(message), budget=budget)
+
+    def stream(self, message: Any, *, events: bool = False, budget: Any = None) -> Stream:
+        """The answer piece by piece: text, or with `events=True` everything that happens on the way."""
+        content = content_of(message)
+
+        async def start() -> Pending:
+            return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
+
+        return Stream(start, events=events)
+
+    async def stop(self, reason: str = "shutdown") -> None:
+        """End it in order; what it is doing is cancelled."""
+        await self.kill(reason)
+        await self.wait()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far."""
+        session = runtime_of(self._kernel).sessions.get(self.pid)
+        return tuple(session.messages) if session is not None else ()
+
+    @property
+    def metrics(self) -> Metrics:
+        """Tokens, money, calls and errors so far."""
+        session = runtime_of(self._kernel).sessions.get(self.pid)
+        return session.metrics if session is not None else Metrics()

@@ -1,0 +1,268 @@
+"""What a caller holds while an agent works: a Pending answer, a Stream of it, and the Reply at the end.
+
+A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller who reads slowly slows
+the reading of the model's stream down. When a broken answer is tried again, only text that was not shown yet is passed
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.events import AgentEvent, Restart, Text, Thinking
+from lyra.core.budget import Budget
+from lyra.errors import LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.runtime import Runtime
+
+__all__ = ["Pending", "Reply", "Sink", "Stream"]
+
+_ROOM: Final = 256  # events that may wait for a slow reader
+
+
+class Reply(str):
+    """The text of an answer, which also knows how it came about."""
+
+    __slots__ = ("cost_usd", "input_tokens", "output_tokens", "status")
+
+    status: str
+    cost_usd: float | None
+    input_tokens: int
+    output_tokens: int
+
+    @classmethod
+    def made(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
+        reply = cls(text)
+        reply.status = "success"
+        reply.cost_usd = cost_usd
+        reply.input_tokens = input_tokens
+        reply.output_tokens = output_tokens
+        return reply
+
+
+class Sink:
+    """Events on their way to one reader."""
+
+    __slots__ = ("_ended", "_error", "_loop", "_new", "_queue", "_reader", "_room", "_shown", "_skip")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: deque[AgentEvent] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._ended = False
+        self._error: BaseException | None = None
+        self._shown: list[str] = []  # text of the model call that is under way
+        self._skip = ""  # text of a broken try, still to be met again
+        self._new: list[str] = []
+
+    # ------------------------------------------------------------------ the process's side
+
+    def put(self, event: AgentEvent) -> None:
+        self._queue.append(event)
+        reader = self._reader
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+    @property
+    def full(self) -> bool:
+        return len(self._queue) >= _ROOM
+
+    async def room(self) -> None:
+        """Wait until the reader has caught up."""
+        while len(self._queue) >= _ROOM and not self._ended:
+            self._room = self._loop.create_future()
+            await self._room
+
+    def begin(self, attempt: int) -> None:
+        """A model call begins; from the second try on, what was shown of the first is not shown again."""
+        self._skip = "".join(self._shown) if attempt > 1 else ""
+        self._shown = []
+        self._new = []
+
+    def text(self, delta: str) -> None:
+        self._shown.append(delta)
+        if self._skip:
+            delta = self._unseen(delta)
+        if delta:
+            self.put(Text(delta))
+
+    def _unseen(self, delta: str) -> str:
+        self._new.append(delta)
+        again = "".join(self._new)
+        if self._skip.startswith(again):
+            return ""
+        skip, self._skip, self._new = self._skip, "", []
+        if again.startswith(skip):
+            return again[len(skip) :]
+        self.put(Restart(skip))
+        return again
+
+    def thinking(self, delta: str) -> None:
+        self.put(Thinking(delta))
+
+    def end(self, error: BaseException | None = None) -> None:
+        self._ended = True
+        self._error = error
+        for waiter in (self._reader, self._room):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------------ the reader's side
+
+    async def next(self) -> AgentEvent | None:
+        """The next event, None after the last one; an error that ended the answer is raised after its events."""
+        queue = self._queue
+        while not queue:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            self._reader = self._loop.create_future()
+            await self._reader
+        event = queue.popleft()
+        if self._room is not None and len(queue) < _ROOM // 2:
+            room, self._room = self._room, None
+            if not room.done():
+                room.set_result(None)
+        return event
+
+
+class Pending:
+    """An answer on its way: await it, ask `done()`, or `cancel()` it."""
+
+    __slots__ = ("_future", "_runtime", "abandoned", "id", "pid", "running", "scopes", "sink")
+
+    def __init__(
+        self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
+    ) -> None:
+        self._runtime = runtime
+        self._future: asyncio.Future[Any] = runtime.kernel.loop.create_future()
+        self.id = request_id
+        self.pid = pid
+        self.scopes = scopes
+        self.sink = sink
+        self.running = ""  # the pid of the process that works on it
+        self.abandoned = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        try:
+            return await asyncio.shield(self._future)
+        except asyncio.CancelledError:
+            if not self._future.done():
+                self.cancel()
+            raise
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def cancelled(self) -> bool:
+        return self._future.cancelled()
+
+    def cancel(self) -> bool:
+        """Give up: what the agent is doing for it is stopped, and its process goes on with the next message."""
+        if self._future.done():
+            return False
+        self.abandoned = True
+        self._future.cancel()
+        self._runtime.give_up(self)
+        if self.sink is not None:
+            self.sink.end(asyncio.CancelledError())
+        return True
+
+    def result(self) -> Any:
+        return self._future.result()
+
+    def exception(self) -> BaseException | None:
+        return self._future.exception()
+
+    # ------------------------------------------------------------------ the process's side
+
+    def answer(self, value: Any) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+        if self.sink is not None:
+            self.sink.end()
+
+    def fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # whoever reads the stream meets it there
+        if self.sink is not None:
+            self.sink.end(error)
+
+
+class Stream:
+    """An answer piece by piece: `async for` gives the pieces, `await` the whole. Plain `for` works outside a loop."""
+
+    def __init__(self, start: Any, *, events: bool) -> None:
+        self._start = start
+        self._events = events
+        self._pending: Pending | None = None
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[Any]:
+        pending = await self._begin()
+        sink = pending.sink
+        assert sink is not None
+        try:
+            while (event := await sink.next()) is not None:
+                if self._events:
+                    yield event
+                elif type(event) is Text:
+                    yield event.delta
+        finally:
+            if not pending.done():  # the reader left the loop early
+                pending.cancel()
+
+    async def _begin(self) -> Pending:
+        if self._pending is None:
+            self._pending = await self._start()
+        return self._pending
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Any:
+        pending = await self._begin()
+        sink = pending.sink
+        assert sink is not None
+        while await sink.next() is not None:
+            pass
+        return await pending
+
+    def __iter__(self) -> Iterator[Any]:
+        """For scripts: a loop of its own, one step a piece."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise LyraError("a plain `for` cannot wait inside a running loop", hint="write `async for`")
+        with asyncio.Runner() as runner:
+            pieces = self._pieces()
+            try:
+                while True:
+                    try:
+                        yield runner.run(_next(pieces))
+                    except StopAsyncIteration:
+                        return
+            finally:
+                runner.run(_close(pieces))
+
+
+async def _next(pieces: AsyncIterator[Any]) -> Any:
+    return await anext(pieces)
+
+
+async def _close(pieces: Any) -> None:
+    await pieces.aclose()

@@ -1,0 +1,212 @@
+"""The Runtime: what the agents of one kernel share: models, answers on their way, sessions, threads for sync tools.
+
+One a kernel, made at first use, kept in `kernel.parts`, closed with the kernel. Everything here is of this life of the
+kernel only: what has to survive is in the journal, and a replay finds no caller waiting, so its answers go nowhere.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.records import call_record
+from lyra.agents.replies import Pending, Sink
+from lyra.agents.session import Session
+from lyra.core.budget import Budget
+from lyra.core.redact import redact
+from lyra.errors import AgentFailed, LyraError
+from lyra.kernel.process import GIVEN_UP, Process
+from lyra.kernel.supervisor import supervise
+from lyra.models.client import LLMClient
+from lyra.models.pricing import Price, Prices
+from lyra.models.provider import LLMProvider
+from lyra.models.tokens import Estimator
+from lyra.models.usage import TokenUsage
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.agents.ask import Ask
+    from lyra.kernel.kernel import Kernel
+    from lyra.models.request import Request
+    from lyra.models.stream import Completion
+
+__all__ = ["Runtime", "runtime_of", "scopes"]
+
+_PART: Final = "agents"
+_THREADS: Final = 64  # for sync tools; they wait more than they compute
+
+# Budgets that `with lyra.budget(…)` has opened around the code that is running.
+scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
+
+
+def runtime_of(kernel: Kernel) -> Runtime:
+    found: Runtime | None = kernel.parts.get(_PART)
+    if found is None:
+        found = kernel.parts[_PART] = Runtime(kernel)
+    return found
+
+
+class Runtime:
+    __slots__ = (
+        "_asked",
+        "_found",
+        "_life",
+        "_prices",
+        "_requests",
+        "_threads",
+        "_tokens",
+        "client",
+        "kernel",
+        "pending",
+        "sessions",
+    )
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.client: LLMClient = kernel.parts.get("models") or LLMClient()
+        self.pending: dict[str, Pending] = {}
+        self._asked: dict[str, set[str]] = {}  # pid → the requests it was given and has not answered
+        self.sessions: dict[str, Session] = {}
+        self._found: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
+        self._prices = Prices(clock=kernel.clock)
+        self._tokens = Estimator()
+        self._requests = 0
+        self._life = kernel.entropy.text(8)
+        self._threads: ThreadPoolExecutor | None = None
+
+    # ------------------------------------------------------------------ asking
+
+    def ask(self, process: Process, content: Any, *, budget: Any = None, stream: bool = False) -> Pending:
+        """Put a question to an agent process; the answer comes to what is returned."""
+        kernel = self.kernel
+        self._requests += 1
+        request_id = str(self._requests)
+        if kernel.journal is not None:  # it may be read in a later life of the kernel, where it must find nobody
+            request_id = f"{self._life}.{request_id}"
+        inside = scopes.get()
+        if budget is not None:
+            inside = (*inside, Budget.of(budget))
+        pending = Pending(self, request_id, process.pid, inside, Sink(kernel.loop) if stream else None)
+        if process.exit is not None:
+            pending.fail(_ended(process))
+            return pending
+        self.pending[request_id] = pending
+        asked = self._asked.get(process.pid)
+        if asked is None:
+            asked = self._asked[process.pid] = set()
+            process.watch((self._over, None))
+        asked.add(request_id)
+        kernel.send(process.pid, {"lyra.ask": request_id, "content": content})
+        return pending
+
+    def take(self, request_id: str) -> Pending | None:
+        """The caller of a request that has been dealt with, if it is still there; it is told once."""
+        pending = self.pending.pop(request_id, None)
+        if pending is not None:
+            self._asked[pending.pid].discard(request_id)
+        return pending
+
+    def _over(self, process: Process) -> None:
+        """A process ended: what it was asked and has not answered it never will."""
+        for request_id in self._asked.pop(process.pid, ()):
+            pending = self.pending.pop(request_id, None)
+            if pending is not None:
+                pending.fail(_ended(process))
+        self.sessions.pop(process.pid, None)
+
+    def give_up(self, pending: Pending) -> None:
+        """Nobody waits for this answer any more: end the work on it, if it has begun."""
+        process = self.kernel.processes.get(pending.running)
+        if process is not None and process.exit is None:
+            process.cancel(GIVEN_UP)
+
+    # ------------------------------------------------------------------ the process's side
+
+    def begin(self, process: Process, agent: Agent, restored: Any) -> Session:
+        """The session of a process that starts or comes back; a guarded one is known by its guard's pid too."""
+        session = Session(agent, durable=self.kernel.journal is not None)
+        if restored is not None:
+            session.restore(restored)
+        session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
+        self.sessions[process.pid] = session
+        guard = process.parent
+        if guard is not None and guard.program == self.kernel.programs.name(supervise):
+            self.sessions[guard.pid] = session
+        return session
+
+    def record(
+        self,
+        process: Process,
+        session: Session,
+        ask: Ask,
+        *,
+        completion: Completion | None = None,
+        error: LyraError | None = None,
+    ) -> None:
+        """A model call is over: count it, and tell whoever listens. One that came from the journal counts as it did."""
+        metrics = session.metrics
+        if ask.attempts > 1:
+            metrics.retries += ask.attempts - 1
+        if completion is not None:
+            if not ask.attempts:
+                price = self.price(ask.model)
+                ask.micro_usd = price.cost(completion.usage) if price is not None else None
+            metrics.count(completion.usage, ask.micro_usd)
+        if self.kernel.listening and ask.attempts:
+            self.kernel.publish(process.pid, "model.called", call_record(self.kernel, session, ask, completion, error))
+
+    # ------------------------------------------------------------------ models, prices and tokens
+
+    def find(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+        """(provider, its name for the model, our name for it) of what an Agent calls its model."""
+        found = self._found.get(model)
+        if found is None:
+            if isinstance(model, LLMProvider):
+                found = (model, "", model.name)
+            else:
+                name = self.client.resolve(model)
+                found = (self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}")
+            self._found[model] = found
+        return found
+
+    def price(self, model: str) -> Price | None:
+        return self._prices.of(model)
+
+    def estimate(self, model: str, request: Request) -> int:
+        """Tokens that a request will take, on the high side."""
+        return self._tokens.estimate(model, request)
+
+    def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
+        """What it really took."""
+        self._tokens.learn(model, request, usage)
+
+    def clean(self, text: str) -> str:
+        """A text without the keys that this process knows."""
+        return redact(text, self.client.secrets())
+
+    # ------------------------------------------------------------------ tools that block
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="lyra-tool")
+        return self._threads
+
+    async def close(self) -> None:
+        for pending in list(self.pending.values()):
+            pending.fail(AgentFailed("the kernel closed before the agent answered", status="closed"))
+        self.pending.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.kernel.parts.get("models") is not self.client:
+            await self.client.close()
+
+
+def _ended(process: Process) -> LyraError:
+    ended = process.exit
+    assert ended is not None
+    if isinstance(ended.error, LyraError):
+        return ended.error
+    why = f": {ended.error}" if ended.error is not None else ""
+    return AgentFailed(f"agent process {process.pid} ended ({ended.reason}){why}", pid=process.pid, status=ended.reason)

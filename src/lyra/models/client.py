@@ -1,0 +1,95 @@
+"""LLMClient: one door to every model, by name.
+
+    client = LLMClient()
+    async for event in client.stream("anthropic/claude-sonnet-4-5", request): ...
+    answer = await client.complete("gpt-4o", request)
+
+A name is resolved to its provider at the first call, and only that provider's module is imported; the provider is
+kept, with its connections, until `close`. `providers` are settings by name (as `[providers.NAME]` of a configuration
+has them), `register` adds a provider of one's own, or one in the place of another. Never retries, limits or counts: the
+kernel's door does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from lyra.errors import ConfigError
+from lyra.models.names import PROVIDERS, ModelName, model_name
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.settings import settings_of
+from lyra.models.stream import Completion, StreamEvent
+
+__all__ = ["LLMClient"]
+
+
+class LLMClient:
+    """`env` stands in for the environment, for those who keep their keys elsewhere."""
+
+    def __init__(
+        self, providers: Mapping[str, Mapping[str, Any]] | None = None, *, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._given = dict(providers or {})
+        self._env = env
+        self._providers: dict[str, LLMProvider] = {}
+
+    def register(self, name: str, provider: LLMProvider) -> None:
+        """Answer `name/…` with this provider from now on."""
+        if not name or "/" in name:
+            raise ConfigError(f"a provider's name has no '/' in it: {name!r}", key="name")
+        self._providers[name] = provider
+
+    def resolve(self, name: str) -> ModelName:
+        """The provider and the model behind a name; nothing is imported or opened."""
+        return model_name(name, (*self._given, *self._providers))
+
+    def provider(self, name: str) -> LLMProvider:
+        """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
+        found = self._providers.get(name)
+        if found is None:
+            found = self._providers[name] = _make(name, self._given.get(name), self._env)
+        return found
+
+    def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:
+        """The events of the answer of the model called `name`; the request's own model does not matter."""
+        provider, request = self._route(name, request)
+        return provider.stream(request)
+
+    async def complete(self, name: str, request: Request) -> Completion:
+        """The whole answer."""
+        provider, request = self._route(name, request)
+        return await provider.complete(request)
+
+    def _route(self, name: str, request: Request) -> tuple[LLMProvider, Request]:
+        provider, model = self.resolve(name)
+        if request.model != model:
+            request = msgspec.structs.replace(request, model=model)
+        return self.provider(provider), request
+
+    async def close(self) -> None:
+        """Give back every connection; the client may be used again."""
+        for provider in self._providers.values():
+            await provider.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _make(name: str, given: Mapping[str, Any] | None, env: Mapping[str, str] | None) -> LLMProvider:
+    settings = settings_of(name, given, env)
+    # A name that is not in the table has a base URL, or settings_of would have said so: it speaks OpenAI's format.
+    module, _, attribute = PROVIDERS.get(name, PROVIDERS["openai"]).partition(":")
+    kind = getattr(import_module(module), attribute)
+    provider: LLMProvider = kind() if name == "sim" else kind(settings)
+    return provider

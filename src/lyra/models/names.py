@@ -1,0 +1,104 @@
+"""Names of models: `provider/model`, or a bare id that everybody knows.
+
+`PROVIDERS` is the table of providers and the classes that speak to them, `_PREFIXES` the table of bare ids. Model ids
+are data: nothing here knows which models exist, only whose they look like. Any other name that has settings with a
+base URL is a server that speaks OpenAI's format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from lyra.core.check import did_you_mean
+from lyra.errors import ConfigError
+
+__all__ = ["PROVIDERS", "ModelName", "model_name", "provider_of"]
+
+# provider → the class that speaks to it, as `module:class`, imported at the first call
+PROVIDERS: Final[dict[str, str]] = {
+    "anthropic": "lyra.models.anthropic:Anthropic",
+    "openai": "lyra.models.openai:OpenAI",
+    "azure": "lyra.models.azure:Azure",
+    "gemini": "lyra.models.gemini:Gemini",
+    "vertex": "lyra.models.vertex:Vertex",
+    "bedrock": "lyra.models.bedrock:Bedrock",
+    "ollama": "lyra.models.ollama:Ollama",
+    "sim": "lyra.models.sim:SimProvider",
+}
+
+_PREFIXES: Final[tuple[tuple[str, str], ...]] = (
+    ("claude-", "anthropic"),
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("codex-", "openai"),
+    ("gemini-", "gemini"),
+    ("gemma-", "gemini"),
+    ("amazon.", "bedrock"),
+    ("anthropic.", "bedrock"),
+    ("meta.", "bedrock"),
+    ("us.", "bedrock"),
+    ("eu.", "bedrock"),
+    ("apac.", "bedrock"),
+    ("global.", "bedrock"),
+)
+
+
+class ModelName(NamedTuple):
+    provider: str
+    model: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.model}"
+
+
+def provider_of(model: str) -> str | None:
+    """Whose a bare id is; None when it looks like nobody's."""
+    word = model.lower()
+    for prefix, provider in _PREFIXES:
+        # `o3` and `o3-mini`, but not `o3d`
+        if word.startswith(prefix) and (not prefix[-1].isdigit() or word[len(prefix) : len(prefix) + 1] in ("", "-")):
+            return provider
+    return None
+
+
+def model_name(name: str, others: Iterable[str] = ()) -> ModelName:
+    """The provider and the model that `name` means; `others` are providers beside the ones of the table."""
+    text: object = name
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f"a model is named like anthropic/claude-sonnet-4-5, not {name!r}", key="model")
+    known = dict.fromkeys((*PROVIDERS, *others))
+    provider, slash, model = name.strip().partition("/")
+    if slash and provider in known:
+        if not model:
+            raise ConfigError(f"{name!r} names a provider and no model", hint=f"write {provider}/MODEL", key="model")
+        return ModelName(provider, model)
+    if slash:
+        raise _unknown(name, f"there is no provider {provider!r}", did_you_mean(provider, known), tuple(known), model)
+    found = provider_of(provider)
+    if found is not None:
+        return ModelName(found, provider)
+    if provider in known:
+        raise ConfigError(f"{name!r} names a provider and no model", hint=f"write {provider}/MODEL", key="model")
+    raise _unknown(name, f"nobody is known to have a model {name!r}", None, tuple(known), provider)
+
+
+def _unknown(name: str, message: str, near: str | None, known: tuple[str, ...], model: str) -> ConfigError:
+    if near:
+        hint = f"did you mean {near}/{model}?"
+    elif guess := _near_prefix(name):
+        hint = f"did you mean {guess}?"
+    else:
+        hint = f"write PROVIDER/MODEL with one of {', '.join(known)}; a provider of your own needs a base_url"
+    return ConfigError(message, hint=hint, key="model", model=name)
+
+
+def _near_prefix(name: str) -> str | None:
+    """`cluade-sonnet-4` → `claude-sonnet-4`: a slip in the word before the first dash."""
+    first, dash, rest = name.partition("-")
+    words = [prefix[:-1] for prefix, _ in _PREFIXES if prefix.endswith("-")]
+    near = did_you_mean(first.lower(), words) if dash else None
+    return f"{near}-{rest}" if near else None

@@ -1,0 +1,216 @@
+"""Ollama: `/api/chat`, one JSON object a line.
+
+`ollama_body` writes a Request, `OllamaReader` reads the bytes of an answer. Calls of tools come whole and without an
+id: ids are made up. An answer is whole when a line says `"done": true`. The wire has no word for `tool_choice`: `none`
+leaves the tools out, a name leaves out all but one, and `any` cannot be asked for. While there are tools the wanted
+form of the answer is told in words, because `format` would keep the model from calling them. No images, and no caching
+to ask for: Ollama keeps the last prompt by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool, ToolResult
+from lyra.models.content import (
+    first_call_number,
+    output_text,
+    refuse_images,
+    schema_in_words,
+    system_text,
+    thoughts,
+)
+from lyra.models.faults import of_status, truncated
+from lyra.models.lines import Lines
+from lyra.models.remote import RemoteProvider, piece
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.toolcalls import ToolCalls
+from lyra.models.usage import TokenUsage
+
+__all__ = ["BASE_URL", "Ollama", "OllamaReader", "ollama_body"]
+
+BASE_URL: Final = "http://127.0.0.1:11434"
+
+_STOPS: Final[dict[str, str]] = {"stop": "end", "length": "max_tokens"}
+
+
+def ollama_body(request: Request) -> dict[str, Any]:
+    tools = _offered(request)
+    wanted = request.output_schema
+    system = [system_text(request), schema_in_words(request) if wanted is not None and tools else ""]
+    messages: list[dict[str, Any]] = []
+    if any(system):
+        messages.append({"role": "system", "content": "\n\n".join(text for text in system if text)})
+    for message in request.messages:
+        messages += _messages(message)
+    body: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
+    if tools:
+        body["tools"] = [_function(tool) for tool in tools]
+    elif wanted is not None:
+        body["format"] = wanted
+    if request.thinking_tokens is not None:
+        body["think"] = request.thinking_tokens > 0
+    options = {
+        "num_predict": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": list(request.stop) or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return {**body, "options": given} if given else body
+
+
+def _offered(request: Request) -> tuple[Tool, ...]:
+    choice = request.tool_choice
+    if choice in ("auto", "any"):
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name == choice)
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+    }
+
+
+def _messages(message: Message) -> list[dict[str, Any]]:
+    if message.role == "system":
+        return []
+    if message.role == "assistant":
+        return [_said(message)]
+    found: list[dict[str, Any]] = [
+        {"role": "tool", "tool_name": result.name, "tool_call_id": result.id, "content": _output(result)}
+        for result in message.tool_results
+    ]
+    if message.text or message.role == "user":
+        found.append({"role": "user", "content": message.text})
+    return found
+
+
+def _output(result: ToolResult) -> str:
+    """The wire does not say that a tool failed, so the text has to."""
+    text = output_text(result)
+    return f"error: {text}" if result.is_error else text
+
+
+def _said(message: Message) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": "assistant", "content": message.text}
+    thought = "".join(str(part.get("thinking", "")) for part in thoughts(message))
+    if thought:
+        said["thinking"] = thought
+    if message.tool_calls:
+        said["tool_calls"] = [
+            {"id": call.id, "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    return said
+
+
+class _Function(msgspec.Struct, frozen=True):
+    name: str = ""
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct, frozen=True):
+    function: _Function = _Function()
+    id: str | None = None
+
+
+class _Said(msgspec.Struct, frozen=True):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+
+
+class _Line(msgspec.Struct, frozen=True):
+    model: str | None = None
+    message: _Said | None = None
+    done: bool | None = None
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    error: str | None = None
+    status: int | None = None
+
+
+_LINE: Final = msgspec.json.Decoder(_Line)
+
+
+class OllamaReader:
+    """The bytes of one answer into events; `done` when the last line has come."""
+
+    __slots__ = ("_calls", "_lines", "_started", "done")
+
+    def __init__(self, first_call: int = 0) -> None:
+        self._lines = Lines()
+        self._calls = ToolCalls(first_call)
+        self._started = self.done = False
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return self._read(self._lines.feed(data))
+
+    def close(self) -> list[StreamEvent]:
+        found = self._read(self._lines.close())
+        if not self.done:
+            raise truncated("the answer ended before its last line")
+        return found
+
+    def _read(self, lines: list[str]) -> list[StreamEvent]:
+        found: list[StreamEvent] = []
+        for line in lines:
+            if line.strip() and not self.done:
+                self._line(line, found)
+        return found
+
+    def _line(self, text: str, found: list[StreamEvent]) -> None:
+        line: _Line = piece(_LINE, text)
+        if line.error is not None:
+            raise of_status(line.status or 500, line.error)
+        if not self._started:
+            self._started = True
+            found.append(Started(model=line.model or ""))
+        if line.message is not None:
+            self._said(line.message, found)
+        if line.done:
+            self.done = True
+            usage = TokenUsage(input_tokens=line.prompt_eval_count or 0, output_tokens=line.eval_count or 0)
+            stop = _STOPS.get(line.done_reason or "stop", "end")
+            found += [UsageSeen(usage), Finished("tool_calls" if stop == "end" and self._calls.seen else stop)]
+
+    def _said(self, said: _Said, found: list[StreamEvent]) -> None:
+        if said.thinking:
+            found.append(ThinkingDelta(said.thinking))
+        if said.content:
+            found.append(TextDelta(said.content))
+        for call in said.tool_calls or ():
+            arguments = {} if call.function.arguments is None else call.function.arguments
+            found += self._calls.whole(call.id or "", call.function.name, arguments)
+
+
+class Ollama(RemoteProvider):
+    """A server of one's own; `settings.api_key` is for one behind a gate (`Authorization: Bearer`)."""
+
+    images = False
+    hints: ClassVar[dict[str, str]] = {
+        "connection": "is Ollama running? ollama serve",
+        "not_found": "is the model there? ollama pull {model}",
+    }
+
+    def url(self, request: Request) -> str:
+        return f"{self.settings.base_url or BASE_URL}/api/chat"
+
+    def headers(self, request: Request) -> dict[str, str]:
+        key = self.settings.key()
+        return {"accept": "application/x-ndjson", **({"authorization": f"Bearer {key}"} if key else {})}
+
+    def body(self, request: Request) -> dict[str, Any]:
+        refuse_images(request, self.name)
+        return ollama_body(request)
+
+    def reader(self, request: Request) -> OllamaReader:
+        return OllamaReader(first_call_number(request))

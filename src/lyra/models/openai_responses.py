@@ -1,0 +1,347 @@
+"""OpenAI's Responses API: a Request as its body, and the reader of its typed stream.
+
+Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call, and the thoughts of a model
+that thinks come back encrypted and go with the next one. A stream ends with `response.completed` or
+`response.incomplete`; without one of them it is truncated. Events of other kinds are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import ToolResult
+from lyra.errors import ConfigError, ModelError
+from lyra.models.faults import malformed, of_code, truncated
+from lyra.models.lines import ServerEvents
+from lyra.models.openai_chat import effort, json_schema
+from lyra.models.remote import image_url, piece, result_parts, result_text
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.toolcalls import ToolCalls
+from lyra.models.usage import TokenUsage
+
+__all__ = ["ResponsesReader", "responses_body"]
+
+_MAKER: Final = "openai:"  # what the signatures of these thoughts begin with
+_CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
+_INCOMPLETE: Final[dict[str, str]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+
+
+# ---------------------------------------------------------------- what goes out
+def responses_body(request: Request) -> dict[str, Any]:
+    if request.stop:
+        raise ConfigError("OpenAI's Responses API takes no stop texts", hint="use api = 'chat'", key="stop")
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": [item for message in request.messages for item in _items(message)],
+        "stream": True,
+        "store": False,
+    }
+    if request.system:
+        body["instructions"] = request.system
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+        choice = _CHOICES.get(request.tool_choice)
+        if choice != "auto":
+            body["tool_choice"] = choice or {"type": "function", "name": request.tool_choice}
+        if not request.parallel_tools:
+            body["parallel_tool_calls"] = False
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.top_p is not None:
+        body["top_p"] = request.top_p
+    if request.thinking_tokens is not None:
+        body["reasoning"] = {"effort": effort(request.thinking_tokens), "summary": "auto"}
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.output_schema is not None:
+        body["text"] = {"format": {"type": "json_schema", **json_schema(request)}}
+    return body
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    found = [_result(result) for result in message.tool_results]
+    if message.role == "assistant":
+        found += _assistant(message)
+    elif isinstance(message.content, str) or message.role == "system":
+        if message.text or not found:
+            found.append({"role": _role(message), "content": message.text})
+    elif parts := _parts(message.content):
+        found.append({"role": "user", "content": parts})
+    return found
+
+
+def _role(message: Message) -> str:
+    return "system" if message.role == "system" else "user"
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    content = ({"type": "text", "text": message.content},) if isinstance(message.content, str) else message.content
+    for part in content:
+        if part["type"] == "thinking":
+            found += _thought(part)
+        elif part["type"] == "text" and part.get("text"):
+            found.append({"role": "assistant", "content": part["text"]})
+    found += [
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": msgspec.json.encode(call.arguments).decode(),
+        }
+        for call in message.tool_calls
+    ]
+    return found
+
+
+def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
+    signature = str(part.get("signature", ""))
+    if not signature.startswith(_MAKER):
+        return []
+    item_id, _, sealed = signature.removeprefix(_MAKER).partition(":")
+    text = str(part.get("thinking", ""))
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    return [{"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": sealed}]
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    parts = result_parts(result)
+    output: Any = _parts(tuple(parts)) if parts is not None else result_text(result.output)
+    if result.is_error and isinstance(output, str) and not output.lower().startswith("error"):
+        output = f"error: {output}"
+    return {"type": "function_call_output", "call_id": result.id, "output": output}
+
+
+def _parts(parts: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        kind = part["type"]
+        if kind == "text":
+            if part.get("text"):
+                found.append({"type": "input_text", "text": part["text"]})
+        elif kind == "image":
+            found.append({"type": "input_image", "image_url": image_url(part), "detail": "auto"})
+        elif kind != "thinking":
+            raise ConfigError(f"openai cannot be sent a part of type {kind!r}", key="content")
+    return found
+
+
+# ---------------------------------------------------------------- what comes in
+class _InputDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    error: _Error | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    encrypted_content: str | None = None
+
+
+class _Event(msgspec.Struct):
+    """Every event that is known, in one struct; `delta` is text in all of them."""
+
+    type: str
+    output_index: int = 0
+    delta: str = ""
+    arguments: str | None = None
+    item: _Item | None = None
+    response: _Response | None = None
+    code: str | None = None
+    message: str | None = None
+    error: _Error | None = None
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_KIND: Final = msgspec.json.Decoder(_Kind)
+
+
+class ResponsesReader:
+    """The bytes of one answer into its events."""
+
+    __slots__ = ("_events", "_got", "_refused", "_tools", "done")
+
+    def __init__(self) -> None:
+        self._events = ServerEvents()
+        self._tools = ToolCalls()
+        self._got: set[int] = set()  # calls of which a piece has come
+        self._refused = False
+        self.done = False
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return self._read(self._events.feed(data))
+
+    def close(self) -> list[StreamEvent]:
+        found = self._read(self._events.close())
+        if not self.done:
+            raise truncated("the stream ended before response.completed")
+        return found
+
+    def _read(self, events: list[Any]) -> list[StreamEvent]:
+        found: list[StreamEvent] = []
+        for sent in events:
+            if self.done:
+                break
+            if sent.data == "[DONE]":  # compatible servers add it
+                continue
+            event = self._decode(sent.data)
+            if event is None:
+                continue
+            if event.type == "response.output_text.delta":
+                if event.delta:
+                    found.append(TextDelta(event.delta))
+            elif handler := _HANDLERS.get(event.type):
+                found += handler(self, event)
+        return found
+
+    def _decode(self, data: str) -> _Event | None:
+        try:
+            return _EVENT.decode(data)
+        except msgspec.ValidationError as error:
+            # JSON, but not as we know it: an event of a new kind may have fields of new kinds.
+            kind: str = piece(_KIND, data).type
+            if kind not in _HANDLERS and kind != "response.output_text.delta":
+                return None
+            raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
+        except msgspec.DecodeError as error:
+            raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
+
+    # ------------------------------------------------------------ one event each
+    def _created(self, event: _Event) -> list[StreamEvent]:
+        response = event.response or _Response()
+        return [Started(response.id or "", response.model or "")]
+
+    def _thinking(self, event: _Event) -> list[StreamEvent]:
+        return [ThinkingDelta(event.delta)] if event.delta else []
+
+    def _next_thought(self, _event: _Event) -> list[StreamEvent]:
+        """The parts of a summary are paragraphs."""
+        return [ThinkingDelta("\n\n")]
+
+    def _refusal(self, event: _Event) -> list[StreamEvent]:
+        self._refused = True
+        return [TextDelta(event.delta)] if event.delta else []
+
+    def _item_added(self, event: _Event) -> list[StreamEvent]:
+        item = event.item or _Item()
+        if item.type != "function_call":
+            return []
+        return self._tools.begin(event.output_index, item.call_id or item.id or "", item.name or "")
+
+    def _arguments(self, event: _Event) -> list[StreamEvent]:
+        self._got.add(event.output_index)
+        return self._tools.more(event.output_index, event.delta)
+
+    def _item_done(self, event: _Event) -> list[StreamEvent]:
+        item = event.item or _Item()
+        index = event.output_index
+        if item.type == "reasoning" and item.encrypted_content:
+            return [ThinkingDelta("", f"{_MAKER}{item.id or ''}:{item.encrypted_content}")]
+        if item.type != "function_call":
+            return []
+        found = [] if self._tools.is_open(index) else self._item_added(event)
+        if index not in self._got and item.arguments:
+            found += self._tools.more(index, item.arguments)
+        return [*found, *self._tools.end(index)]
+
+    def _completed(self, event: _Event) -> list[StreamEvent]:
+        return self._finish(event, "content_filter" if self._refused else "")
+
+    def _incomplete(self, event: _Event) -> list[StreamEvent]:
+        details = (event.response or _Response()).incomplete_details or _Incomplete()
+        return self._finish(event, _INCOMPLETE.get(details.reason or "", "max_tokens"))
+
+    def _finish(self, event: _Event, stop: str) -> list[StreamEvent]:
+        usage = (event.response or _Response()).usage
+        counted: list[StreamEvent] = [UsageSeen(_usage(usage))] if usage is not None else []
+        try:
+            calls = self._tools.end_all()
+        except ModelError as error:
+            if stop == "max_tokens":
+                error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
+            raise
+        self.done = True
+        return [*calls, *counted, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
+
+    def _failed(self, event: _Event) -> list[StreamEvent]:
+        error = (event.response.error if event.response is not None else event.error) or _Error(
+            event.code, event.message
+        )
+        raise of_code(error.code or "server_error", error.message or "the provider broke the answer off")
+
+
+def _usage(usage: _Usage) -> TokenUsage:
+    read = usage.input_tokens_details or _InputDetails()
+    written = usage.output_tokens_details or _OutputDetails()
+    return TokenUsage(
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        read.cached_tokens or 0,
+        read.cache_write_tokens or 0,
+        written.reasoning_tokens or 0,
+    )
+
+
+_HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
+    "response.created": ResponsesReader._created,
+    "response.reasoning_summary_text.delta": ResponsesReader._thinking,
+    "response.reasoning_text.delta": ResponsesReader._thinking,
+    "response.refusal.delta": ResponsesReader._refusal,
+    "response.output_item.added": ResponsesReader._item_added,
+    "response.function_call_arguments.delta": ResponsesReader._arguments,
+    "response.output_item.done": ResponsesReader._item_done,
+    "response.completed": ResponsesReader._completed,
+    "response.incomplete": ResponsesReader._incomplete,
+    "response.failed": ResponsesReader._failed,
+    "error": ResponsesReader._failed,
+}

@@ -1,0 +1,284 @@
+"""What a call costs: prices by model, in whole micro-dollars.
+
+`price_of("anthropic/claude-sonnet-4-5")` is a `Price`, or None where nobody knows: unknown is shown as unknown, never
+guessed and never zero. Prices come from genai-prices (offline, imported at the first question that needs it), or from a
+mapping of the user's own. Ollama runs on the user's machine and costs nothing; so does `sim/echo`.
+
+A `Price` counts exactly: a dollar for a million tokens is a micro-dollar a token, kept as an integer of `_SCALE`ths and
+rounded up once per call. `worst_case` is never below the `cost` of any usage within its bounds, whatever was read from
+or written to a cache and whatever tier it fell into; `affordable_output` is its inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple
+
+from lyra.core.check import known_keys
+from lyra.core.clock import Clock, SystemClock
+from lyra.errors import ConfigError
+from lyra.models.usage import TokenUsage
+
+__all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of"]
+
+OUTPUT_TOKENS_MAX: Final = 2**31 - 1  # what money can pay where output costs nothing
+_SCALE: Final = 10**9  # parts of a micro-dollar: cheaper tokens than that are rounded up
+_USD_MAX: Final = 1_000_000  # for a million tokens
+_REFRESH_S: Final = 3600.0  # prices that change with the date or the hour are looked up again after this
+_OURS: Final[dict[str, str]] = {"gemini": "google", "vertex": "google", "bedrock": "aws"}  # our word → genai-prices'
+_LOCAL: Final = ("ollama",)
+_KEYS: Final = (
+    "input_usd_per_mtok",
+    "output_usd_per_mtok",
+    "cache_read_usd_per_mtok",
+    "cache_write_usd_per_mtok",
+    "request_usd",
+)
+
+
+class Rates(NamedTuple):
+    """What one token costs, in `_SCALE`ths of a micro-dollar, when more than `above` tokens go in."""
+
+    above: int
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class Price:
+    """The price of one model. `tiers` are ordered; the last one whose `above` is passed counts for the whole call."""
+
+    __slots__ = ("_base", "_request", "_worst", "tiers")
+
+    def __init__(self, tiers: tuple[Rates, ...], request: int = 0) -> None:
+        assert tiers, "a price has at least one tier"
+        assert tiers[0].above == -1, "the first tier is that of any call"
+        self.tiers = tiers
+        self._base = tiers[0] if len(tiers) == 1 else None
+        self._request = request
+        # (first input that pays it, last input that pays it, the dearest token in, the dearest token out)
+        ends = (*(tier.above for tier in tiers[1:]), None)
+        self._worst = tuple(
+            (tier.above, end, max(tier.input, tier.cache_read, tier.cache_write), max(tier.output, tier.reasoning))
+            for tier, end in zip(tiers, ends, strict=True)
+        )
+
+    def cost(self, usage: TokenUsage) -> int:
+        """Micro-dollars of one call, rounded up."""
+        read, write = usage.cache_read_tokens, usage.cache_write_tokens
+        plain = usage.input_tokens if usage.cached_apart else usage.input_tokens - read - write
+        rates = self._base or self._rates(usage.total_input)
+        parts = self._request + rates.output * usage.output_tokens
+        if plain > 0:
+            parts += rates.input * plain
+        if read:
+            parts += rates.cache_read * read
+        if write:
+            parts += rates.cache_write * write
+        if rates.reasoning != rates.output:
+            parts += (rates.reasoning - rates.output) * min(usage.reasoning_tokens, usage.output_tokens)
+        return -(-parts // _SCALE)
+
+    def worst_case(self, input_tokens: int, max_output_tokens: int) -> int:
+        """The most that a call within these bounds can cost."""
+        return -(-max(fixed + rate * max_output_tokens for fixed, rate in self._reachable(input_tokens)) // _SCALE)
+
+    def affordable_output(self, micro_usd: int, input_tokens: int) -> int:
+        """The most output tokens that the money pays after the input; 0: not even one."""
+        found = OUTPUT_TOKENS_MAX
+        for fixed, rate in self._reachable(input_tokens):
+            left = micro_usd * _SCALE - fixed
+            if left < 0:
+                return 0
+            if rate:
+                found = min(found, left // rate)
+        return found
+
+    @property
+    def is_free(self) -> bool:
+        return not self._request and not any(any(tier[1:]) for tier in self.tiers)
+
+    def _rates(self, total_input: int) -> Rates:
+        found = self.tiers[0]
+        for tier in self.tiers:
+            if total_input > tier.above:
+                found = tier
+        return found
+
+    def _reachable(self, input_tokens: int) -> list[tuple[int, int]]:
+        """(what the input costs at most, what a token out costs at most) of each tier that the input can fall into."""
+        found = []
+        for above, end, dearest_in, dearest_out in self._worst:
+            if input_tokens > above:
+                tokens = input_tokens if end is None else min(input_tokens, end)
+                found.append((self._request + dearest_in * tokens, dearest_out))
+        return found
+
+    @classmethod
+    def per_mtok(
+        cls,
+        input_usd: Any,
+        output_usd: Any,
+        *,
+        cache_read_usd: Any = None,
+        cache_write_usd: Any = None,
+        request_usd: Any = 0,
+    ) -> Price:
+        """Of dollars for a million tokens; tokens from and to a cache cost as the rest unless they have a price."""
+        into, out = _rate(input_usd), _rate(output_usd)
+        read = into if cache_read_usd is None else _rate(cache_read_usd)
+        write = into if cache_write_usd is None else _rate(cache_write_usd)
+        return cls((Rates(-1, into, out, read, write, out),), _rate(request_usd) * 1_000_000)
+
+    @classmethod
+    def from_data(cls, data: Any) -> Price:
+        """Of a mapping with `input_usd_per_mtok`, `output_usd_per_mtok` and, where they differ, those of the cache."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"a price is a mapping of dollars for a million tokens, not {data!r}")
+        known_keys(data, _KEYS, "a price")
+        for key in _KEYS[:2]:
+            if key not in data:
+                raise ConfigError(f"a price has {key!r}", key=key)
+        amounts = {key: _usd(value, key) for key, value in data.items()}
+        return cls.per_mtok(
+            amounts[_KEYS[0]],
+            amounts[_KEYS[1]],
+            cache_read_usd=amounts.get(_KEYS[2]),
+            cache_write_usd=amounts.get(_KEYS[3]),
+            request_usd=amounts.get(_KEYS[4], 0),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Price) and self.tiers == other.tiers and self._request == other._request
+
+    def __hash__(self) -> int:
+        return hash((self.tiers, self._request))
+
+    def __repr__(self) -> str:
+        base = self.tiers[0]
+        more = " and tiers" if len(self.tiers) > 1 else ""
+        return f"Price(${_shown(base.input)} in, ${_shown(base.output)} out, for a million tokens{more})"
+
+
+FREE: Final = Price((Rates(-1, 0, 0, 0, 0, 0),))
+
+
+class Prices:
+    """Look-ups, remembered. `overrides`: `{"provider/model": {"input_usd_per_mtok": …, …}}` or Prices."""
+
+    def __init__(self, overrides: Mapping[str, Any] | None = None, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._found: dict[str, Price | None] = {
+            name: price if isinstance(price, Price) else _override(name, price)
+            for name, price in (overrides or {}).items()
+        }
+        self._until: dict[str, float] = {}  # when a price that changes is looked up again
+
+    def of(self, name: str) -> Price | None:
+        """The price of `provider/model`; None where nobody knows it."""
+        if name in self._found and (name not in self._until or self._clock.now() < self._until[name]):
+            return self._found[name]
+        return self._look_up(name)
+
+    def _look_up(self, name: str) -> Price | None:
+        provider, _, model = name.partition("/")
+        if provider in _LOCAL or (provider == "sim" and model == "echo"):
+            price: Price | None = FREE
+        elif provider == "sim" or not model:
+            price = None
+        else:
+            price, changes = _published(_OURS.get(provider, provider), model, self._clock.now())
+            if changes:
+                self._until[name] = self._clock.now() + _REFRESH_S
+        self._found[name] = price
+        return price
+
+
+_USUAL: Final = Prices()
+
+
+def price_of(name: str) -> Price | None:
+    """The published price of `provider/model`; None where nobody knows it."""
+    return _USUAL.of(name)
+
+
+# ---------------------------------------------------------------- genai-prices
+def _published(provider_id: str, model: str, now: float) -> tuple[Price | None, bool]:
+    """The price in force now, and whether it may be another one later."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    providers = get_snapshot().providers
+    # By its id alone: a server that a user calls "my-openai" has prices of its own.
+    provider = next((each for each in providers if each.id == provider_id), None)
+    found = provider.find_model(model, all_providers=providers) if provider is not None else None
+    if found is None:
+        return None, False
+    prices = found.get_prices(datetime.fromtimestamp(now, UTC))
+    return _price(prices), isinstance(found.prices, list)
+
+
+def _price(prices: Any) -> Price | None:
+    """A Price of genai-prices' own; None for a model that is not paid by tokens in and out."""
+    if prices.input_mtok is None or prices.output_mtok is None:
+        return None
+    fields = {
+        "input": prices.input_mtok,
+        "output": prices.output_mtok,
+        "cache_read": _first(prices.cache_read_mtok, prices.input_mtok),
+        "cache_write": _first(prices.cache_write_mtok, prices.input_mtok),
+        "reasoning": _first(prices.output_reasoning_mtok, prices.output_mtok),
+    }
+    starts = sorted({tier.start for each in fields.values() for tier in getattr(each, "tiers", ())})
+    tiers = tuple(
+        Rates(above, **{name: _rate(_at(each, above)) for name, each in fields.items()}) for above in (-1, *starts)
+    )
+    per_thousand = prices.requests_kcount
+    request = _rate(_at(per_thousand, -1)) * 1_000 if per_thousand is not None else 0
+    return Price(tiers, request)
+
+
+def _first(price: Any, usual: Any) -> Any:
+    return usual if price is None else price
+
+
+def _at(price: Any, above: int) -> Decimal:
+    """The price of a token when more than `above` go in."""
+    if isinstance(price, Decimal):
+        return price
+    found: Decimal = price.base
+    for tier in price.tiers:
+        if tier.start <= above:
+            found = tier.price
+    return found
+
+
+# ---------------------------------------------------------------- numbers
+def _usd(value: Any, key: str) -> Decimal:
+    """From the digits that were written: 0.1 is a tenth, not the float near it."""
+    try:
+        amount = None if isinstance(value, bool) else Decimal(str(value))
+    except InvalidOperation:
+        amount = None
+    if amount is None or not amount.is_finite() or not 0 <= amount <= _USD_MAX:
+        raise ConfigError(f"{key} is an amount of dollars, not {value!r}", key=key)
+    return amount
+
+
+def _rate(usd_per_mtok: Any) -> int:
+    """A dollar for a million tokens is a micro-dollar a token."""
+    return int((Decimal(usd_per_mtok) * _SCALE).to_integral_value(rounding=ROUND_CEILING))
+
+
+def _override(name: str, data: Any) -> Price:
+    try:
+        return Price.from_data(data)
+    except ConfigError as error:
+        raise ConfigError(f"the price of {name}: {error.message}", hint=error.hint, key=f"prices.{name}") from None
+
+
+def _shown(rate: int) -> str:
+    return f"{Decimal(rate) / _SCALE:f}"

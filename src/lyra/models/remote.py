@@ -1,0 +1,209 @@
+"""RemoteProvider: what the providers that speak HTTP and server-sent events have in common.
+
+A subclass says where to (`url`), with what (`headers`, `body`) and how the bytes are read (`reader`, a `Reader`); this
+class posts, feeds the reader and passes its events on. A Reader is pure: bytes in, events out, the same whatever way
+the bytes were cut, so that it can be tested, measured and replayed without a network. What goes wrong is a ModelError
+that names the provider and the model. Leaving the stream early closes the connection at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+import msgspec
+
+from lyra.core.tool import ToolResult
+from lyra.errors import ConfigError, ModelError
+from lyra.models.faults import malformed, not_an_answer, of_code, truncated
+from lyra.models.http import Http, usual_sentence
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.settings import ProviderSettings
+from lyra.models.stream import StreamEvent
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Reader", "RemoteProvider", "image_url", "piece", "result_parts", "result_text"]
+
+_HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
+_LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
+
+
+class Reader(Protocol):
+    """Reads one answer. `done` once it is whole; `close` at the end of the bytes, an error when it is not."""
+
+    done: bool
+
+    def feed(self, data: bytes) -> list[StreamEvent]: ...
+
+    def close(self) -> list[StreamEvent]: ...
+
+
+class RemoteProvider(LLMProvider):
+    """One provider behind one address."""
+
+    images = True
+    hints: ClassVar[dict[str, str]] = {}  # what to try, by the kind of error, where the provider knows better
+
+    def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.http = Http(
+            provider=settings.name,
+            timeouts=settings.timeouts,
+            secrets=self.secrets,
+            sentence=self.sentence,
+            delay=self.delay,
+            transport=transport,
+        )
+
+    @abstractmethod
+    def url(self, request: Request) -> str: ...
+
+    @abstractmethod
+    def headers(self, request: Request) -> dict[str, str]: ...
+
+    @abstractmethod
+    def body(self, request: Request) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def reader(self, request: Request) -> Reader: ...
+
+    async def ready(self) -> None:
+        """Find what has to be known before the first call and can be found only off the loop."""
+
+    async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+        """The headers to send, for those whose rights have to be fetched or depend on what is sent."""
+        return headers
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, whatever the server says."""
+        return self.settings.secrets()
+
+    def sentence(self, status: int, data: Any) -> tuple[str, str]:
+        """(code, sentence) of an error that came as JSON."""
+        return usual_sentence(status, data)
+
+    def delay(self, data: Any) -> float | None:
+        """Seconds to wait that an error asks for, where no header does."""
+        return None
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        try:
+            body = msgspec.json.encode(self.body(request))
+            await self.ready()
+            url = self.url(request)
+            headers = await self.signed(url, body, {**self.headers(request), **self.settings.sent_headers()})
+            reader = self.reader(request)
+            head = b""
+            begun = False
+            async with self.http.post(url, body, headers) as chunks:
+                async for chunk in chunks:
+                    events = reader.feed(chunk)
+                    if events:
+                        begun = True
+                        for event in events:
+                            yield event
+                    elif not begun and len(head) < _HEAD_BYTES:
+                        head += chunk[:_HEAD_BYTES]
+                    if reader.done:
+                        await _linger(chunks)
+                        return
+            try:
+                events = reader.close()
+            except ModelError:
+                if begun or _looks_like_events(head):
+                    raise
+                raise self._no_answer(head) from None
+            for event in events:
+                yield event
+        except ModelError as error:
+            # What a reader finds wrong may quote what the server wrote.
+            error.message = self.http.clean(error.message)
+            error.args = (error.message,)
+            error.fields.setdefault("provider", self.name)
+            error.fields.setdefault("model", request.model)
+            if hint := self.hints.get(error.kind):
+                error.hint = hint.format(model=request.model)
+            raise
+
+    def _no_answer(self, head: bytes) -> ModelError:
+        """An answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
+        if not head.strip():
+            return truncated(f"{self.name} sent an empty answer")
+        try:
+            code, sentence = usual_sentence(200, msgspec.json.decode(head))
+        except msgspec.DecodeError:
+            code = sentence = ""
+        if sentence:
+            return of_code(code, sentence)
+        return not_an_answer(f"{self.name} sent no stream of events but {_shown(head)}")
+
+    async def close(self) -> None:
+        await self.http.close()
+
+
+async def _linger(chunks: AsyncIterator[bytes]) -> None:
+    """Let a connection end well, so that the next call finds it open; but wait for nobody."""
+    with suppress(ModelError, TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in chunks:
+                pass
+
+
+def _looks_like_events(head: bytes) -> bool:
+    """A stream that broke off before it said anything is still a stream."""
+    return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
+
+
+def _shown(head: bytes) -> str:
+    text = " ".join(head.decode("utf-8", "replace").split())
+    return repr(text if len(text) <= 80 else text[:79] + "…")
+
+
+def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
+    """One piece of an answer; what cannot be read is an error, never skipped."""
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise malformed(f"a piece of the answer cannot be read: {error}") from None
+
+
+# ---------------------------------------------------------------- parts that several formats write alike
+def image_url(part: dict[str, Any]) -> str:
+    """The address of an image part; its data as a `data:` URL."""
+    if isinstance(part.get("url"), str):
+        return str(part["url"])
+    if not isinstance(part.get("data"), str) or not isinstance(part.get("media_type"), str):
+        raise ConfigError("an image part has a 'url', or 'media_type' and 'data' (base64)", key="content")
+    return f"data:{part['media_type']};base64,{part['data']}"
+
+
+def result_parts(result: ToolResult) -> list[dict[str, Any]] | None:
+    """The parts of a tool's output when it is a list of them; None when it is a value to be written as text."""
+    output = result.output
+    if isinstance(output, list | tuple) and output and all(_is_part(part) for part in output):
+        return [dict(part) for part in output]
+    return None
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and (
+        (part.get("type") == "text" and isinstance(part.get("text"), str))
+        or (part.get("type") == "image" and ("url" in part or "data" in part))
+    )
+
+
+def result_text(output: Any) -> str:
+    """A tool's output as text: text as it is, anything else as JSON."""
+    if isinstance(output, str):
+        return output
+    try:
+        return msgspec.json.encode(output).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return str(output)

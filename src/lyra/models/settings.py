@@ -1,0 +1,255 @@
+"""What a provider is called with: its key, its address, its time-outs; from the usual variables or from a mapping.
+
+    settings_of("anthropic")                                        ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
+    settings_of("here", {"base_url": "http://localhost:8000/v1"})   a server that speaks OpenAI's format
+
+`_USUAL` is the table of variables. A mapping (`[providers.NAME]` of a configuration) goes before the variables; a text
+`env:NAME` in it is a reference. Keys are Secrets: they are looked at when a call is made, and nothing prints them. A
+key never travels over plain HTTP to another machine unless `insecure_http = true` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from lyra.core.check import known_keys, one_of, real
+from lyra.core.secret import Secret
+from lyra.errors import ConfigError
+from lyra.models.http import Timeouts
+
+__all__ = ["APIS", "ProviderSettings", "settings_of"]
+
+APIS: Final = ("chat", "responses")  # OpenAI has two; compatible servers have the first and sometimes the second
+
+
+class _Usual(msgspec.Struct, frozen=True):
+    """Where a provider's settings are usually found. `port`: its address may be written as host or host:port."""
+
+    key: tuple[str, ...] = ()
+    url: tuple[str, ...] = ()
+    base_url: str = ""
+    api_version: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
+    region: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    port: int = 0
+
+
+_USUAL: Final[dict[str, _Usual]] = {
+    "anthropic": _Usual(
+        key=("ANTHROPIC_API_KEY",),
+        url=("ANTHROPIC_BASE_URL",),
+        base_url="https://api.anthropic.com",
+        needs=("api_key",),
+    ),
+    "openai": _Usual(
+        key=("OPENAI_API_KEY",), url=("OPENAI_BASE_URL",), base_url="https://api.openai.com/v1", needs=("api_key",)
+    ),
+    "azure": _Usual(
+        key=("AZURE_OPENAI_API_KEY",),
+        url=("AZURE_OPENAI_ENDPOINT",),
+        api_version=("OPENAI_API_VERSION",),
+        needs=("api_key", "base_url"),
+    ),
+    "gemini": _Usual(
+        key=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        url=("GOOGLE_GEMINI_BASE_URL",),
+        base_url="https://generativelanguage.googleapis.com",
+        needs=("api_key",),
+    ),
+    "vertex": _Usual(
+        project=("GOOGLE_CLOUD_PROJECT",),
+        region=("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
+        needs=("project",),
+    ),
+    "bedrock": _Usual(url=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",), region=("AWS_REGION", "AWS_DEFAULT_REGION")),
+    "ollama": _Usual(url=("OLLAMA_HOST",), base_url="http://127.0.0.1:11434", port=11434),
+    "sim": _Usual(),
+}
+_COMPATIBLE: Final = _Usual(needs=("base_url",))
+_KEYS: Final = (
+    "api_key",
+    "base_url",
+    "api",
+    "api_version",
+    "project",
+    "region",
+    "timeouts",
+    "headers",
+    "insecure_http",
+)
+
+
+class ProviderSettings(msgspec.Struct, frozen=True):
+    """`headers` go with every call, their values hidden like keys. An empty text means that nobody said."""
+
+    name: str
+    api_key: Secret | None = None
+    base_url: str = ""
+    api: str = ""
+    api_version: str = ""
+    project: str = ""
+    region: str = ""
+    timeouts: Timeouts = Timeouts()
+    headers: dict[str, Secret] = {}
+
+    def key(self) -> str:
+        """The key itself, fit for a header; empty when there is none."""
+        return _clean(self.api_key.reveal(), f"the key of {self.name}") if self.api_key is not None else ""
+
+    def sent_headers(self) -> dict[str, str]:
+        return {name: _clean(value.reveal(), f"the header {name}") for name, value in self.headers.items()}
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that must not be shown, for those who blot them out."""
+        return tuple(value for value in (self.key(), *self.sent_headers().values()) if value)
+
+
+def settings_of(
+    name: str, given: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
+) -> ProviderSettings:
+    """The settings of one provider; a ConfigError names what is missing and the variable that would hold it."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"the settings of a provider are a mapping, not {given!r}", key=f"providers.{name}")
+    known_keys(given, _KEYS, f"providers.{name}")
+    if env is None:
+        import os
+
+        env = os.environ
+    usual = _USUAL.get(name, _COMPATIBLE)
+    found = {
+        "base_url": _text(given, "base_url", env, usual.url) or usual.base_url,
+        "api_version": _text(given, "api_version", env, usual.api_version),
+        "project": _text(given, "project", env, usual.project),
+        "region": _text(given, "region", env, usual.region),
+    }
+    api_key = _key(given, env, usual.key)
+    for need in usual.needs:
+        if not (api_key if need == "api_key" else found[need]):
+            raise _missing(name, need, usual)
+    found["base_url"] = _address(name, found["base_url"], usual.port)
+    headers = _headers(name, given.get("headers", {}), env)
+    if found["base_url"].startswith("http:") and (api_key is not None or headers) and not _insecure(given):
+        _check_plain(name, found["base_url"])
+    return ProviderSettings(
+        name,
+        api_key,
+        api=one_of(given["api"], APIS, "api") if "api" in given else "",
+        timeouts=_timeouts(given.get("timeouts", {})),
+        headers=headers,
+        **found,
+    )
+
+
+def _text(given: Mapping[str, Any], key: str, env: Mapping[str, str], variables: tuple[str, ...]) -> str:
+    if key in given:
+        value = given[key]
+        if not isinstance(value, str):
+            raise ConfigError(f"{key} is text, not {value!r}", key=key)
+        return Secret.parse(value, env=env).reveal().strip() if value.startswith("env:") else value.strip()
+    return next((env[name].strip() for name in variables if env.get(name, "").strip()), "")
+
+
+def _key(given: Mapping[str, Any], env: Mapping[str, str], variables: tuple[str, ...]) -> Secret | None:
+    value = given.get("api_key")
+    if isinstance(value, Secret):
+        return value
+    if value is not None and not isinstance(value, str):
+        raise ConfigError("api_key is text such as env:NAME", key="api_key")
+    if value:
+        secret = Secret.parse(value, env=env)
+        secret.reveal()  # a reference to nothing is told now, by its name
+        return secret
+    return next((Secret.parse(f"env:{name}", env=env) for name in variables if env.get(name, "").strip()), None)
+
+
+def _missing(name: str, need: str, usual: _Usual) -> ConfigError:
+    variables = {"api_key": usual.key, "base_url": usual.url, "project": usual.project}[need]
+    what = {"api_key": "key", "base_url": "base URL", "project": "project"}[need]
+    ways = [*(f"export {variable}=…" for variable in variables[:1]), f"set providers.{name}.{need}"]
+    return ConfigError(
+        f"there is no {what} for {name}" + (f": {variables[0]} is not set" if variables else ""),
+        hint=" or ".join(ways),
+        key=f"providers.{name}.{need}",
+        variable=variables[0] if variables else "",
+    )
+
+
+# ---------------------------------------------------------------- addresses
+def _address(name: str, url: str, port: int) -> str:
+    """A base URL without a slash at its end; a provider with a `port` may be written as host or host:port."""
+    if not url:
+        return ""
+    if port and "://" not in url:
+        host = urlsplit(f"//{url}")
+        url = f"http://{url}" if host.port else f"http://{url.rstrip('/')}:{port}"
+        url = url.replace("//0.0.0.0:", "//127.0.0.1:", 1)  # where a server listens is no address to call
+    key = f"providers.{name}.base_url"
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 (reading it is what checks it)
+    except ValueError:
+        raise ConfigError(f"the base URL of {name} is not a URL", key=key) from None
+    if parts.username or parts.password:
+        raise ConfigError(
+            f"the base URL of {name} holds a password", hint="use api_key or headers, which are never shown", key=key
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"the base URL of {name} is not a URL: {url!r}", hint="write https://HOST/…", key=key)
+    if parts.query or parts.fragment:
+        raise ConfigError(f"the base URL of {name} ends with its path, without '?' or '#'", key=key)
+    return url.rstrip("/")
+
+
+def _insecure(given: Mapping[str, Any]) -> bool:
+    value = given.get("insecure_http", False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"insecure_http is true or false, not {value!r}", key="insecure_http")
+    return value
+
+
+def _check_plain(name: str, url: str) -> None:
+    host = urlsplit(url).hostname or ""
+    try:
+        near = ip_address(host).is_loopback
+    except ValueError:
+        near = host == "localhost" or host.endswith(".localhost")
+    if not near:
+        raise ConfigError(
+            f"the key of {name} would go to {host} unencrypted",
+            hint="use https://, or set insecure_http = true where the network is yours",
+            key=f"providers.{name}.base_url",
+        )
+
+
+# ---------------------------------------------------------------- the rest
+def _headers(name: str, given: Any, env: Mapping[str, str]) -> dict[str, Secret]:
+    if not isinstance(given, Mapping) or not all(isinstance(value, str | Secret) for value in given.values()):
+        raise ConfigError("headers is a mapping of names to texts", key=f"providers.{name}.headers")
+    return {
+        str(key).lower(): value if isinstance(value, Secret) else Secret.parse(value, env=env)
+        for key, value in given.items()
+    }
+
+
+def _timeouts(given: Any) -> Timeouts:
+    if isinstance(given, Timeouts):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigError("timeouts is a mapping of connect_s, first_s, idle_s and total_s", key="timeouts")
+    known_keys(given, Timeouts.__struct_fields__, "timeouts")
+    return Timeouts(**{key: None if value is None else real(value, key, above=0.0) for key, value in given.items()})
+
+
+def _clean(value: str, what: str) -> str:
+    """Fit for a header. A key with a line break in it would be quoted by the error of whoever refuses it."""
+    text = value.strip()
+    if not text.isascii() or not text.isprintable():
+        raise ConfigError(f"{what} has characters that no header can hold", hint="was it pasted whole, and only it?")
+    return text

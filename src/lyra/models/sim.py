@@ -1,0 +1,392 @@
+"""The simulated model: provider `sim`. No network, no key, the same answers every time.
+
+`sim/echo` answers with the last user text, a word at a time. `sim/script` plays a Script (see `script`):
+`sim/script:PATH` reads it from a file, `SimProvider(script=…)` takes one made in Python, and `LYRA_SIM_SCRIPT` names
+the file for a plain `sim/script`. A function `(request) -> Reply | str` will do for a script too. Pauses are those of
+the running loop, so a simulated loop passes them in no time. Honours `max_tokens` and `stop` as a real model does, and
+counts four bytes a token where the script gives no counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.ids import seeded
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall
+from lyra.errors import ConfigError, ModelError
+from lyra.models.faults import KINDS, fault
+from lyra.models.pricing import Price
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.script import Reply, Script, ScriptedError
+from lyra.models.stream import (
+    Finished,
+    Started,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+    ToolEnd,
+    ToolStart,
+    UsageSeen,
+)
+from lyra.models.tokens import Measure
+from lyra.models.usage import TokenUsage
+
+__all__ = ["BYTES_PER_TOKEN", "SCRIPT_VARIABLE", "SimProvider"]
+
+BYTES_PER_TOKEN: Final = 4
+SCRIPT_VARIABLE: Final = "LYRA_SIM_SCRIPT"
+_REMEMBERED_MAX: Final = 10_000  # requests whose tries are counted, for errors that end after some
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+_WORDS: Final = re.compile(r"\S+\s*|\s+")
+_END: Final = Finished("end")
+
+_Seen = dict[str, str]  # what the fields of a template stand for
+
+
+class _Answer(NamedTuple):
+    events: tuple[StreamEvent, ...]  # the pieces: thoughts, text, tool calls
+    tokens: int
+    stop_reason: str
+
+
+class SimProvider(LLMProvider):
+    """`script`: a Script, a mapping or list like a file's, the path of a file, or a function of the Request."""
+
+    name = "sim"
+    images = True
+
+    def __init__(self, script: Any = None) -> None:
+        self._given = script
+        self._plays: dict[str, _Play] = {}
+        self._measure = Measure()
+        self._echo = _Play(Script(replies=(_ECHO,)))
+        self.calls = 0  # requests so far
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        self.calls += 1
+        play = self._echo if request.model == "echo" else self._play(request.model)
+        reply, seen = play.choose(request, self.calls)
+        script = play.script
+        if wait_s := script.first_s if reply.first_s is None else reply.first_s:
+            await asyncio.sleep(wait_s)
+        error = play.error(request, reply)
+        if error is not None and error.after_chunks is None:
+            raise _raised(error)
+        yield play.started
+        answer = play.answer(request, reply, seen)
+        wait_s = script.chunk_s if reply.chunk_s is None else reply.chunk_s
+        events = answer.events if error is None else answer.events[: error.after_chunks]
+        if wait_s:
+            for index, event in enumerate(events):
+                if index:
+                    await asyncio.sleep(wait_s)
+                yield event
+        else:
+            for event in events:
+                yield event
+        if error is not None:
+            raise _raised(error)
+        yield UsageSeen(self._usage(request, reply, answer.tokens))
+        yield _END if answer.stop_reason == "end" else Finished(answer.stop_reason)
+
+    def price(self, model: str) -> Price | None:
+        """Free, unless the script has a price: money budgets can be tried offline."""
+        script = self._echo.script if model == "echo" else self._play(model).script
+        return script.price
+
+    def _play(self, model: str) -> _Play:
+        play = self._plays.get(model)
+        if play is None:
+            play = self._plays[model] = _Play(self._find(model), f"sim/{model}")
+        return play
+
+    def _find(self, model: str) -> Any:
+        kind, _, path = model.partition(":")
+        if kind != "script":
+            raise ConfigError(
+                f"there is no model 'sim/{model}'", hint="sim has echo, script and script:PATH", key=model
+            )
+        if path:
+            return Script.of(path)
+        given = self._given if self._given is not None else os.environ.get(SCRIPT_VARIABLE)
+        if not given:
+            raise ConfigError(
+                "'sim/script' has no script",
+                hint=f"name its file: sim/script:FILE.yaml, or set {SCRIPT_VARIABLE}",
+                key=model,
+            )
+        return given if callable(given) else Script.of(given)
+
+    def _usage(self, request: Request, reply: Reply, sent: int) -> TokenUsage:
+        given = reply.usage
+        if given is None:
+            return TokenUsage(-(-self._measure.size(request).bytes // BYTES_PER_TOKEN), sent)
+        if "input_tokens" in given and "output_tokens" in given:
+            return msgspec.convert(given, TokenUsage)
+        read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
+        return msgspec.convert({"input_tokens": read, "output_tokens": sent, **given}, TokenUsage)
+
+
+class _Play:
+    """One script being played: which replies are used up, which requests were tried how often."""
+
+    __slots__ = ("_function", "_ready", "_replies", "_tries", "_used", "script", "started")
+
+    def __init__(self, script: Any, name: str = "sim/echo") -> None:
+        self._function: Callable[[Request], Any] | None = None
+        if isinstance(script, Script):
+            self.script = script
+        else:
+            self._function, self.script = script, _PLAIN
+        self._replies = tuple((index, reply, _conditional(reply)) for index, reply in enumerate(self.script.all))
+        self._used = [0] * len(self._replies)
+        self._tries: dict[bytes, int] = {}
+        # Answers that are the same for every request are made once, and found by their reply's identity.
+        self._ready: dict[int, _Answer | None] = {id(reply): None for _, reply, _ in self._replies if _constant(reply)}
+        self.started = Started("sim", name)
+
+    def choose(self, request: Request, call: int) -> tuple[Reply, _Seen]:
+        if self._function is not None:
+            return _reply_of(self._function(request)), {}
+        for index, reply, conditional in self._replies:
+            if not conditional:
+                seen: _Seen | None = _NOTHING
+            elif reply.times is not None and self._used[index] >= reply.times:
+                continue
+            else:
+                seen = _fits(reply, request)
+            if seen is None:
+                continue
+            if reply.times is not None:
+                self._used[index] += 1
+            if reply.one_of is not None:
+                chosen = int(seeded(self.script.seed * 1_000_003 + call)() * len(reply.one_of))
+                return msgspec.structs.replace(reply, text=reply.one_of[chosen], one_of=None), seen
+            return reply, seen
+        raise _nothing_fits(request)
+
+    def error(self, request: Request, reply: Reply) -> ScriptedError | None:
+        """The error that this try of the request meets."""
+        error = reply.error
+        if error is None or error.attempts is None:
+            return error
+        key = msgspec.json.encode([request.model, request.system, [each.to_data() for each in request.messages]])
+        tried = self._tries.pop(key, 0) + 1
+        self._tries[key] = tried
+        if len(self._tries) > _REMEMBERED_MAX:
+            del self._tries[next(iter(self._tries))]
+        return error if tried <= error.attempts else None
+
+    def answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
+        if request.max_tokens is not None or request.stop:
+            return self._make(request, reply, seen)
+        if reply is _ECHO:
+            text = _last_user_text(request.messages)
+            return _Answer(tuple(map(TextDelta, _WORDS.findall(text))), _tokens(text), "end")
+        found = self._ready.get(id(reply))
+        if found is None:
+            found = self._make(request, reply, seen)
+            if id(reply) in self._ready:
+                self._ready[id(reply)] = found
+        return found
+
+    def _make(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
+        chunks = self.script.chunks if reply.chunks is None else reply.chunks
+        fields = _Fields(request, seen)
+        thinking = fields.fill(reply.thinking) if reply.thinking else ""
+        text, stop = _stopped(fields.fill(reply.text), request.stop)
+        room = request.max_tokens
+        if room is not None and _tokens(thinking) + _tokens(text) > room:
+            thinking = _cut(thinking, room)
+            text, stop = _cut(text, room - _tokens(thinking)), "max_tokens"
+        events: list[StreamEvent] = [ThinkingDelta(chunk) for chunk in _split(thinking, chunks)]
+        events += [TextDelta(chunk) for chunk in _split(text, chunks)]
+        tokens = _tokens(thinking) + _tokens(text)
+        if reply.tool_calls and not stop:
+            calls, sent = _calls(reply, request, fields, chunks)
+            if room is not None and tokens + sent > room:
+                return _Answer(tuple(events), room, "max_tokens")
+            events += calls
+            tokens += sent
+            stop = "tool_calls"
+        return _Answer(tuple(events), tokens, reply.stop_reason or stop or "end")
+
+
+_ECHO: Final = Reply("{user}")
+_PLAIN: Final = Script(replies=())
+_NOTHING: Final[_Seen] = {}
+
+
+def _conditional(reply: Reply) -> bool:
+    return any(getattr(reply, name) is not None for name in _CONDITIONS)
+
+
+def _constant(reply: Reply) -> bool:
+    return reply.one_of is None and not reply.tool_calls and "{" not in reply.text + (reply.thinking or "")
+
+
+_CONDITIONS: Final = ("user", "contains", "tool", "result", "system", "model", "turn", "times")
+
+
+def _reply_of(value: Any) -> Reply:
+    """What a script's function gave: a Reply, a mapping like a file's, or a text."""
+    if isinstance(value, Reply):
+        return value
+    return Reply(value) if isinstance(value, str) else Reply.from_data(value)
+
+
+# ---------------------------------------------------------------- which reply
+def _fits(reply: Reply, request: Request) -> _Seen | None:
+    """What the conditions matched, or None where one of them does not hold."""
+    messages = request.messages
+    asks_tool = reply.tool is not None or reply.result is not None
+    asks_user = reply.user is not None or reply.contains is not None
+    seen: _Seen = {}
+    if asks_tool or asks_user:
+        last = messages[-1] if messages else None
+        if last is None or last.role != ("tool" if asks_tool else "user"):
+            return None
+        if asks_tool and reply.tool is not None and all(each.name != reply.tool for each in last.tool_results):
+            return None
+        if reply.result is not None and not _search(reply.result, _results_text(last), seen):
+            return None
+        if asks_user:
+            text = _last_user_text(messages)
+            if reply.contains is not None and reply.contains not in text:
+                return None
+            if reply.user is not None and not _search(reply.user, text, seen):
+                return None
+    if reply.system is not None and not _search(reply.system, request.system, seen):
+        return None
+    if reply.model is not None and reply.model != request.model:
+        return None
+    if reply.turn is not None and reply.turn != _turn(messages):
+        return None
+    return seen
+
+
+def _search(pattern: re.Pattern[str], text: str, seen: _Seen) -> bool:
+    match = pattern.search(text)
+    if match is None:
+        return False
+    if pattern.groups:
+        seen.update((str(number), value or "") for number, value in enumerate(match.groups(), 1))
+        seen.update((name, value or "") for name, value in match.groupdict().items())
+    seen["0"] = match.group()
+    return True
+
+
+def _last_user_text(messages: tuple[Message, ...]) -> str:
+    for message in reversed(messages):
+        if message.role == "user":
+            return message.text
+    return ""
+
+
+def _results_text(message: Message) -> str:
+    return "\n".join(
+        each.output if isinstance(each.output, str) else msgspec.json.encode(each.output).decode()
+        for each in message.tool_results
+    )
+
+
+def _turn(messages: tuple[Message, ...]) -> int:
+    return 1 + sum(message.role == "assistant" for message in messages)
+
+
+def _nothing_fits(request: Request) -> ModelError:
+    last = request.messages[-1] if request.messages else Message("user")
+    said = last.text if last.role != "tool" else _results_text(last)
+    return fault(
+        "bad_request",
+        f"no reply of the script fits turn {_turn(request.messages)}, after {last.role} said {said[:200]!r}",
+        hint="add a reply without conditions: it fits always",
+        provider="sim",
+        model=request.model,
+    )
+
+
+def _raised(error: ScriptedError) -> ModelError:
+    message = error.message if error.message is not None else KINDS[error.kind]
+    return fault(error.kind, message, provider="sim", retry_after_s=error.retry_after_s)
+
+
+# ---------------------------------------------------------------- what it says
+class _Fields:
+    """`{1}` and its like, looked up when a text has one."""
+
+    __slots__ = ("_request", "_seen")
+
+    def __init__(self, request: Request, seen: _Seen) -> None:
+        self._request = request
+        self._seen = seen
+
+    def fill(self, text: str) -> str:
+        return _FIELD.sub(self._field, text) if "{" in text else text
+
+    def fill_all(self, value: Any) -> Any:
+        """Every text inside a value."""
+        if isinstance(value, str):
+            return self.fill(value)
+        if isinstance(value, dict):
+            return {key: self.fill_all(each) for key, each in value.items()}
+        return [self.fill_all(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+    def _field(self, match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in self._seen:
+            return self._seen[name]
+        messages = self._request.messages
+        if name == "user":
+            return _last_user_text(messages)
+        if name == "result":
+            return _results_text(messages[-1]) if messages else ""
+        return str(_turn(messages)) if name == "turn" else match.group()
+
+
+def _calls(reply: Reply, request: Request, fields: _Fields, chunks: str | int) -> tuple[list[StreamEvent], int]:
+    """The events of the tool calls, and their tokens. An id is the same whenever the same conversation is played."""
+    events: list[StreamEvent] = []
+    tokens = 0
+    for index, scripted in enumerate(reply.tool_calls or ()):
+        call_id = scripted.id or f"call_{len(request.messages)}_{index}"
+        call = ToolCall(call_id, scripted.name, fields.fill_all(scripted.arguments))
+        text = msgspec.json.encode(call.arguments).decode()
+        events.append(ToolStart(index, call_id, call.name))
+        events += [ToolDelta(index, chunk) for chunk in _split(text, chunks)]
+        events.append(ToolEnd(index, call))
+        tokens += _tokens(call.name) + _tokens(text)
+    return events, tokens
+
+
+def _split(text: str, chunks: str | int) -> list[str]:
+    if chunks == "word":
+        return _WORDS.findall(text)
+    if isinstance(chunks, str):
+        return [text] if text else []
+    return [text[at : at + chunks] for at in range(0, len(text), chunks)]
+
+
+def _stopped(text: str, stops: tuple[str, ...]) -> tuple[str, str]:
+    """The text up to the first of the stop texts, and why it ends there."""
+    places = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    return (text[: min(places)], "stop_sequence") if places else (text, "")
+
+
+def _tokens(text: str) -> int:
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def _cut(text: str, tokens: int) -> str:
+    """As much of a text as so many tokens hold."""
+    return text.encode("utf-8", "surrogatepass")[: tokens * BYTES_PER_TOKEN].decode("utf-8", "ignore")

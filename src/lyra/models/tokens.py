@@ -1,0 +1,248 @@
+"""How many tokens a Request will take, before it is sent.
+
+`Measure` counts the bytes of a Request, and remembers: of a conversation that grew by a turn only the new messages are
+counted. `Estimator` makes tokens of them, per model, on the high side, since a budget reserves what it says:
+
+    what the provider counted for the same conversation when it was shorter (exact)
+    + the bytes since, at a rate that tokenizers stay below: `WORDY` for text with spaces, `DENSE` for the rest
+    + images, tools and the marks around messages
+
+Where a conversation is new, the rate for text with spaces is the one learned from the model's answers, and a margin.
+A provider that counts more than was estimated raises the estimates from then on. Counts only; what a token costs is
+`pricing`'s to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool
+from lyra.models.request import Request
+from lyra.models.usage import TokenUsage
+
+__all__ = ["Estimator", "Measure", "Size"]
+
+WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
+DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
+MARGIN: Final = 1.3  # on what was learned
+IMAGE_TOKENS: Final = 5_000  # an image as large as providers take them
+MESSAGE_TOKENS: Final = 8  # role, separators: what a message takes beside its text
+TOOLS_TOKENS: Final = 600  # what providers tell their models about the use of tools
+BASE_TOKENS: Final = 16
+_SHORT: Final = 64  # bytes; not worth a look at what they are
+_SPACING: Final = 16  # bytes a separator: text has one in six, base64 none
+_LEARN_BYTES_LEAST: Final = 200  # below that a rate is mostly marks
+_REMEMBERED_MAX: Final = 256  # conversations
+_REMEMBERED_LEAST: Final = 8  # messages; shorter ones are counted again as quickly as they are found
+
+
+class Size(NamedTuple):
+    """Bytes of text with spaces, bytes of anything else, images."""
+
+    wordy: int
+    dense: int
+    images: int
+
+    @property
+    def bytes(self) -> int:
+        return self.wordy + self.dense
+
+
+class Measure:
+    """Counts Requests; keeps the sums of the conversations it saw last."""
+
+    __slots__ = ("_known", "_tools")
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Message, ...], Size]] = {}
+        self._tools: dict[int, tuple[tuple[Tool, ...], Size]] = {}
+
+    def size(self, request: Request) -> Size:
+        """Of all that is sent: messages, system, tools, schema."""
+        found = self.messages(request.messages)
+        if not (request.system or request.tools or request.output_schema):
+            return found
+        counted = list(found)
+        if request.system:
+            _text(request.system, counted)
+        if request.output_schema is not None:
+            _value(request.output_schema, counted)
+        if request.tools:
+            wordy, dense, _ = self._tools_size(request.tools)
+            counted[0] += wordy
+            counted[1] += dense
+        return Size(*counted)
+
+    def messages(self, messages: tuple[Message, ...]) -> Size:
+        if len(messages) < _REMEMBERED_LEAST:
+            return _sum(messages, (0, 0, 0))
+        key = id(messages[0])
+        known, size = self._known.pop(key, ((), Size(0, 0, 0)))
+        if messages is not known:
+            done = len(known)
+            if messages[:done] == known:  # the same objects: compared by identity, in nanoseconds each
+                size = _sum(messages[done:], size)
+            else:
+                size = _sum(messages, (0, 0, 0))
+        self._known[key] = (messages, size)
+        if len(self._known) > _REMEMBERED_MAX:
+            del self._known[next(iter(self._known))]
+        return size
+
+    def _tools_size(self, tools: tuple[Tool, ...]) -> Size:
+        known = self._tools.get(id(tools))
+        if known is not None and known[0] is tools:
+            return known[1]
+        counted = [0, 0, 0]
+        for tool in tools:
+            _text(tool.name, counted)
+            _text(tool.description, counted)
+            _value(tool.schema, counted)
+        if len(self._tools) >= _REMEMBERED_MAX:
+            self._tools.clear()
+        size = Size(*counted)
+        self._tools[id(tools)] = (tools, size)
+        return size
+
+
+class _Counted(NamedTuple):
+    """What a provider counted for a conversation as it was then."""
+
+    messages: tuple[Message, ...]
+    system: str
+    tools: tuple[Tool, ...]
+    size: Size
+    tokens: int
+
+
+class _Learned:
+    """What is known of one model."""
+
+    __slots__ = ("conversations", "missed", "rate")
+
+    def __init__(self) -> None:
+        self.rate = 0.0  # tokens a byte of text with spaces, the highest of late; 0: nothing learned yet
+        self.missed = 0  # the most tokens by which an estimate was too low
+        self.conversations: dict[int, _Counted] = {}
+
+
+class Estimator:
+    """Tokens of Requests before they are sent; `learn` from what they really took."""
+
+    __slots__ = ("_measure", "_models")
+
+    def __init__(self) -> None:
+        self._measure = Measure()
+        self._models: dict[str, _Learned] = {}
+
+    def estimate(self, model: str, request: Request) -> int:
+        """Input tokens of the request, on the high side."""
+        learned = self._models.get(model) or self._model(model)
+        return self._estimate(learned, request, self._measure.size(request)) + learned.missed
+
+    def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
+        """The provider counted `usage` for this request."""
+        tokens = usage.total_input
+        if tokens <= 0 or not request.messages:
+            return
+        learned = self._models.get(model) or self._model(model)
+        size = self._measure.size(request)
+        estimated = self._estimate(learned, request, size)
+        if tokens > estimated + learned.missed:
+            learned.missed = tokens - estimated
+        if size.wordy >= _LEARN_BYTES_LEAST and size.wordy > 10 * size.dense and not size.images:
+            rate = tokens / size.wordy
+            learned.rate = max(rate, 0.9 * learned.rate + 0.1 * rate)
+        conversations = learned.conversations
+        key = id(request.messages[0])
+        conversations.pop(key, None)
+        conversations[key] = _Counted(request.messages, request.system, request.tools, size, tokens)
+        if len(conversations) > _REMEMBERED_MAX:
+            del conversations[next(iter(conversations))]
+
+    def _model(self, model: str) -> _Learned:
+        learned = self._models[model] = _Learned()
+        return learned
+
+    def _estimate(self, learned: _Learned, request: Request, size: Size) -> int:
+        messages = request.messages
+        wordy, dense, images = size
+        known = learned.conversations.get(id(messages[0])) if messages else None
+        if known is not None and _continues(known, request):
+            wordy -= known.size.wordy
+            dense -= known.size.dense
+            images -= known.size.images
+            marks = (len(messages) - len(known.messages)) * MESSAGE_TOKENS + known.tokens
+            rate = WORDY
+        else:
+            marks = len(messages) * MESSAGE_TOKENS + BASE_TOKENS + (TOOLS_TOKENS if request.tools else 0)
+            rate = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
+        rate = max(rate, learned.rate)
+        return int(wordy * rate + dense * DENSE) + 1 + images * IMAGE_TOKENS + marks
+
+
+def _continues(known: _Counted, request: Request) -> bool:
+    if request.tools is not known.tools and request.tools != known.tools:
+        return False
+    if request.system != known.system or request.output_schema is not None:
+        return False
+    return request.messages[: len(known.messages)] == known.messages
+
+
+# ---------------------------------------------------------------- counting
+def _sum(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
+    counted = list(before)
+    for message in messages:
+        content = message.content
+        if type(content) is str:
+            _text(content, counted)
+        else:
+            _parts(content, counted)
+        for call in message.tool_calls:
+            _text(call.name, counted)
+            _text(call.id, counted)
+            _value(call.arguments, counted)
+        for result in message.tool_results:
+            _text(result.id, counted)
+            _output(result.output, counted)
+    return Size(*counted)
+
+
+def _text(text: str, counted: list[int]) -> None:
+    length = len(text)
+    if not text.isascii():
+        counted[1] += len(text.encode("utf-8", "surrogatepass"))
+    elif length > _SHORT and text.count(" ") + text.count('"') + text.count("\n") >= length // _SPACING:
+        counted[0] += length
+    else:
+        counted[1] += length
+
+
+def _output(output: Any, counted: list[int]) -> None:
+    if isinstance(output, str):
+        _text(output, counted)
+    elif isinstance(output, (list, tuple)) and all(isinstance(part, dict) and "type" in part for part in output):
+        _parts(output, counted)
+    else:
+        _value(output, counted)
+
+
+def _parts(parts: Any, counted: list[int]) -> None:
+    for part in parts:
+        if part["type"] == "image":
+            counted[2] += 1
+        elif part["type"] == "text":
+            _text(str(part.get("text", "")), counted)
+        else:
+            _value(part, counted)
+
+
+def _value(value: Any, counted: list[int]) -> None:
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):  # the wire will say what is wrong with it
+        text = repr(value)
+    _text(text, counted)

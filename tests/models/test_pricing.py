@@ -1,0 +1,178 @@
+"""Prices: exact, never guessed, and a worst case that is one."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lyra.errors import ConfigError
+from lyra.models.pricing import FREE, OUTPUT_TOKENS_MAX, Price, Prices, Rates, price_of
+from lyra.models.usage import TokenUsage
+
+NAMES = (
+    "anthropic/claude-sonnet-4-20250514",
+    "anthropic/claude-sonnet-4-5",
+    "openai/gpt-4o",
+    "openai/o3",
+    "azure/gpt-4o",
+    "gemini/gemini-2.5-pro",
+    "vertex/gemini-2.5-flash",
+    "bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0",
+    "groq/llama-3.3-70b-versatile",
+)
+
+_rate = st.integers(0, 10**12)
+_tokens = st.integers(0, 10**6)
+
+
+@st.composite
+def prices(draw) -> Price:
+    starts = sorted(draw(st.sets(st.integers(0, 10**6), max_size=3)))
+    tiers = tuple(Rates(above, *(draw(_rate) for _ in range(5))) for above in (-1, *starts))
+    return Price(tiers, draw(_rate))
+
+
+@st.composite
+def usages(draw) -> TokenUsage:
+    read, write, plain, out = (draw(_tokens) for _ in range(4))
+    apart = draw(st.booleans())
+    thought = draw(st.integers(0, out))
+    return TokenUsage(plain if apart else plain + read + write, out, read, write, thought, apart)
+
+
+@given(prices(), usages(), _tokens, _tokens)
+def test_no_usage_costs_more_than_its_worst_case(price, usage, more_in, more_out):
+    """Whatever is cached, thought or tiered: what was reserved for the bounds pays for what happened within them."""
+    assert price.cost(usage) <= price.worst_case(usage.total_input + more_in, usage.output_tokens + more_out)
+
+
+@given(prices(), st.integers(0, 10**10), _tokens)
+def test_affordable_output_is_payable_and_one_more_is_not(price, money, tokens):
+    """The answer is exact: it can be paid, and one more token cannot."""
+    found = price.affordable_output(money, tokens)
+    assert 0 <= found <= OUTPUT_TOKENS_MAX
+    if found:
+        assert price.worst_case(tokens, found) <= money
+    if found < OUTPUT_TOKENS_MAX:
+        assert price.worst_case(tokens, found + 1) > money or price.worst_case(tokens, 0) > money
+
+
+def test_a_call_is_rounded_up_once():
+    """A tenth of a micro-dollar costs one; ten of them in one call cost one."""
+    price = Price.per_mtok("0.1", "0.1")
+    assert [price.cost(TokenUsage(count, 0)) for count in (0, 1, 10, 11)] == [0, 1, 1, 2]
+    assert price.cost(TokenUsage(5, 5)) == 1
+
+
+def test_cached_tokens_have_their_own_price():
+    """The two ways of counting cached tokens cost the same."""
+    price = Price.per_mtok(3, 15, cache_read_usd="0.3", cache_write_usd="3.75")
+    apart = TokenUsage(1000, 100, 200, 400, cached_apart=True)
+    assert price.cost(apart) == 3000 + 1500 + 60 + 1500
+    assert price.cost(apart.flat()) == price.cost(apart)
+    assert Price.per_mtok(3, 15).cost(apart) == 1600 * 3 + 1500  # no price of its own: as the rest
+
+
+def test_a_tier_counts_for_the_whole_call():
+    """The first token above the start makes all of them dearer."""
+    price = Price((Rates(-1, 10**9, 10**9, 10**9, 10**9, 10**9), Rates(100, *[2 * 10**9] * 5)))
+    assert price.cost(TokenUsage(100, 1)) == 101
+    assert price.cost(TokenUsage(101, 1)) == 204
+    assert price.cost(TokenUsage(60, 1, 41, cached_apart=True)) == 204
+    assert price.worst_case(100, 1) == 101
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_costs_equal_those_of_genai_prices(name):
+    """On a grid of usages our cost is theirs, rounded up to a micro-dollar."""
+    from genai_prices import Usage, calc_price
+
+    provider, _, model = name.partition("/")
+    theirs = {"gemini": "google", "vertex": "google", "bedrock": "aws"}.get(provider, provider)
+    price = price_of(name)
+    for total in (0, 1, 999, 200_000, 200_001, 1_000_000):
+        for cached in (0, total // 3):
+            for out in (0, 7, 12_345):
+                expected = calc_price(
+                    Usage(input_tokens=total, cache_read_tokens=cached, output_tokens=out),
+                    model,
+                    provider_id=theirs,
+                ).total_price
+                ours = price.cost(TokenUsage(total, out, cached))
+                assert ours == math.ceil(expected * 1_000_000), (total, cached, out)
+
+
+def test_unknown_is_unknown():
+    """A model nobody knows, a server of the user's own, and a model that is not paid by tokens have no price."""
+    for name in ("foo/bar", "openai/none-such-model", "my-openai/gpt-4o", "openai/tts-1", "gpt-4o", "sim/script"):
+        assert price_of(name) is None, name
+
+
+def test_local_models_cost_nothing():
+    """Known to be nothing, which is not the same as unknown."""
+    assert price_of("ollama/llama3.2") is FREE
+    assert price_of("sim/echo") is FREE
+    assert FREE.is_free
+    assert FREE.affordable_output(0, 10**6) == OUTPUT_TOKENS_MAX
+    assert not price_of("openai/gpt-4o").is_free
+
+
+def test_prices_of_the_users_own_come_first():
+    """They are read from the digits that were written."""
+    own = Prices({"openai/gpt-4o": {"input_usd_per_mtok": 0.1, "output_usd_per_mtok": "0.2", "request_usd": "0.001"}})
+    assert own.of("openai/gpt-4o").cost(TokenUsage(1_000_000, 1_000_000)) == 300_000 + 1_000
+    assert own.of("openai/o3") == price_of("openai/o3")
+    with pytest.raises(ConfigError, match=r"the price of a/b: a price has no setting 'input'") as found:
+        Prices({"a/b": {"input": 1}})
+    assert found.value.key == "prices.a/b"
+    for wrong in (True, -1, "nan", "x", 10**9):
+        with pytest.raises(ConfigError, match="amount of dollars"):
+            Price.from_data({"input_usd_per_mtok": wrong, "output_usd_per_mtok": 1})
+
+
+class _Clock:
+    def __init__(self, at: str) -> None:
+        self.set(at)
+
+    def set(self, at: str) -> None:
+        self.time = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def call_at(self, when, callback):
+        raise AssertionError
+
+
+def test_a_price_that_changes_with_the_date_is_looked_up_again():
+    """After its hour the price of the day is found, without a restart."""
+    from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.types import StartDateConstraint
+
+    name, change, before, after = next(
+        (f"{provider.id}/{model.id}", last.constraint.start_date, model.prices[-2].prices, last.prices)
+        for provider in get_snapshot().providers
+        for model in provider.models
+        if isinstance(model.prices, list)
+        and isinstance((last := model.prices[-1]).constraint, StartDateConstraint)
+        and model.prices[-2].constraint is None
+        and isinstance(last.prices.input_mtok, Decimal)
+        and isinstance(model.prices[-2].prices.input_mtok, Decimal)
+        and model.prices[-2].prices.output_mtok is not None
+        and last.prices.input_mtok != model.prices[-2].prices.input_mtok
+        and provider.find_model(model.id) is model
+    )
+    clock = _Clock("2000-01-01")
+    found = Prices(clock=clock)
+    million = TokenUsage(1_000_000, 0)
+    assert found.of(name).cost(million) == before.input_mtok * 1_000_000
+    clock.set(change.isoformat())
+    assert found.of(name).cost(million) == after.input_mtok * 1_000_000
