@@ -48,6 +48,7 @@ class Agent:
         "max_tokens",
         "memory",
         "model",
+        "models",
         "name",
         "output",
         "output_retries",
@@ -58,6 +59,7 @@ class Agent:
         "temperature",
         "thinking_tokens",
         "timeouts",
+        "toolbox",
         "tools",
         "top_p",
     )
@@ -105,6 +107,8 @@ class Agent:
             if made.name in self.tools:
                 raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
             self.tools[made.name] = made
+        self.toolbox = tuple(self.tools.values())
+        self.models = (self.model, *self.fallback)
         self.budget = None if budget is None else Budget.of(budget)
         self.retry = Retry.of(retry)
         self.circuit_breaker = None if circuit_breaker is None else CircuitBreaker.of(circuit_breaker)
@@ -131,9 +135,9 @@ class Agent:
         """What it runs as: a function that a journal knows as `agent:NAME`."""
         agent = self
 
-        async def serve(ctx: Any) -> Any:
-            from lyra.agents.loop import serve as loop
+        from lyra.agents.loop import serve as loop
 
+        async def serve(ctx: Any) -> Any:
             return await loop(ctx, agent)
 
         serve.__module__, serve.__qualname__ = "agent", self.name

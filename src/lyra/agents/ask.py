@@ -16,7 +16,6 @@ import msgspec
 from lyra.agents.replies import Sink
 from lyra.core.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
-from lyra.core.money import Money
 from lyra.errors import ConfigError
 from lyra.models.faults import fault
 from lyra.models.pricing import Price
@@ -42,6 +41,7 @@ class Ask:
         "began_s",
         "counts_tokens",
         "digest",
+        "estimated",
         "first_s",
         "micro_usd",
         "model",
@@ -72,6 +72,7 @@ class Ask:
         self.sink = sink
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # somebody limits tokens a minute
+        self.estimated = False
         self.model = ""
         self.provider: LLMProvider | None = None
         self.attempts = 0  # 0 after the call: its answer came from the journal
@@ -86,7 +87,8 @@ class Ask:
     def aim(self, model: str | LLMProvider) -> None:
         """Turn to a model: the agent's own, or the next one to fall back to."""
         self.provider, name, self.model = self.runtime.find(model)
-        self.request = msgspec.structs.replace(self.request, model=name)
+        if self.request.model != name:
+            self.request = msgspec.structs.replace(self.request, model=name)
         self.attempts = 0
 
     def close(self) -> None:
@@ -125,48 +127,48 @@ def model_effect(agent: Agent, model: str | LLMProvider) -> Effect:
 
 def quote(budget: Budget, ask: Ask) -> Usage:
     """The most this call may cost; what the caller's own scopes have to say is settled here too."""
+    if not ask.scopes:
+        if not (budget.limits_money or budget.limits_tokens or ask.counts_tokens):
+            return _ONE_CALL
+        return _worst_case(ask, (budget,), budget.limits_money)
     ask.close()
     chains = (budget, *ask.scopes)
-    usd_limited = [scope for scope in chains if scope.limited("usd")]
-    tokens_limited = any(scope.limited("output_tokens") or scope.limited("input_tokens") for scope in chains)
-    if not usd_limited and not tokens_limited and not ask.counts_tokens:
-        usage = _ONE_CALL
-    else:
-        usage = _worst_case(ask, chains, usd_limited)
-    if ask.scopes:
-        ask.reservations = _reserve_in(ask.scopes, usage)
+    usage = _worst_case(ask, chains, any(scope.limits_money for scope in chains))
+    ask.reservations = _reserve_in(ask.scopes, usage)
     return usage
 
 
 _ONE_CALL: Final = Usage(llm_calls=1)
 
 
-def _worst_case(ask: Ask, chains: tuple[Budget, ...], usd_limited: list[Budget]) -> Usage:
+def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usage:
     request = ask.request
+    ask.estimated = True
     tokens_in = ask.runtime.estimate(ask.model, request)
     tokens_out = request.max_tokens or 0
     for scope in chains:
-        left = scope.spendable("output_tokens")
-        if left is not None:
-            tokens_out = min(tokens_out, max(left, ANSWER_TOKENS_MIN))
+        left = scope.spendable("output_tokens") if scope.limits_tokens else None
+        if left is not None and left < tokens_out:
+            tokens_out = max(left, ANSWER_TOKENS_MIN)
     price: Price | None = None
-    if usd_limited:
-        price = ask.runtime.price(ask.model)
+    if limits_money:
+        price = ask.runtime.price(ask)
         if price is None:
             raise ConfigError(
                 f"the price of {ask.model} is unknown, so a money budget cannot hold it",
                 hint="give its price under [prices] in lyra.toml, or use a budget of tokens",
                 model=ask.model,
             )
-        for scope in usd_limited:
-            left = scope.spendable("usd")
+        for scope in chains:
+            left = scope.spendable("usd") if scope.limits_money else None
             if left is not None:
                 affordable = price.affordable_output(left, tokens_in)
-                tokens_out = min(tokens_out, max(affordable, ANSWER_TOKENS_MIN))
+                if affordable < tokens_out:
+                    tokens_out = max(affordable, ANSWER_TOKENS_MIN)
     if tokens_out != request.max_tokens:
         ask.request = msgspec.structs.replace(request, max_tokens=tokens_out)
     usd = price.worst_case(tokens_in, tokens_out) if price is not None else 0
-    return Usage(usd=Money(usd), input_tokens=tokens_in, output_tokens=tokens_out, llm_calls=1)
+    return Usage.of_call(usd, tokens_in, tokens_out)
 
 
 def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, ...]:
@@ -222,15 +224,11 @@ async def perform(ask: Ask) -> Completion:
 
 def _spent(ask: Ask, completion: Completion) -> Usage:
     counted = completion.usage
-    ask.runtime.learn(ask.model, ask.request, counted)
-    price = ask.runtime.price(ask.model)
+    if ask.estimated:
+        ask.runtime.learn(ask.model, ask.request, counted)
+    price = ask.runtime.price(ask)
     ask.micro_usd = price.cost(counted) if price is not None else None
-    return Usage(
-        usd=Money(ask.micro_usd or 0),
-        input_tokens=counted.total_input,
-        output_tokens=counted.output_tokens,
-        llm_calls=1,
-    )
+    return Usage.of_call(ask.micro_usd or 0, counted.total_input, counted.output_tokens)
 
 
 async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name: str) -> AsyncIterator[StreamEvent]:

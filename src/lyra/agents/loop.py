@@ -213,10 +213,10 @@ async def _ask(ctx: Context, runtime: Runtime, session: Session, pending: Pendin
     agent = session.agent
     output = agent.output
     request = Request(
-        model="",
+        model=runtime.find(agent.model)[1],
         messages=tuple(session.messages[session.window_from :] if session.window_from else session.messages),
         system=system,
-        tools=tuple(agent.tools.values()),
+        tools=agent.toolbox,
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
@@ -233,7 +233,7 @@ async def _ask(ctx: Context, runtime: Runtime, session: Session, pending: Pendin
         timeouts=agent.timeouts,
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
     )
-    models = (agent.model, *agent.fallback)
+    models = agent.models
     try:
         for at, model in enumerate(models):
             ask.aim(model)

@@ -154,10 +154,9 @@ class Pending:
 
     async def _wait(self) -> Any:
         try:
-            return await asyncio.shield(self._future)
-        except asyncio.CancelledError:
-            if not self._future.done():
-                self.cancel()
+            return await self._future
+        except asyncio.CancelledError:  # whoever waits was cancelled, and the future with it
+            self._abandon()
             raise
 
     def done(self) -> bool:
@@ -170,12 +169,16 @@ class Pending:
         """Give up: what the agent is doing for it is stopped, and its process goes on with the next message."""
         if self._future.done():
             return False
-        self.abandoned = True
         self._future.cancel()
-        self._runtime.give_up(self)
-        if self.sink is not None:
-            self.sink.end(asyncio.CancelledError())
+        self._abandon()
         return True
+
+    def _abandon(self) -> None:
+        if not self.abandoned:
+            self.abandoned = True
+            self._runtime.give_up(self)
+            if self.sink is not None:
+                self.sink.end(asyncio.CancelledError())
 
     def result(self) -> Any:
         return self._future.result()

@@ -150,7 +150,7 @@ class Runtime:
             metrics.retries += ask.attempts - 1
         if completion is not None:
             if not ask.attempts:
-                price = self.price(ask.model)
+                price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
             metrics.count(completion.usage, ask.micro_usd)
         if self.kernel.listening and ask.attempts:
@@ -170,8 +170,11 @@ class Runtime:
             self._found[model] = found
         return found
 
-    def price(self, model: str) -> Price | None:
-        return self._prices.of(model)
+    def price(self, ask: Ask) -> Price | None:
+        """What the model of a call costs: as its provider says, else as published."""
+        assert ask.provider is not None
+        own = ask.provider.price(ask.request.model)
+        return own if own is not None else self._prices.of(ask.model)
 
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take, on the high side."""

@@ -77,6 +77,14 @@ class Usage:
         return usage
 
     @classmethod
+    def of_call(cls, micro_usd: int, input_tokens: int, output_tokens: int) -> Usage:
+        """One model call: the numbers are known to be whole, so nothing is checked."""
+        usage = cls.__new__(cls)
+        items = ((0, micro_usd), (1, input_tokens), (2, output_tokens), (3, 1))
+        usage.items = items if micro_usd and input_tokens and output_tokens else tuple([i for i in items if i[1]])
+        return usage
+
+    @classmethod
     def of(cls, value: Any) -> Usage:
         """None (nothing), a Usage, a mapping of dimensions, or an amount of money."""
         if value is None:
@@ -158,7 +166,19 @@ class Reservation(msgspec.Struct):
 class Budget:
     """One scope: its limits, what was used in it and below it, and the scope above."""
 
-    __slots__ = ("_chain", "_limits", "_taken", "_used", "_warns", "name", "on_exceed", "parent", "seconds")
+    __slots__ = (
+        "_chain",
+        "_limits",
+        "_taken",
+        "_used",
+        "_warns",
+        "limits_money",
+        "limits_tokens",
+        "name",
+        "on_exceed",
+        "parent",
+        "seconds",
+    )
 
     parent: Budget | None
     name: str
@@ -193,6 +213,10 @@ class Budget:
             if parent.seconds is not None:
                 self.seconds = parent.seconds if self.seconds is None else min(self.seconds, parent.seconds)
         self._limits = limits
+        # Whether this scope or one above has such a limit, whatever happens there.
+        self.limits_money: bool = limits[0] != _UNLIMITED or (parent is not None and parent.limits_money)
+        tokens = limits[1] != _UNLIMITED or limits[2] != _UNLIMITED
+        self.limits_tokens: bool = tokens or (parent is not None and parent.limits_tokens)
         self._used = [0] * len(DIMENSIONS)
         self._taken = [0] * len(DIMENSIONS)  # used + reserved
         # (used, taken, limits that block) of this scope and those above, nearest first; all a reserve reads.
@@ -291,16 +315,6 @@ class Budget:
         index = _INDEX[dimension]
         least = min([limits[index] - taken[index] for _, taken, limits in self._chain])
         return max(least, 0) if least < _UNLIMITED // 2 else None
-
-    def limited(self, dimension: str) -> bool:
-        """Whether this scope or one above has a limit on it, whatever happens there."""
-        index = _INDEX[dimension]
-        scope: Budget | None = self
-        while scope is not None:
-            if scope._limits[index] != _UNLIMITED:
-                return True
-            scope = scope.parent
-        return False
 
     def used(self, dimension: str = "usd") -> Money | int:
         index = _index(dimension)

@@ -1,9 +1,9 @@
 """Keys out of texts: what is printed, journaled, recorded or shown to a model passes here.
 
 `redact(text, secrets)` blots out the secrets this process knows, also as they look inside JSON, URLs and base64, and
-whatever has the form of a well-known key (`PATTERNS`, the one table). `redact_data` does the same for every text in
-plain data, and for the values of fields that are called like a key. It is a net, not a promise: a key nobody has told
-us, of a form nobody has listed, goes through.
+whatever has the form of a well-known key (`FORMS`, the one table). `redact_data` does the same for every text in plain
+data, and for the values of fields that are called like a key. It is a net, not a promise: a key nobody has told us, of
+a form nobody has listed, goes through. Quick where there is nothing to find: only words as long as keys are looked at.
 """
 
 from __future__ import annotations
@@ -13,120 +13,160 @@ import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from lyra.core.secret import MASK, Secret, mask_url
+from lyra.core.secret import MASK, Secret
 
-__all__ = ["PATTERNS", "redact", "redact_data"]
+__all__ = ["FORMS", "Form", "redact", "redact_data"]
 
 SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would blot out ordinary words
+_WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
 
-# What it is → how it looks. A group `keep` is left standing.
-PATTERNS: Final[dict[str, str]] = {
-    "OpenAI, Anthropic, OpenRouter and many others": r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}",
-    "Google": r"AIza[A-Za-z0-9_-]{30,}",
-    "Google OAuth": r"ya29\.[A-Za-z0-9_.-]{20,}",
-    "AWS key id": r"(?<![A-Z0-9])(?:AKIA|ASIA|AROA|AIDA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])",
-    "AWS signature": r"(?P<keep>Credential=)[^,\s\"']+(?:,\s*SignedHeaders=[^,\s]+,\s*Signature=[0-9a-f]+)?",
-    "AWS secret": r"(?i)(?P<keep>aws_(?:secret_access_key|session_token)[\"']?\s*[=:]\s*[\"']?)[A-Za-z0-9/+=]{16,}",
-    "GitHub": r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
-    "GitLab": r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{16,}",
-    "Slack": r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{10,}",
-    "Stripe": r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
-    "Hugging Face": r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}",
-    "Groq, xAI, Perplexity": r"(?<![A-Za-z0-9])(?:gsk_|xai-|pplx-)[A-Za-z0-9]{30,}",
-    "npm, PyPI": r"(?<![A-Za-z0-9])(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,})",
-    "JSON web token": r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "private key": r"(?s)-----BEGIN (?P<kind>[A-Z ]*PRIVATE KEY)-----.*?(?:-----END (?P=kind)-----|\Z)",
-    "header": (
-        r"(?i)(?P<keep>\b(?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?)"
-        r"(?!\*\*\*|Bearer\b|Basic\b|AWS4)[^\s\"',;]{6,}"
+
+class Form(NamedTuple):
+    """How a kind of key looks. A text without any of the `marks` (in lower case) is not searched for it.
+
+    A mark is part of the key's word, or `apart` from it. What the first group of the pattern matches is left standing.
+    """
+
+    what: str
+    marks: tuple[str, ...]
+    pattern: re.Pattern[str]
+    apart: bool = False
+
+
+def _form(what: str, marks: str, pattern: str, *, apart: bool = False) -> Form:
+    return Form(what, tuple(marks.split()), re.compile(pattern), apart)
+
+
+_START: Final = r"(?<![A-Za-z0-9])"
+_AFTER_NAME: Final = r"[\"']?\s*[:=]\s*[\"']?"  # between the name of a field and its value
+
+FORMS: Final = (
+    _form("OpenAI, Anthropic and many others", "sk-", _START + r"()sk-[A-Za-z0-9_-]{16,}"),
+    _form("Google", "aiza", r"()AIza[A-Za-z0-9_-]{30,}"),
+    _form("Google OAuth", "ya29.", r"()ya29\.[A-Za-z0-9_.-]{20,}"),
+    _form("AWS key id", "akia asia aroa aida abia", _START + r"()(?:AKIA|ASIA|AROA|AIDA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    _form(
+        "AWS signature",
+        "credential=",
+        r"(Credential=)[^,\s\"']+(?:,\s*SignedHeaders=[^,\s]+,\s*Signature=[0-9a-f]+)?",
     ),
-    "bearer": r"(?i)(?P<keep>\bbearer\s+)(?!\*\*\*)[A-Za-z0-9._~+/=-]{12,}",
-    "key header": r"(?i)(?P<keep>\b(?:x-api-key|api-key|x-goog-api-key)[\"']?\s*[:=]\s*[\"']?)(?!\*\*\*)[^\s\"',;&]{6,}",
-    "key in a URL": r"(?i)(?P<keep>[?&](?:api_?key|key|token|access_token|sig|signature)=)(?!\*\*\*)[^\s&\"'#]{6,}",
-}
-# Something of each pattern, to see quickly that a text has none of them.
-_MARKS: Final = re.compile(
-    r"sk-|AIza|ya29\.|AKIA|ASIA|AROA|AIDA|ABIA|Credential=|gh[pousr]_|github_pat_|glpat-|xox|[rs]k_(?:live|test)_|hf_"
-    r"|gsk_|xai-|pplx-|npm_|pypi-|eyJ|PRIVATE KEY|(?i:aws_se|authorization|bearer|api-?_?key|[?&](?:key|token|access_|sig)"
-    r"|://[^/\s]*@|password)"
+    _form(
+        "AWS secret",
+        "secret_access_key session_token",
+        rf"(?i)(aws_(?:secret_access_key|session_token){_AFTER_NAME})[A-Za-z0-9/+=]{{16,}}",
+    ),
+    _form("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", _START + r"()gh[pousr]_[A-Za-z0-9]{30,}"),
+    _form("GitHub, fine-grained", "github_pat_", r"()github_pat_[A-Za-z0-9_]{30,}"),
+    _form("GitLab", "glpat-", _START + r"()glpat-[A-Za-z0-9_-]{16,}"),
+    _form("Slack", "xox", _START + r"()xox[abeprs]-[A-Za-z0-9-]{10,}"),
+    _form("Stripe", "k_live_ k_test_", _START + r"()[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _form("Hugging Face", "hf_", _START + r"()hf_[A-Za-z0-9]{30,}"),
+    _form("Groq, xAI, Perplexity", "gsk_ xai- pplx-", _START + r"()(?:gsk_|xai-|pplx-)[A-Za-z0-9]{30,}"),
+    _form("npm, PyPI", "npm_ pypi-", _START + r"()(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,})"),
+    _form("JSON web token", "eyj", _START + r"()eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    _form(
+        "private key",
+        "key-----",
+        r"(?s)()-----BEGIN (?P<kind>[A-Z ]*PRIVATE KEY)-----.*?(?:-----END (?P=kind)-----|\Z)",
+        apart=True,
+    ),
+    _form(
+        "authorization header",
+        "authorization",
+        rf"(?i)(\b(?:proxy-)?authorization{_AFTER_NAME}(?:(?:bearer|basic|token|digest)\s+)?)"
+        r"(?!\*\*\*|(?:bearer|basic|token|digest|AWS4\S*)\s)[^\s\"',;]{6,}",
+        apart=True,
+    ),
+    _form("bearer token", "bearer", r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{16,}", apart=True),
+    _form(
+        "key header",
+        "api-key",
+        rf"(?i)(\b(?:x-api-key|api-key|x-goog-api-key){_AFTER_NAME})(?!\*\*\*)[^\s\"',;&]{{6,}}",
+        apart=True,
+    ),
+    _form(
+        "key in a URL",
+        "key= token= sig= signature=",
+        r"(?i)([?&](?:api_?key|key|(?:access_)?token|sig|signature)=)(?!\*\*\*)[^\s&\"'#]{12,}",
+    ),
+    _form("password in a URL", "://", r"(://[^:/@?#\s]*:)[^\s@/]+(?=@)"),
 )
 # Named fields whose value is a key, whatever it looks like.
 _FIELDS: Final = re.compile(
-    r"(?i)(?:.*[_-])?(?:api[_-]?key|secret(?:[_-]access[_-]key)?|session[_-]token|access[_-]token|refresh[_-]token"
-    r"|authorization|password|passwd|private[_-]key|x-goog-api-key|cookie|set-cookie)\Z"
+    r"(?i)(?:.*[_-])?(?:api[_-]?key|secret(?:[_-](?:access[_-])?key)?|(?:session|access|refresh)[_-]token|authorization"
+    r"|password|passwd|private[_-]key|(?:set-)?cookie)\Z"
 )
 
 
-def redact(text: str, secrets: Iterable[str | Secret] = ()) -> str:
-    """`text` with `***` in place of the secrets and of everything that has the form of a key."""
-    for form in _forms(secrets):
-        if form in text:
-            text = text.replace(form, MASK)
-    if _MARKS.search(text) is None:
-        return text
-    return mask_url(_KEYS.sub(_blot, text))
+def redact(text: str, secrets: Iterable[str | Secret] = (), *, forms: bool = True) -> str:
+    """`text` with `***` in place of the secrets and, with `forms`, of everything that has the form of a key."""
+    return _clean(text, _known(secrets), forms)
 
 
 def redact_data(value: Any, secrets: Iterable[str | Secret] = ()) -> Any:
     """Plain data with every text in it redacted, keys of mappings too."""
-    return _walk(value, _forms(secrets))
+    return _walk(value, _known(secrets))
 
 
-def _walk(value: Any, forms: tuple[str, ...]) -> Any:
-    if isinstance(value, str):
-        return redact(value, forms)
-    if isinstance(value, dict):
-        return {_walk(key, forms): _field(key, each, forms) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_walk(each, forms) for each in value]
-    return MASK if isinstance(value, Secret) else value
-
-
-def _field(key: Any, value: Any, forms: tuple[str, ...]) -> Any:
-    if isinstance(key, str) and isinstance(value, str) and value and _FIELDS.match(key):
-        return MASK
-    return _walk(value, forms)
+def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
+    for each in known:
+        if each in text:
+            text = text.replace(each, MASK)
+    if not forms or len(text) < _WORD_LEAST:
+        return text
+    words = [word for word in text.split() if len(word) >= _WORD_LEAST]
+    if not words:
+        return text
+    low = " ".join(words).lower()
+    whole = ""
+    for form in FORMS:
+        if form.apart:
+            whole = whole or text.lower()
+        searched = whole if form.apart else low
+        for mark in form.marks:
+            if mark in searched:
+                text = form.pattern.sub(_blot, text)
+                break
+    return text
 
 
 def _blot(match: re.Match[str]) -> str:
-    kept = next((match[name] for name in _KEPT if match[name] is not None), "")
-    return kept + MASK
+    return match[1] + MASK
 
 
-def _compile() -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """One alternation of all patterns; a name may stand in it only once, so each gets a number."""
-    parts, kept = [], []
-    for number, pattern in enumerate(PATTERNS.values()):
-        flags = re.match(r"\(\?([a-z]+)\)", pattern)
-        body = pattern[flags.end() :] if flags else pattern
-        body = body.replace("(?P<keep>", f"(?P<keep{number}>")
-        if f"(?P<keep{number}>" in body:
-            kept.append(f"keep{number}")
-        parts.append(f"(?{flags[1]}:{body})" if flags else f"(?:{body})")
-    return re.compile("|".join(parts)), tuple(kept)
+def _walk(value: Any, known: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return _clean(value, known, forms=True)
+    if isinstance(value, dict):
+        return {_walk(key, known): _field(key, each, known) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_walk(each, known) for each in value]
+    return MASK if isinstance(value, Secret) else value
 
 
-_KEYS, _KEPT = _compile()
+def _field(key: Any, value: Any, known: tuple[str, ...]) -> Any:
+    if value and isinstance(key, str) and isinstance(value, str) and _FIELDS.match(key):
+        return MASK
+    return _walk(value, known)
 
 
-def _forms(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
-    """The texts to look for, longest first."""
+def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
     if not secrets:
         return ()
-    values = tuple(each.reveal() if isinstance(each, Secret) else each for each in secrets)
-    return _all_forms(values)
+    return _looks(tuple(each.reveal() if isinstance(each, Secret) else each for each in secrets))
 
 
 @lru_cache(maxsize=64)
-def _all_forms(values: tuple[str, ...]) -> tuple[str, ...]:
+def _looks(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Every way a secret may be written, longest first: a part of another must not spoil it."""
     found: set[str] = set()
     for value in values:
         if len(value) < SECRET_LENGTH_LEAST:
             continue
-        found |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], quote(value, safe="")}
-        encoded = base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()
-        found |= {encoded, encoded.rstrip("=")}
+        found |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        raw = value.encode("utf-8", "surrogatepass")
+        found |= {quote(raw, safe=""), base64.b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("=")}
     return tuple(sorted(found, key=len, reverse=True))

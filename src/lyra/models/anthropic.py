@@ -17,7 +17,7 @@ from lyra.errors import ModelError
 from lyra.models.anthropic_body import REDACTED, body_of
 from lyra.models.faults import malformed, of_code, truncated
 from lyra.models.lines import ServerEvents
-from lyra.models.remote import RemoteProvider, piece
+from lyra.models.remote import RemoteProvider, last_words, piece
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -138,7 +138,7 @@ class AnthropicReader:
         return self._read(self._events.feed(data))
 
     def close(self) -> list[StreamEvent]:
-        found = self._read(self._events.close())
+        found = last_words(self._read, self._events)
         if not self.done:
             raise self._broken or truncated("the stream ended before message_stop")
         return found

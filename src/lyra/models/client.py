@@ -72,6 +72,10 @@ class LLMClient:
             request = msgspec.structs.replace(request, model=model)
         return self.provider(provider), request
 
+    def secrets(self) -> tuple[str, ...]:
+        """Every key that its providers hold, for those who blot them out."""
+        return tuple(secret for provider in self._providers.values() for secret in provider.secrets())
+
     async def close(self) -> None:
         """Give back every connection; the client may be used again."""
         for provider in self._providers.values():

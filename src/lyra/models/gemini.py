@@ -123,14 +123,19 @@ class GeminiReader:
         found = [event for sent in self._events.close() for event in self._chunk(sent.data)]
         if not self._stop:
             raise truncated("the answer ended without a finish reason")
-        self.done = True  # only now: more may follow the chunk with the reason
-        if self._signatures:
-            found.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
+        return found if self.done else [*found, *self._end()]
+
+    def _end(self) -> list[StreamEvent]:
+        self.done = True
+        signed = SIGNED + msgspec.json.encode(self._signatures).decode()
         stop = _STOPS.get(self._stop, "end")
-        found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
-        return found
+        if stop == "end" and self._calls.seen:
+            stop = "tool_calls"
+        return [ThinkingDelta("", signed), Finished(stop)] if self._signatures else [Finished(stop)]
 
     def _chunk(self, text: str) -> list[StreamEvent]:
+        if self.done:
+            return []
         chunk: _Chunk = piece(_CHUNK, text)
         if chunk.error is not None:
             raise _told(chunk.error)
@@ -149,6 +154,8 @@ class GeminiReader:
         if feedback is not None and feedback.block_reason and not chunk.candidates:
             said = feedback.block_reason_message or f"the prompt is blocked: {feedback.block_reason}"
             raise fault("content_filter", said, provider_code=feedback.block_reason)
+        if self._stop and counts is not None:  # the tokens come with the reason or after it; nothing else does
+            found += self._end()
         return found
 
     def _candidate(self, candidate: _Candidate, found: list[StreamEvent]) -> None:

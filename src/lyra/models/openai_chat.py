@@ -17,7 +17,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import of_code, truncated
 from lyra.models.http import usual_sentence
 from lyra.models.lines import ServerEvents
-from lyra.models.remote import image_url, piece, result_parts, result_text
+from lyra.models.remote import image_url, last_words, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -226,7 +226,7 @@ class ChatReader:
         return self._read(self._events.feed(data))
 
     def close(self) -> list[StreamEvent]:
-        found = self._read(self._events.close())
+        found = last_words(self._read, self._events)
         if not self.done:
             found += self._finish()
         return found

@@ -18,7 +18,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import malformed, of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.openai_chat import effort, json_schema
-from lyra.models.remote import image_url, piece, result_parts, result_text
+from lyra.models.remote import image_url, last_words, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -222,7 +222,7 @@ class ResponsesReader:
         return self._read(self._events.feed(data))
 
     def close(self) -> list[StreamEvent]:
-        found = self._read(self._events.close())
+        found = last_words(self._read, self._events)
         if not self.done:
             raise truncated("the stream ended before response.completed")
         return found

@@ -29,6 +29,10 @@ class LLMProvider(ABC):
     def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         """The events of the answer, as `stream` describes them; a ModelError where it goes wrong."""
 
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown anywhere: keys."""
+        return ()
+
     async def complete(self, request: Request) -> Completion:
         """The whole answer."""
         return await complete(self.stream(request))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -20,6 +20,7 @@ from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import malformed, not_an_answer, of_code, truncated
 from lyra.models.http import Http, usual_sentence
+from lyra.models.lines import ServerEvents
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings
@@ -28,7 +29,7 @@ from lyra.models.stream import StreamEvent
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Reader", "RemoteProvider", "image_url", "piece", "result_parts", "result_text"]
+__all__ = ["Reader", "RemoteProvider", "image_url", "last_words", "piece", "result_parts", "result_text"]
 
 _HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
@@ -172,6 +173,16 @@ def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
         return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise malformed(f"a piece of the answer cannot be read: {error}") from None
+
+
+def last_words(read: Callable[[list[Any]], list[StreamEvent]], events: ServerEvents) -> list[StreamEvent]:
+    """What the end of the bytes completes. Half a piece at the end is no broken piece: the stream broke off in it."""
+    try:
+        return read(events.close())
+    except ModelError as error:
+        if error.kind != "malformed" or "tool" in error.fields:
+            raise
+        raise truncated("the stream ended in the middle of a piece") from None
 
 
 # ---------------------------------------------------------------- parts that several formats write alike

@@ -67,7 +67,11 @@ _USUAL: Final[dict[str, _Usual]] = {
         region=("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
         needs=("project",),
     ),
-    "bedrock": _Usual(url=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",), region=("AWS_REGION", "AWS_DEFAULT_REGION")),
+    "bedrock": _Usual(
+        key=("AWS_BEARER_TOKEN_BEDROCK",),
+        url=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
+        region=("AWS_REGION", "AWS_DEFAULT_REGION"),
+    ),
     "ollama": _Usual(url=("OLLAMA_HOST",), base_url="http://127.0.0.1:11434", port=11434),
     "sim": _Usual(),
 }

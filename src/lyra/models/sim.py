@@ -111,7 +111,7 @@ class SimProvider(LLMProvider):
 
     def _find(self, model: str) -> Any:
         kind, _, path = model.partition(":")
-        if kind != "script":
+        if kind not in ("script", ""):  # an Agent that holds the provider itself names no model
             raise ConfigError(
                 f"there is no model 'sim/{model}'", hint="sim has echo, script and script:PATH", key=model
             )

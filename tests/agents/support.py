@@ -1,0 +1,51 @@
+"""What the agents' tests share: scripted models, and ways to run a piece of async work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+from lyra.models.request import Request
+from lyra.models.script import Script
+from lyra.models.sim import SimProvider
+from lyra.models.stream import StreamEvent
+from lyra.testing.loop import run as run_in_virtual_time
+
+
+class Recorded(SimProvider):
+    """A scripted model that remembers what it was asked."""
+
+    def __init__(self, script: Any) -> None:
+        super().__init__(script)
+        self.requests: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        self.requests.append(request)
+        async for event in super().stream(request):
+            yield event
+
+
+def says(*replies: Any, **settings: Any) -> Recorded:
+    """A model that gives these replies in order; the last one again and again."""
+    last = replies[-1]
+    sequence = [*({**_mapping(reply), "times": 1} for reply in replies[:-1]), _mapping(last)]
+    return Recorded(Script.from_data({"replies": sequence, **settings}))
+
+
+def calls(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """A reply that calls one tool."""
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def _mapping(reply: Any) -> dict[str, Any]:
+    return {"text": reply} if isinstance(reply, str) else dict(reply)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 30))
+
+
+def virtual(work: Coroutine[Any, Any, Any]) -> Any:
+    """The same where a second passes in no time."""
+    return run_in_virtual_time(work)
