@@ -30,6 +30,7 @@ SUBJECTS = {
     "pipelines": "A stage of a pipeline",
     "buses": "One event to many subscribers",
     "interrupts": "Questions waiting for people",
+    "agents": "An agent with a fake model",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lyra import errors
     from lyra.agents.agent import Agent
     from lyra.agents.content import Image
+    from lyra.agents.execution import AgentExecution, AgentState
     from lyra.agents.process import AgentProcess
     from lyra.agents.replies import Reply, Stream
     from lyra.agents.sdk import budget, run, stream
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
     from lyra.models.client import LLMClient
     from lyra.models.provider import LLMProvider
     from lyra.tools.function import tool
+    from lyra.tools.registry import ToolRegistry
 
 __all__ = [
     "Agent",
+    "AgentExecution",
     "AgentProcess",
+    "AgentState",
     "Backoff",
     "Budget",
     "Capability",
@@ -66,6 +70,7 @@ __all__ = [
     "Supervision",
     "Tool",
     "ToolCall",
+    "ToolRegistry",
     "ToolResult",
     "Usage",
     "__version__",
@@ -79,7 +84,9 @@ __all__ = [
 
 _HOMES = {
     "Agent": "lyra.agents.agent",
+    "AgentExecution": "lyra.agents.execution",
     "AgentProcess": "lyra.agents.process",
+    "AgentState": "lyra.agents.execution",
     "Backoff": "lyra.core.policy",
     "Budget": "lyra.core.budget",
     "Capability": "lyra.core.capability",
@@ -106,6 +113,7 @@ _HOMES = {
     "Supervision": "lyra.core.policy",
     "Tool": "lyra.core.tool",
     "ToolCall": "lyra.core.tool",
+    "ToolRegistry": "lyra.tools.registry",
     "ToolResult": "lyra.core.tool",
     "Usage": "lyra.core.budget",
     "budget": "lyra.agents.sdk",

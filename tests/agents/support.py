@@ -10,6 +10,7 @@ from lyra.models.request import Request
 from lyra.models.script import Script
 from lyra.models.sim import SimProvider
 from lyra.models.stream import StreamEvent
+from lyra.testing.loop import SimLoop
 from lyra.testing.loop import run as run_in_virtual_time
 
 
@@ -43,7 +44,14 @@ def _mapping(reply: Any) -> dict[str, Any]:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, 10))
+
+
+def clock_here() -> Any:
+    """The clock of the virtual loop that is running: for a kernel that lives in it."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop.clock
 
 
 def virtual(work: Coroutine[Any, Any, Any]) -> Any:

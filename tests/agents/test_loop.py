@@ -636,7 +636,7 @@ def test_a_fallback_answers_where_the_first_cannot():
 
 def test_a_budget_ends_a_turn():
     """Money that does not reach for the next call is BudgetExceeded; the tool calls of it are not run."""
-    model = says("fine", price={"input_usd": 1, "output_usd": 1})
+    model = says("fine", price={"input_usd_per_mtok": 1, "output_usd_per_mtok": 1})
     with pytest.raises(BudgetExceeded):
         run(asked(Agent("a", model=model, budget="$0.000001"), "word " * 100))
     assert model.requests == []

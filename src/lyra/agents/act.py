@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,6 +19,8 @@ from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError
+from lyra.kernel.context import once
+from lyra.kernel.process import GIVEN_UP, Process
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -29,16 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["run_tools"]
 
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
+_GIVEN_UP: Final = "given_up"
 _NOT_TOLD: Final = (BudgetExceeded, Divergence, StoreError)  # ends the turn: no other call of the model helps
 
 
 class Act:
     """One call on its way through the door; the journal knows it by name and arguments."""
 
-    __slots__ = ("call", "ctx", "runtime", "tool")
+    __slots__ = ("call", "runtime", "tool")
 
-    def __init__(self, ctx: Context, runtime: Runtime, tool: Tool, call: ToolCall) -> None:
-        self.ctx = ctx
+    def __init__(self, runtime: Runtime, tool: Tool, call: ToolCall) -> None:
         self.runtime = runtime
         self.tool = tool
         self.call = call
@@ -63,13 +66,46 @@ async def run_tools(
             except _NOT_TOLD as error:
                 return error
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(call)) for call in calls]
+    process = ctx._process
+    if _was_given_up(process):
+        raise asyncio.CancelledError(GIVEN_UP)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(call)) for call in calls]
+    except asyncio.CancelledError as cancelled:
+        if cancelled.args == (GIVEN_UP,):
+            once(process, _GIVEN_UP, str(process.branches), _nothing)
+        raise
     results = [task.result() for task in tasks]
     for result in results:
         if isinstance(result, BaseException):
             raise result
     return Message("tool", tool_results=tuple(result for result in results if isinstance(result, ToolResult)))
+
+
+def _was_given_up(process: Process) -> bool:
+    """On replay: the next thing that the program did after these calls was to give them up.
+
+    Then they are not begun again: what came of some of them is in the journal, what became of the others nobody knows,
+    and nobody waits for either. Their branches count as used, so that later ones have the numbers they had.
+    """
+    entry = process.recall.get(process.keys) if process.recall else None
+    if entry is None or entry.kind != _GIVEN_UP:
+        return False
+    process.branches = int(entry.name)
+    for key in [key for key in process.recall if isinstance(key, str) and _branch(key) < process.branches]:
+        del process.recall[key]
+    once(process, _GIVEN_UP, "", _nothing)
+    return True
+
+
+def _branch(key: str) -> int:
+    number = key.partition("/")[0]
+    return int(number) if number.isdecimal() else sys.maxsize  # a question's key is no branch's
+
+
+def _nothing() -> None:
+    """There is nothing to do but to write it down."""
 
 
 async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None) -> ToolResult:
@@ -82,7 +118,7 @@ async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall,
         result = ToolResult(call.id, call.name, f"there is no tool {call.name!r}; there are: {known}", True)
     else:
         try:
-            output = await ctx.do(_effect(session.agent, tool), Act(ctx, runtime, tool, call))
+            output = await _output(ctx, runtime, session.agent, tool, call)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _NOT_TOLD:
             raise
@@ -95,22 +131,45 @@ async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall,
     return result
 
 
-def _effect(agent: Agent, tool: Tool) -> Effect:
+async def _output(ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call: ToolCall) -> Any:
+    """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
+    place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
+    act = Act(runtime, tool, call)
+    inside = "ctx" in getattr(tool.run, "takes", ())
+    output = await ctx.do(_effect(agent, tool, inside=inside), act)
+    if not inside:
+        return output
+    assert tool.run is not None
+    return await tool.run(**call.arguments, ctx=ctx)
+
+
+def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
     found: Effect | None = agent.effects.get(tool.name)
     if found is None:
+        keyed = "idempotency_key" in getattr(tool.run, "takes", ())
         found = agent.effects[tool.name] = Effect(
-            _perform, name=f"tool:{tool.name}", needs=tool.needs, idempotent=tool.idempotent, cost={"tool_calls": 1}
+            _admit if inside else _perform_keyed if keyed else _perform,
+            name=f"tool:{tool.name}",
+            needs=tool.needs,
+            idempotent=inside or tool.idempotent,
+            cost={"tool_calls": 1},
         )
     return found
 
 
-async def _perform(act: Act) -> Any:
+async def _admit(act: Act) -> None:
+    """Allowed, counted and written down; nothing is performed yet."""
+
+
+async def _perform_keyed(act: Act, idempotency_key: str) -> Any:
+    return await _perform(act, idempotency_key=idempotency_key)
+
+
+async def _perform(act: Act, **hidden: str) -> Any:
     run = act.tool.run
     if run is None:
         raise LyraError(f"tool {act.tool.name!r} has nothing to run")
-    arguments = dict(act.call.arguments)
-    if "ctx" in getattr(run, "takes", ()):
-        arguments["ctx"] = act.ctx
+    arguments = {**act.call.arguments, **hidden}
     if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
         return await run(**arguments)
     loop = act.runtime.kernel.loop

@@ -22,6 +22,7 @@ from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta
+from lyra.models.tokens import Conversation
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -39,12 +40,14 @@ class Ask:
     __slots__ = (
         "attempts",
         "began_s",
+        "conversation",
         "counts_tokens",
         "digest",
         "estimated",
         "first_s",
         "micro_usd",
         "model",
+        "price",
         "provider",
         "request",
         "reservations",
@@ -59,6 +62,7 @@ class Ask:
         runtime: Runtime,
         request: Request,
         digest: bytes,
+        conversation: Conversation,
         *,
         scopes: tuple[Budget, ...],
         sink: Sink | None,
@@ -68,11 +72,13 @@ class Ask:
         self.runtime = runtime
         self.request = request
         self.digest = digest
+        self.conversation = conversation
         self.scopes = scopes
         self.sink = sink
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # somebody limits tokens a minute
         self.estimated = False
+        self.price: Price | None = None
         self.model = ""
         self.provider: LLMProvider | None = None
         self.attempts = 0  # 0 after the call: its answer came from the journal
@@ -90,6 +96,7 @@ class Ask:
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
         self.attempts = 0
+        self.price = None
 
     def close(self) -> None:
         """Give back what was set aside in scopes of the caller and not spent."""
@@ -144,7 +151,7 @@ _ONE_CALL: Final = Usage(llm_calls=1)
 def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usage:
     request = ask.request
     ask.estimated = True
-    tokens_in = ask.runtime.estimate(ask.model, request)
+    tokens_in = ask.conversation.estimate(ask.model, request)
     tokens_out = request.max_tokens or 0
     for scope in chains:
         left = scope.spendable("output_tokens") if scope.limits_tokens else None
@@ -152,7 +159,7 @@ def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usa
             tokens_out = max(left, ANSWER_TOKENS_MIN)
     price: Price | None = None
     if limits_money:
-        price = ask.runtime.price(ask)
+        price = ask.price = ask.runtime.price(ask)
         if price is None:
             raise ConfigError(
                 f"the price of {ask.model} is unknown, so a money budget cannot hold it",
@@ -225,8 +232,8 @@ async def perform(ask: Ask) -> Completion:
 def _spent(ask: Ask, completion: Completion) -> Usage:
     counted = completion.usage
     if ask.estimated:
-        ask.runtime.learn(ask.model, ask.request, counted)
-    price = ask.runtime.price(ask)
+        ask.conversation.learn(ask.model, ask.request, counted)
+    price = ask.price or ask.runtime.price(ask)
     ask.micro_usd = price.cost(counted) if price is not None else None
     return Usage.of_call(ask.micro_usd or 0, counted.total_input, counted.output_tokens)
 

@@ -18,6 +18,7 @@ from lyra.agents.act import run_tools
 from lyra.agents.ask import Ask, model_effect
 from lyra.agents.content import message_of
 from lyra.agents.events import Done, Failed, UsageTold
+from lyra.agents.execution import AgentExecution, AgentState
 from lyra.agents.replies import Pending, Reply
 from lyra.agents.runtime import Runtime, runtime_of
 from lyra.agents.session import Session
@@ -89,6 +90,8 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
     """One turn, and its end told to whoever asked."""
     process = ctx._process
     mark, digest = len(session.messages), session.digest
+    clock = runtime.kernel.clock
+    execution = session.execution = AgentExecution(session, mark, clock.now())
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -110,6 +113,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         failure = error
         raise
     finally:
+        execution.end(clock.now(), value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
             _tell(pending, value, failure)
@@ -143,6 +147,9 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     metrics.last_active_at = runtime.kernel.clock.now()
     session.append(message_of(content))
     system = await _system(agent, session)
+    execution = session.execution
+    assert execution is not None
+    execution.move(AgentState.THINKING)
     repeated = empty = misfits = 0
     last_calls: Any = None
     for _ in range(agent.max_iterations):
@@ -157,7 +164,9 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
             last_calls = asked
             if repeated >= _REPEATS_MAX:
                 raise _failed("repetition", agent, tool=calls[0].name)
+            execution.move(AgentState.EXECUTING_TOOLS)
             session.append(await run_tools(ctx, runtime, session, calls, pending))
+            execution.move(AgentState.THINKING)
             continue
         if not completion.text.strip():
             empty += 1
@@ -228,6 +237,7 @@ async def _ask(ctx: Context, runtime: Runtime, session: Session, pending: Pendin
         runtime,
         request,
         _identity(session, request) if session.durable else b"",
+        session.conversation,
         scopes=pending.scopes if pending is not None else (),
         sink=pending.sink if pending is not None else None,
         timeouts=agent.timeouts,

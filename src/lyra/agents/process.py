@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from lyra.agents.content import content_of
+from lyra.agents.execution import AgentExecution, AgentState
 from lyra.agents.replies import Pending, Stream
 from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
@@ -78,6 +79,25 @@ class AgentProcess(Handle):
         """The conversation so far."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
         return tuple(session.messages) if session is not None else ()
+
+    @property
+    def execution(self) -> AgentExecution | None:
+        """The run that is under way, or the last one: its steps, its outcome, what it took."""
+        session = runtime_of(self._kernel).sessions.get(self.pid)
+        return session.execution if session is not None else None
+
+    @property
+    def agent_state(self) -> AgentState:
+        """Where the agent is: `ready` between two messages, `initializing` before its program has begun."""
+        execution = self.execution
+        if execution is not None and execution.running:
+            waits = execution.state is AgentState.EXECUTING_TOOLS and self._kernel.interrupts.pending(self.pid)
+            return AgentState.WAITING_PERMISSION if waits else execution.state
+        ended = self._process.exit
+        if ended is not None:
+            return AgentState.ERROR if ended.error is not None else AgentState.CANCELLED
+        begun = self.pid in runtime_of(self._kernel).sessions
+        return AgentState.READY if begun else AgentState.INITIALIZING
 
     @property
     def metrics(self) -> Metrics:

@@ -21,8 +21,7 @@ from lyra.kernel.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price, Prices
 from lyra.models.provider import LLMProvider
-from lyra.models.tokens import Estimator
-from lyra.models.usage import TokenUsage
+from lyra.models.tokens import Conversation, Estimator
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -125,7 +124,7 @@ class Runtime:
 
     def begin(self, process: Process, agent: Agent, restored: Any) -> Session:
         """The session of a process that starts or comes back; a guarded one is known by its guard's pid too."""
-        session = Session(agent, durable=self.kernel.journal is not None)
+        session = Session(agent, Conversation(self._tokens), durable=self.kernel.journal is not None)
         if restored is not None:
             session.restore(restored)
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
@@ -179,10 +178,6 @@ class Runtime:
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take, on the high side."""
         return self._tokens.estimate(model, request)
-
-    def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
-        """What it really took."""
-        self._tokens.learn(model, request, usage)
 
     def clean(self, text: str) -> str:
         """A text without the keys that this process knows."""

@@ -13,10 +13,12 @@ import msgspec
 
 from lyra.core import codec
 from lyra.core.message import Message
+from lyra.models.tokens import Conversation
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
+    from lyra.agents.execution import AgentExecution
 
 __all__ = ["Metrics", "Session"]
 
@@ -59,15 +61,27 @@ class Metrics(msgspec.Struct):
 
 
 class Session:
-    __slots__ = ("_chain", "agent", "durable", "messages", "metrics", "trace_id", "window_from")
+    __slots__ = (
+        "_chain",
+        "agent",
+        "conversation",
+        "durable",
+        "execution",
+        "messages",
+        "metrics",
+        "trace_id",
+        "window_from",
+    )
 
-    def __init__(self, agent: Agent, *, durable: bool) -> None:
+    def __init__(self, agent: Agent, conversation: Conversation, *, durable: bool) -> None:
         self.agent = agent
+        self.conversation = conversation  # what its messages take, in tokens
         self.durable = durable
         self.messages: list[Message] = []
         self.window_from = 0  # the first message that is still sent to the model
         self.metrics = Metrics()
         self._chain = b""
+        self.execution: AgentExecution | None = None  # the run that is under way, or the last one
         self.trace_id = ""  # made with the first call that somebody listens to
 
     def append(self, message: Message) -> None:
@@ -96,5 +110,7 @@ class Session:
 
     def cut_back(self, length: int, digest: bytes) -> None:
         """Forget what was appended since: the turn it belonged to did not happen."""
+        if self.execution is not None:
+            self.execution.keep(self.messages[length:])
         del self.messages[length:]
         self._chain = digest

@@ -107,6 +107,15 @@ class Usage:
     def usd(self) -> Money:
         return Money(self["usd"])
 
+    @property
+    def tokens(self) -> int:
+        """Into and out of models together."""
+        total = 0
+        for index, amount in self.items:
+            if index == 1 or index == 2:
+                total += amount
+        return total
+
     def __getitem__(self, dimension: str) -> int:
         wanted = _index(dimension)
         return next((amount for index, amount in self.items if index == wanted), 0)

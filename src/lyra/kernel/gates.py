@@ -45,7 +45,7 @@ class Gate:
 
     def place(self, cost: Usage) -> Place:
         """One call's place at this gate: it holds how many tokens the call is expected to take."""
-        return Place(self, cost["input_tokens"] + cost["output_tokens"] if cost.items else 0)
+        return Place(self, cost.tokens)
 
     async def admit(self, process: Process, effect: Effect, tokens: int) -> None:
         now = self._kernel.clock.monotonic
@@ -138,7 +138,7 @@ class Place:
 
     def used(self, usage: Usage) -> None:
         """What the call really took of the tokens a minute, once that is known."""
-        self._gate.adjust(usage["input_tokens"] + usage["output_tokens"] - self._tokens)
+        self._gate.adjust(usage.tokens - self._tokens)
 
     def succeeded(self) -> None:
         self._gate.succeeded()

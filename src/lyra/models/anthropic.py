@@ -25,7 +25,8 @@ from lyra.models.usage import TokenUsage
 
 __all__ = ["Anthropic", "AnthropicReader"]
 
-_VERSION: Final = "2023-06-01"
+_VERSION: Final = "2026-10-21"
+_VERSION_WITH_SAMPLING: Final = "2023-06-01"  # the last version of the API that knows temperature and top_p
 _STOPS: Final[dict[str, str]] = {
     "end_turn": "end",
     "tool_use": "tool_calls",
@@ -42,7 +43,9 @@ class Anthropic(RemoteProvider):
         return f"{self.settings.base_url}/v1/messages"
 
     def headers(self, request: Request) -> dict[str, str]:
-        headers = {"x-api-key": self.settings.key(), "anthropic-version": self.settings.api_version or _VERSION}
+        sampling = request.temperature is not None or request.top_p is not None
+        version = self.settings.api_version or (_VERSION_WITH_SAMPLING if sampling else _VERSION)
+        headers = {"x-api-key": self.settings.key(), "anthropic-version": version}
         if request.idempotency_key:
             headers["idempotency-key"] = request.idempotency_key
         return headers

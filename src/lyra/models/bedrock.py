@@ -1,6 +1,6 @@
 """Amazon Bedrock's Converse API: the address, the signature, and the reader of its event streams.
 
-An answer is a binary event stream (frames with checksums, taken apart by botocore): `messageStart`, blocks
+An answer is a binary event stream (`frames` takes it apart): `messageStart`, blocks
 (`contentBlockStart`, deltas, `contentBlockStop`), `messageStop` with the stop reason, without which the answer is
 truncated, and `metadata` with the tokens. Exceptions travel in the stream too and become ModelErrors of the same kinds
 as those that come with a status. Events of kinds that are not known are passed over. `bedrock_body` writes the request,
@@ -10,7 +10,6 @@ as those that come with a status. Events of kinds that are not known are passed 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -22,6 +21,7 @@ from lyra.models.aws import AwsKeys, need_botocore, region_of_profile, sign
 from lyra.models.bedrock_body import REDACTED, AnswerTool, answer_tool, bedrock_body
 from lyra.models.content import refuse_images
 from lyra.models.faults import malformed, of_status, truncated
+from lyra.models.frames import Frames
 from lyra.models.remote import RemoteProvider
 from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings
@@ -119,9 +119,7 @@ class BedrockReader:
     )
 
     def __init__(self, model: str = "", answer: AnswerTool | None = None) -> None:
-        from botocore.eventstream import EventStreamBuffer
-
-        self._frames = EventStreamBuffer()
+        self._frames = Frames()
         self._model = model
         self._answer = answer
         self._answering = -1  # the index of the answer's block, once it has begun
@@ -135,24 +133,16 @@ class BedrockReader:
 
     def feed(self, data: bytes) -> list[StreamEvent]:
         found: list[StreamEvent] = []
-        for headers, payload in self._messages(data):
+        for headers, payload in self._frames.feed(data):
             if not self.done:
                 found += self._message(headers, payload)
         return found
-
-    def _messages(self, data: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        from botocore.eventstream import ParserError
-
-        try:
-            self._frames.add_data(data)
-            return [(message.headers, message.payload) for message in self._frames]
-        except (ParserError, struct.error, LookupError, ValueError) as error:
-            raise malformed(f"a frame of the answer cannot be read: {error}") from None
 
     def close(self) -> list[StreamEvent]:
         """The end of the bytes: whole without its tokens, if only they are missing."""
         if self.done:
             return []
+        self._frames.close()
         if not self._stop:
             raise self._broken or truncated("the stream ended before messageStop")
         self.done = True
@@ -302,6 +292,7 @@ class Bedrock(RemoteProvider):
 
     async def ready(self) -> None:
         if not self._region:
+            need_botocore()
             self._region = await asyncio.to_thread(region_of_profile)
 
     def url(self, request: Request) -> str:
@@ -315,10 +306,10 @@ class Bedrock(RemoteProvider):
     async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
         if key := self.settings.key():
             return {**headers, "authorization": f"Bearer {key}"}
+        need_botocore()
         return sign(await self._keys.frozen(), self._region, url, body, headers)
 
     def body(self, request: Request) -> dict[str, Any]:
-        need_botocore()
         refuse_images(request, self.name)
         return bedrock_body(request)
 

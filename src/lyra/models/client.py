@@ -12,7 +12,7 @@ kernel's door does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
@@ -38,6 +38,8 @@ class LLMClient:
         self._given = dict(providers or {})
         self._env = env
         self._providers: dict[str, LLMProvider] = {}
+        # Set while something answers in the place of the providers, as a recording does; it may ask for the real one.
+        self.stand_in: Callable[[str, Callable[[], LLMProvider]], LLMProvider] | None = None
 
     def register(self, name: str, provider: LLMProvider) -> None:
         """Answer `name/…` with this provider from now on."""
@@ -51,6 +53,11 @@ class LLMClient:
 
     def provider(self, name: str) -> LLMProvider:
         """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
+        if self.stand_in is not None:
+            return self.stand_in(name, lambda: self._own(name))
+        return self._own(name)
+
+    def _own(self, name: str) -> LLMProvider:
         found = self._providers.get(name)
         if found is None:
             found = self._providers[name] = _make(name, self._given.get(name), self._env)

@@ -130,11 +130,16 @@ def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> Mo
 
 
 def of_code(code: str, message: str, **fields: Any) -> ModelError:
-    """The error that a provider tells in the middle of an answer, where there is no status: by its own word for it."""
+    """The error that a provider tells in the middle of an answer, where there is no status: by its own word for it.
+
+    One that is not known may go away: a request that is wrong is refused before an answer begins.
+    """
+    if code.isdigit() and 400 <= int(code) <= 599:
+        return of_status(int(code), message, **fields)
     kind = _BY_CODE.get(code) or _BY_WORD.get(code)
     if kind is None:
-        kind = of_status(400, message, code=code).fields["kind"]
-        kind = "temporary" if kind == "bad_request" and code not in ("", "invalid_request_error") else kind
+        kind = of_status(400, message, code=code).kind
+        kind = "temporary" if kind == "bad_request" else kind
     return fault(kind, message or code, provider_code=code, **fields)
 
 

@@ -221,6 +221,8 @@ def usual_sentence(_status: int, data: Any) -> tuple[str, str]:
         return "", error
     if not isinstance(error, dict):
         return "", ""
-    code = error.get("code") if isinstance(error.get("code"), str) else error.get("type") or error.get("status")
+    code = error.get("code")
+    if not isinstance(code, str):  # a number repeats the status, where there is one and no better word
+        code = error.get("type") or error.get("status") or code
     message = error.get("message") or error.get("Message") or ""
     return str(code or ""), message if isinstance(message, str) else ""

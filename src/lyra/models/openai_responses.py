@@ -189,6 +189,7 @@ class _Event(msgspec.Struct):
 
     type: str
     output_index: int = 0
+    summary_index: int = 0
     delta: str = ""
     arguments: str | None = None
     item: _Item | None = None
@@ -264,9 +265,9 @@ class ResponsesReader:
     def _thinking(self, event: _Event) -> list[StreamEvent]:
         return [ThinkingDelta(event.delta)] if event.delta else []
 
-    def _next_thought(self, _event: _Event) -> list[StreamEvent]:
+    def _next_thought(self, event: _Event) -> list[StreamEvent]:
         """The parts of a summary are paragraphs."""
-        return [ThinkingDelta("\n\n")]
+        return [ThinkingDelta("\n\n")] if event.summary_index else []
 
     def _refusal(self, event: _Event) -> list[StreamEvent]:
         self._refused = True
@@ -334,6 +335,7 @@ def _usage(usage: _Usage) -> TokenUsage:
 
 _HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
     "response.created": ResponsesReader._created,
+    "response.reasoning_summary_part.added": ResponsesReader._next_thought,
     "response.reasoning_summary_text.delta": ResponsesReader._thinking,
     "response.reasoning_text.delta": ResponsesReader._thinking,
     "response.refusal.delta": ResponsesReader._refusal,

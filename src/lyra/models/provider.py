@@ -37,7 +37,7 @@ class LLMProvider(ABC):
         """The whole answer."""
         return await complete(self.stream(request))
 
-    def price(self, model: str) -> Price | None:  # noqa: ARG002 (for those who know)
+    def price(self, model: str) -> Price | None:
         """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
         return None
 

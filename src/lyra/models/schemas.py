@@ -3,14 +3,15 @@
 `closed` adds `additionalProperties: false` to every object that does not say: a model then keeps to the fields that
 were named, and an answer that fits the closed schema fits the original. `is_strict` tells whether a closed schema is
 within what OpenAI's strict mode takes (every field required, no open maps, no keyword it refuses); a schema that is
-not is sent as a wish, and whoever asked validates the answer anyway.
+not is sent as a wish. `worded` is for Anthropic, whose structured output knows few keywords: the others are put into
+the description, where the model can read them. Whoever asked validates the answer anyway.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["closed", "is_strict"]
+__all__ = ["closed", "is_strict", "worded"]
 
 _SCHEMAS: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "additionalProperties")
 _LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -21,6 +22,10 @@ _REFUSED: Final = frozenset(
         *("patternProperties", "propertyNames", "unevaluatedProperties"),
         *("prefixItems", "contains", "minContains", "maxContains", "unevaluatedItems", "uniqueItems"),
     )
+)
+
+_FORMATS: Final = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 )
 
 
@@ -72,3 +77,56 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return (
         kind == "object" or (isinstance(kind, list) and "object" in kind) or (kind is None and "properties" in schema)
     )
+
+
+# ---------------------------------------------------------------- Anthropic's
+def worded(schema: Any) -> Any:
+    """A copy with the keywords that Anthropic's structured output knows, and the others in words."""
+    if not isinstance(schema, dict):
+        return schema
+    rest = dict(schema)
+    found: dict[str, Any] = {}
+    if isinstance(rest.get("$defs"), dict):
+        found["$defs"] = {name: worded(one) for name, one in rest.pop("$defs").items()}
+    if "$ref" in rest:
+        return {**found, "$ref": rest["$ref"]}
+    kind = rest.pop("type", None)
+    if isinstance(kind, list):
+        return {**found, "anyOf": [worded({**rest, "type": one} if one != "null" else {"type": one}) for one in kind]}
+    _choices(rest, found, kind)
+    found |= {key: rest.pop(key) for key in ("description", "title") if key in rest}
+    _inside(rest, found, kind)
+    if rest:
+        words = "{" + ", ".join(f"{key}: {value}" for key, value in rest.items()) + "}"
+        found["description"] = f"{found['description']}\n\n{words}" if "description" in found else words
+    return found
+
+
+def _choices(rest: dict[str, Any], found: dict[str, Any], kind: Any) -> None:
+    """What a value may be: listed, one of several, or of a type."""
+    listed = [key for key in ("enum", "const") if key in rest]
+    for key in listed:
+        found[key] = rest.pop(key)
+    for key, sent in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
+        if isinstance(rest.get(key), list):
+            found[sent] = [worded(one) for one in rest.pop(key)]
+            return
+    if not listed and kind is not None:
+        found["type"] = kind
+
+
+def _inside(rest: dict[str, Any], found: dict[str, Any], kind: Any) -> None:
+    """What a value holds."""
+    if kind == "object":
+        found["properties"] = {name: worded(one) for name, one in rest.pop("properties", {}).items()}
+        rest.pop("additionalProperties", None)
+        found["additionalProperties"] = False
+        if "required" in rest:
+            found["required"] = rest.pop("required")
+    elif kind == "array":
+        if "items" in rest:
+            found["items"] = worded(rest.pop("items"))
+        if rest.get("minItems") in (0, 1):
+            found["minItems"] = rest.pop("minItems")
+    elif kind == "string" and rest.get("format") in _FORMATS:
+        found["format"] = rest.pop("format")

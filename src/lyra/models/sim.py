@@ -59,21 +59,25 @@ class _Answer(NamedTuple):
 
 
 class SimProvider(LLMProvider):
-    """`script`: a Script, a mapping or list like a file's, the path of a file, or a function of the Request."""
+    """`script`: a Script, a mapping or list like a file's, the path of a file, or a function of the Request.
+
+    With `every_model` it answers under whatever name it is asked, by the script or else as an echo.
+    """
 
     name = "sim"
     images = True
 
-    def __init__(self, script: Any = None) -> None:
+    def __init__(self, script: Any = None, *, every_model: bool = False) -> None:
         self._given = script
-        self._plays: dict[str, _Play] = {}
-        self._measure = Measure()
+        self._every_model = every_model
         self._echo = _Play(Script(replies=(_ECHO,)))
+        self._plays: dict[str, _Play] = {} if every_model else {"echo": self._echo}
+        self._measure = Measure()
         self.calls = 0  # requests so far
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.calls += 1
-        play = self._echo if request.model == "echo" else self._play(request.model)
+        play = self._play(request.model)
         reply, seen = play.choose(request, self.calls)
         script = play.script
         if wait_s := script.first_s if reply.first_s is None else reply.first_s:
@@ -100,16 +104,19 @@ class SimProvider(LLMProvider):
 
     def price(self, model: str) -> Price | None:
         """Free, unless the script has a price: money budgets can be tried offline."""
-        script = self._echo.script if model == "echo" else self._play(model).script
-        return script.price
+        return self._play(model).script.price
 
     def _play(self, model: str) -> _Play:
+        if self._every_model:
+            model = ""  # one play for all: what a reply is good for is counted once
         play = self._plays.get(model)
         if play is None:
             play = self._plays[model] = _Play(self._find(model), f"sim/{model}")
         return play
 
     def _find(self, model: str) -> Any:
+        if self._every_model:
+            return self._echo.script if self._given is None else self._script(self._given)
         kind, _, path = model.partition(":")
         if kind not in ("script", ""):  # an Agent that holds the provider itself names no model
             raise ConfigError(
@@ -124,6 +131,10 @@ class SimProvider(LLMProvider):
                 hint=f"name its file: sim/script:FILE.yaml, or set {SCRIPT_VARIABLE}",
                 key=model,
             )
+        return self._script(given)
+
+    @staticmethod
+    def _script(given: Any) -> Any:
         return given if callable(given) else Script.of(given)
 
     def _usage(self, request: Request, reply: Reply, sent: int) -> TokenUsage:

@@ -23,7 +23,7 @@ from lyra.core.tool import Tool
 from lyra.models.request import Request
 from lyra.models.usage import TokenUsage
 
-__all__ = ["Estimator", "Measure", "Size"]
+__all__ = ["Conversation", "Estimator", "Measure", "Size"]
 
 WORDY: Final = 0.5  # tokens a byte; prose is near 0.25, code near 0.35
 DENSE: Final = 1.0  # no byte-level tokenizer makes more of base64, hexadecimal or emoji
@@ -132,16 +132,21 @@ class _Learned:
 class Estimator:
     """Tokens of Requests before they are sent; `learn` from what they really took."""
 
-    __slots__ = ("_measure", "_models")
+    __slots__ = ("_last", "_measure", "_models")
 
     def __init__(self) -> None:
         self._measure = Measure()
+        # What was estimated last: most often the next thing that is learned from.
+        self._last: tuple[str, tuple[Message, ...] | None, Size, int] = ("", None, Size(0, 0, 0), 0)
         self._models: dict[str, _Learned] = {}
 
     def estimate(self, model: str, request: Request) -> int:
         """Input tokens of the request, on the high side."""
         learned = self._models.get(model) or self._model(model)
-        return self._estimate(learned, request, self._measure.size(request)) + learned.missed
+        size = self._measure.size(request)
+        estimated = self._estimate(learned, request, size)
+        self._last = (model, request.messages, size, estimated)
+        return estimated + learned.missed
 
     def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
         """The provider counted `usage` for this request."""
@@ -149,8 +154,10 @@ class Estimator:
         if tokens <= 0 or not request.messages:
             return
         learned = self._models.get(model) or self._model(model)
-        size = self._measure.size(request)
-        estimated = self._estimate(learned, request, size)
+        last_model, last, size, estimated = self._last
+        if last is not request.messages or last_model != model:
+            size = self._measure.size(request)
+            estimated = self._estimate(learned, request, size)
         if tokens > estimated + learned.missed:
             learned.missed = tokens - estimated
         if size.wordy >= _LEARN_BYTES_LEAST and size.wordy > 10 * size.dense and not size.images:
@@ -162,6 +169,10 @@ class Estimator:
         conversations[key] = _Counted(request.messages, request.system, request.tools, size, tokens)
         if len(conversations) > _REMEMBERED_MAX:
             del conversations[next(iter(conversations))]
+
+    def learned(self, model: str) -> _Learned:
+        """What is known of a model."""
+        return self._models.get(model) or self._model(model)
 
     def _model(self, model: str) -> _Learned:
         learned = self._models[model] = _Learned()
@@ -182,6 +193,59 @@ class Estimator:
             rate = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
         rate = max(rate, learned.rate)
         return int(wordy * rate + dense * DENSE) + 1 + images * IMAGE_TOKENS + marks
+
+
+class Conversation:
+    """The same for one conversation that only grows: each message is counted once, and nothing is compared.
+
+    That the messages are the ones from before is told by the first and the last of them.
+    """
+
+    __slots__ = ("_estimator", "_first", "_last", "_model", "_system", "_tokens", "_tools", "_upto", "estimated")
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._upto = 0  # messages that the provider has counted
+        self._tokens = 0  # and what it made of them
+        self._first: Message | None = None
+        self._last: Message | None = None
+        self._model = self._system = ""
+        self._tools: tuple[Tool, ...] = ()
+        self.estimated = 0
+
+    def estimate(self, model: str, request: Request) -> int:
+        """Input tokens of the request, on the high side."""
+        messages = request.messages
+        upto = self._upto
+        if (
+            not 0 < upto <= len(messages)
+            or messages[upto - 1] is not self._last
+            or messages[0] is not self._first
+            or model != self._model
+            or request.system != self._system
+            or request.tools is not self._tools
+        ):
+            self.estimated = self._estimator.estimate(model, request)
+            return self.estimated
+        learned = self._estimator.learned(model)
+        wordy, dense, images = _sum(messages[upto:], (0, 0, 0))
+        rate = max(WORDY, learned.rate)
+        marks = (len(messages) - upto) * MESSAGE_TOKENS + images * IMAGE_TOKENS + learned.missed + 1
+        self.estimated = self._tokens + int(wordy * rate + dense * DENSE) + marks
+        return self.estimated
+
+    def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
+        """The provider counted `usage` for this request."""
+        tokens = usage.total_input
+        if tokens <= 0 or not request.messages:
+            return
+        if self._upto and tokens <= self.estimated:
+            pass  # as expected: nothing new about the model
+        else:
+            self._estimator.learn(model, request, usage)
+        self._upto, self._tokens = len(request.messages), tokens
+        self._first, self._last = request.messages[0], request.messages[-1]
+        self._model, self._system, self._tools = model, request.system, request.tools
 
 
 def _continues(known: _Counted, request: Request) -> bool:

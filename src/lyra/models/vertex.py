@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.errors import ConfigError
-from lyra.models.faults import fault, unreachable
+from lyra.errors import ConfigError, ModelError
+from lyra.models.faults import fault, not_an_answer, unreachable
 from lyra.models.gemini import Gemini
 from lyra.models.request import Request
 
@@ -54,8 +54,18 @@ class Vertex(Gemini):
         if self._credentials is None or self._credentials.token_state is not fresh:
             async with self._turn():  # those who come meanwhile wait for the one token
                 if self._credentials is None or self._credentials.token_state is not fresh:
-                    self._credentials = await asyncio.to_thread(_token, self._credentials)
+                    await self._renew()
+        assert self._credentials is not None
         return self._credentials
+
+    async def _renew(self) -> None:
+        """Tokens are renewed early: while the old one still works, it is no harm that there is no new one."""
+        old = self._credentials
+        try:
+            self._credentials = await asyncio.to_thread(_token, old)
+        except ModelError:
+            if old is None or old.token_state is _google_auth().credentials.TokenState.INVALID:
+                raise
 
     def _turn(self) -> asyncio.Lock:
         """A lock belongs to the loop it is used in."""
@@ -87,7 +97,7 @@ def _token(credentials: Credentials | None) -> Credentials:
     request = _Transport()
     try:
         if credentials is None:
-            credentials, _ = google.auth.default(scopes=_SCOPES, request=request)  # type: ignore[arg-type]  # it is called, no more
+            credentials, _ = google.auth.default(scopes=_SCOPES, request=request)  # type: ignore[arg-type]
         credentials.refresh(request)  # type: ignore[no-untyped-call]
     except TransportError as error:
         raise unreachable(f"the token for vertex cannot be fetched: {_line(error)}", provider="vertex") from None
@@ -100,6 +110,8 @@ def _token(credentials: Credentials | None) -> Credentials:
         ) from None
     except GoogleAuthError as error:
         raise fault("auth", f"Google gives no token for vertex: {_line(error)}", provider="vertex") from None
+    except (TypeError, ValueError, LookupError, AttributeError):
+        raise not_an_answer("what the token server of Google sent is no token", provider="vertex") from None
     return credentials
 
 

@@ -2,6 +2,7 @@
 
     SimClock          a clock that a test moves by hand (`clock`)
     run_in_virtual_time  asyncio.run in which a day of sleep takes no time (`loop`)
+    record            real answers of models kept in a file and replayed offline (`tape`)
     run_seed          one simulated world: programs, faults, crashes, checked after every step (`sim`)
     StoreConformance  the rules every Store keeps, as a suite to inherit (`conformance`)
 
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from lyra.testing.conformance import StoreConformance
     from lyra.testing.loop import run as run_in_virtual_time
     from lyra.testing.sim import run_seed
+    from lyra.testing.tape import record
 
-__all__ = ["SimClock", "StoreConformance", "run_in_virtual_time", "run_seed"]
+__all__ = ["SimClock", "StoreConformance", "record", "run_in_virtual_time", "run_seed"]
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
     "SimClock": ("clock", "SimClock"),
     "StoreConformance": ("conformance", "StoreConformance"),
+    "record": ("tape", "record"),
     "run_in_virtual_time": ("loop", "run"),
     "run_seed": ("sim", "run_seed"),
 }

@@ -10,8 +10,9 @@
         '''
 
 Arguments that a model sends are checked against the hints and converted before the function sees them. A function may
-be sync (it runs off the loop) or async. Parameters that a model must not choose are left out of the schema: a first
-parameter named `ctx`, and `idempotency_key`.
+be sync (it runs off the loop) or async. Parameters that a model must not choose are left out of the schema: `ctx` (the
+function is then a part of the agent's program: it acts through it, and is run again on replay) and
+`idempotency_key` (the same for every try of one call).
 """
 
 from __future__ import annotations
@@ -126,6 +127,10 @@ class Checked:
             getattr(function, "__call__", None)  # noqa: B004 (an object with an async __call__)
         )
         self.takes = frozenset(inspect.signature(function).parameters) & HIDDEN
+        if "ctx" in self.takes and not self.is_async:
+            raise ConfigError(
+                f"tool {arguments.name!r} takes ctx and is not async", hint="ctx belongs to the loop: use `async def`"
+            )
 
     def __call__(self, **arguments: Any) -> Any:
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}

@@ -1,0 +1,231 @@
+"""An agent call and a tool turn with a fake model in the same process, all guards on, beside other frameworks.
+
+"All guards on" is a money budget with a known price, a rate limit, a circuit breaker, retries, and a listener that gets
+the record of each call. A call is a new process each time: spawn, send, stop. Streams: the fake model suspends once for
+each chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from benchmarks import agent_peers
+from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, interleave, ratio_at_most
+from lyra import Agent, Kernel, tool
+from lyra.core.tool import ToolCall
+from lyra.models.pricing import Price
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEnd, ToolStart, UsageSeen
+from lyra.models.usage import TokenUsage
+
+GUARDS: dict[str, Any] = {
+    "budget": "$1000000",
+    "rate_limit": {"requests_per_minute": 10**9, "tokens_per_minute": 10**12},
+    "circuit_breaker": {"threshold": 5},
+}
+
+
+PRICE = Price.per_mtok("3", "15")
+
+
+class Fake(LLMProvider):
+    """Answers at once; with `tools`, after one tool call."""
+
+    name = "sim"
+
+    def __init__(self, *, tools: bool = False, chunks: int = 1, wait_s: float | None = None) -> None:
+        self.tools = tools
+        self.chunks = chunks
+        self.wait_s = wait_s
+
+    def price(self, model: str) -> Price:
+        return PRICE
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        yield Started("1", "fake")
+        if self.wait_s is not None:
+            await asyncio.sleep(self.wait_s)
+        if self.tools and request.messages[-1].role != "tool":
+            yield ToolStart(0, "1", "add")
+            yield ToolEnd(0, ToolCall("1", "add", {"a": 1, "b": 2}))
+            yield UsageSeen(TokenUsage(10, 5))
+            yield Finished("tool_calls")
+            return
+        for _ in range(self.chunks):
+            if self.chunks > 1:
+                await asyncio.sleep(0)
+            yield TextDelta("the answer")
+        yield UsageSeen(TokenUsage(10, 5))
+        yield Finished("end")
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def calls(agent: Agent, count: int) -> Timing:
+    async def main() -> Timing:
+        async with Kernel() as kernel:
+            records: list[Any] = []
+            kernel.on_event(lambda event: records.append(event) if event.kind == "model.called" else None)
+
+            async def one() -> None:
+                process = kernel.spawn(agent)
+                assert await process.send("hello") == "the answer"
+                kernel.kill(process)
+
+            for _ in range(min(count, 20)):
+                await one()
+            with Stopwatch(count) as watch:
+                for _ in range(count):
+                    await one()
+            assert records
+            return watch.timing
+
+    return asyncio.run(main())
+
+
+def at_once(agent: Agent, count: int, total: int) -> Timing:
+    """`total` calls, `count` of them in flight at a time, each waiting a moment for its model."""
+
+    async def main() -> Timing:
+        async with Kernel() as kernel:
+
+            async def one() -> None:
+                process = kernel.spawn(agent)
+                assert await process.send("hello") == "the answer"
+                kernel.kill(process)
+
+            rounds = max(total // count, 1)
+            with Stopwatch(rounds * count) as watch:
+                for _ in range(rounds):
+                    await asyncio.gather(*[one() for _ in range(count)])
+            return watch.timing
+
+    return asyncio.run(main())
+
+
+def raw(count: int) -> Timing:
+    """The model's stream read by hand: what no framework can be quicker than."""
+    fake = Fake()
+
+    async def main() -> Timing:
+        request = Request(model="fake", messages=())
+        with Stopwatch(count) as watch:
+            for _ in range(count):
+                assert "".join([e.text async for e in fake.stream(request) if type(e) is TextDelta]) == "the answer"
+        return watch.timing
+
+    return asyncio.run(main())
+
+
+def streams(chunks: int) -> tuple[float, Timing]:
+    """(µs from asking to the first chunk, the whole stream)."""
+    agent = Agent("a", model=Fake(chunks=chunks), **GUARDS)
+
+    async def main() -> tuple[float, Timing]:
+        async with Kernel() as kernel:
+            process = kernel.spawn(agent)
+            await process.send("warm up")
+            first = 0.0
+            seen = 0
+            with Stopwatch(chunks) as watch:
+                began = time.perf_counter()
+                async for _ in process.stream("hello"):
+                    if not seen:
+                        first = (time.perf_counter() - began) * 1e6
+                    seen += 1
+            assert seen == chunks
+            return first, watch.timing
+
+    return asyncio.run(main())
+
+
+def raw_stream(chunks: int) -> Timing:
+    fake = Fake(chunks=chunks)
+
+    async def main() -> Timing:
+        with Stopwatch(chunks) as watch:
+            async for _ in fake.stream(Request(model="fake", messages=())):
+                pass
+        return watch.timing
+
+    return asyncio.run(main())
+
+
+def _us(timing: Timing) -> float:
+    return timing.cpu_s / timing.operations * 1e6
+
+
+def run(size: Size) -> list[Row]:
+    count = size.of(500, 5)
+    caller, worker = Agent("a", model=Fake(), **GUARDS), Agent("b", model=Fake(tools=True), tools=[add], **GUARDS)
+    best = interleave(
+        {
+            "call": lambda: calls(caller, count),
+            "turn": lambda: calls(worker, count),
+            "raw": lambda: raw(count),
+        },
+        size.repeats,
+    )
+    table = [Row("a call, all guards on", best["call"], "the fake model by hand", best["raw"])]
+    for peer in agent_peers.measured(size):
+        call = None if peer.call_us is None else Figure(peer.call_us)
+        turn = None if peer.turn_us is None else Figure(peer.turn_us)
+        leanest = peer.name.startswith("autogen")
+        table.append(
+            Row(
+                "a call, all guards on",
+                best["call"],
+                peer.name,
+                call,
+                (ratio_at_most(0.5),) if leanest else (),
+                peer.problem,
+            )
+        )
+        best_turn = peer.name.startswith("agent-framework")
+        table.append(
+            Row("a tool turn", best["turn"], peer.name, turn, (ratio_at_most(0.5),) if best_turn else (), peer.problem)
+        )
+    table += _in_flight(size)
+    table += _streaming(size)
+    return table
+
+
+def _in_flight(size: Size) -> list[Row]:
+    agent = Agent("a", model=Fake(wait_s=0.001), **GUARDS)
+    total = size.of(10_000, 10)
+    found = interleave(
+        {
+            str(count): (lambda count=count: at_once(agent, count, total))  # type: ignore[misc]
+            for count in (1, 100, size.of(10_000, 10))
+        },
+        size.of(3, 1),
+    )
+    alone = found["1"]
+    return [
+        Row(f"a call, {count} in flight", found[count], "one in flight", alone, (ratio_at_most(1.5),))
+        for count in list(found)[1:]
+    ]
+
+
+def _streaming(size: Size) -> list[Row]:
+    chunks = size.of(20_000, 20)
+    firsts: list[float] = []
+
+    def ours() -> Timing:
+        first, timing = streams(chunks)
+        firsts.append(first)
+        return timing
+
+    best = interleave({"ours": ours, "raw": lambda: raw_stream(chunks)}, size.repeats)
+    return [
+        Row("a chunk of a stream", best["ours"], "the fake model by hand", best["raw"], (at_most(20, "µs"),)),
+        Row("from asking to the first chunk", Figure(min(firsts)), goals=(at_most(20, "µs"),), note="wall clock"),
+    ]

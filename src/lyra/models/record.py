@@ -1,0 +1,377 @@
+"""Record and replay: real answers kept in a file, given again without a network and without a key.
+
+A `Cassette` is a file of JSON lines: a line for what it is, then a line for each call with the request (its hash and a
+readable form), the events of the answer with the time of each, and the error where it ended in one. `Recorder` wraps a
+provider and writes, `Replayer` reads and answers. Everything is redacted before it is written, texts as a whole, so
+that a key does not get through in pieces; the hash is that of the redacted request. A request is found by its hash; the
+same one asked again gets the next answer that was recorded for it, the last one from then on. One that was not recorded
+is an error that says what is different from the nearest. An answer that nobody waited for to its end is not recorded.
+
+`lyra.testing.record` is the way in for tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.redact import redact, redact_data
+from lyra.core.secret import Secret
+from lyra.errors import ConfigError, LyraError, ModelError, ParseError, error_from_data, error_to_data
+from lyra.models.faults import fault
+from lyra.models.pricing import Price
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.stream import (
+    Finished,
+    Started,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolDelta,
+    ToolEnd,
+    ToolStart,
+    UsageSeen,
+)
+
+__all__ = ["Cassette", "Entry", "Recorder", "Replayer", "request_data"]
+
+FORMAT: Final = {"lyra_cassette": 1}
+_SHOWN_MAX: Final = 2_000  # characters of one text in the readable form of a request
+_LEFT_OUT: Final = ("idempotency_key",)  # another one every time
+_EVENTS: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind
+    for kind in (Started, TextDelta, ThinkingDelta, ToolStart, ToolDelta, ToolEnd, UsageSeen, Finished)
+}
+
+Secrets = Callable[[], Iterable[str | Secret]]
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call. `events` are (seconds since the call, name of the event, its fields)."""
+
+    provider: str
+    hash: str
+    request: dict[str, Any]
+    events: tuple[tuple[float, str, dict[str, Any]], ...] = ()
+    error: dict[str, Any] | None = None
+
+
+class Cassette:
+    """The calls of one file, in order. `add` keeps one more; `save` writes the file anew, all of it or nothing."""
+
+    def __init__(self, path: str | os.PathLike[str], *, entries: Iterable[Entry] = ()) -> None:
+        self.path = Path(path)
+        self.entries = list(entries)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Cassette:
+        """The cassette of a file; what is no cassette is an error with its line."""
+        try:
+            lines = Path(path).read_bytes().splitlines()
+        except OSError as error:
+            raise ConfigError(
+                f"the cassette {path} cannot be read: {error.strerror}", hint="record it first", key=str(path)
+            ) from None
+        found = [_line(str(path), number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        return cls(path, entries=[entry for entry in found if entry is not None])
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in (FORMAT, *self.entries)))
+        part.replace(self.path)
+
+
+class _Appended(Cassette):
+    """A cassette whose file grows with every call."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        if not self.path.exists():
+            self.save()
+        else:
+            self.entries = Cassette.load(path).entries
+
+    def add(self, entry: Entry) -> None:
+        super().add(entry)
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(entry) + b"\n")
+
+
+class Recorder(LLMProvider):
+    """Answers as `provider` does, and keeps what it answered. `secrets` are blotted out beside the provider's own."""
+
+    def __init__(
+        self,
+        provider: LLMProvider,
+        cassette: Cassette | str | os.PathLike[str],
+        *,
+        secrets: Secrets = tuple,
+        name: str = "",
+    ) -> None:
+        self.name = name or provider.name
+        self.images = provider.images
+        self.provider = provider
+        self._cassette = cassette if isinstance(cassette, Cassette) else _Appended(cassette)
+        self._more = secrets
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        now = asyncio.get_running_loop().time
+        began = now()
+        seen: list[tuple[float, StreamEvent]] = []
+        try:
+            async for event in self.provider.stream(request):
+                seen.append((now() - began, event))
+                yield event
+        except LyraError as error:
+            self._keep(request, seen, error)
+            raise
+        self._keep(request, seen, None)
+
+    def _keep(self, request: Request, seen: list[tuple[float, StreamEvent]], error: LyraError | None) -> None:
+        secrets = tuple(_text(each) for each in (*self.secrets(), *self._more()))
+        data = redact_data(request_data(request), secrets)
+        self._cassette.add(
+            Entry(
+                self.name,
+                _hash(data),
+                _shortened(data),
+                tuple(_redacted(seen, secrets)),
+                None if error is None else redact_data(error_to_data(error), secrets),
+            )
+        )
+
+    def secrets(self) -> tuple[str, ...]:
+        return self.provider.secrets()
+
+    def price(self, model: str) -> Price | None:
+        return self.provider.price(model)
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+
+class Replayer(LLMProvider):
+    """Answers from a cassette, as the provider called `name` did (any, where it is empty).
+
+    `in_order`: the requests have to come as they were recorded. `timings`: with the pauses that there were.
+    `otherwise`: who answers what was not recorded.
+    """
+
+    images = True
+
+    def __init__(
+        self,
+        cassette: Cassette | str | os.PathLike[str],
+        name: str = "",
+        *,
+        in_order: bool = False,
+        timings: bool = False,
+        secrets: Secrets = tuple,
+        otherwise: LLMProvider | None = None,
+    ) -> None:
+        self.name = name
+        self._cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
+        self._entries = [each for each in self._cassette.entries if not name or each.provider == name]
+        self._left: dict[str, list[Entry]] = {}
+        for entry in self._entries:
+            self._left.setdefault(entry.hash, []).append(entry)
+        self._in_order = in_order
+        self._timings = timings
+        self._secrets = secrets
+        self._otherwise = otherwise
+        self._next = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        entry = self._find(request)
+        if entry is None:
+            assert self._otherwise is not None
+            async for event in self._otherwise.stream(request):
+                yield event
+            return
+        passed = 0.0
+        for at, name, fields in entry.events:
+            if self._timings and at > passed:
+                await asyncio.sleep(at - passed)
+                passed = at
+            yield msgspec.convert(fields, _EVENTS[name])
+        if entry.error is not None:
+            raise error_from_data(entry.error)
+
+    def _find(self, request: Request) -> Entry | None:
+        data = redact_data(request_data(request), tuple(_text(each) for each in self._secrets()))
+        key = _hash(data)
+        if self._in_order:
+            return self._following(key, data)
+        left = self._left.get(key)
+        if left:
+            return left.pop(0) if len(left) > 1 else left[0]
+        if self._otherwise is not None:
+            return None
+        raise self._unknown(data, _nearest(data, self._entries))
+
+    def _following(self, key: str, data: dict[str, Any]) -> Entry | None:
+        entry = self._entries[self._next] if self._next < len(self._entries) else None
+        if entry is None and self._otherwise is not None:
+            return None
+        if entry is None or entry.hash != key:
+            raise self._unknown(data, entry)
+        self._next += 1
+        return entry
+
+    def _unknown(self, data: dict[str, Any], nearest: Entry | None) -> ModelError:
+        path = self._cassette.path
+        if nearest is None:
+            said = (
+                f"{path} has no more requests" if self._in_order else f"{path} has no requests of {self.name or 'any'}"
+            )
+        else:
+            number = self._cassette.entries.index(nearest) + 1
+            said = f"call {number} of {path} is the nearest; there {_difference(nearest.request, _shortened(data))}"
+        return fault(
+            "bad_request",
+            f"this request to {data['model']!r} was not recorded: {said}",
+            hint="record again with LYRA_RECORD=all, or LYRA_RECORD=new to add what is missing",
+            provider=self.name,
+            model=data["model"],
+        )
+
+    async def close(self) -> None:
+        if self._otherwise is not None:
+            await self._otherwise.close()
+
+
+# ---------------------------------------------------------------- requests
+def request_data(request: Request) -> dict[str, Any]:
+    """A request as plain data, what was left to the provider left out."""
+    data: dict[str, Any] = {}
+    for name, usual in zip(Request.__struct_fields__[2:], Request.__struct_defaults__, strict=True):
+        value = getattr(request, name)
+        if name not in _LEFT_OUT and value != usual:
+            data[name] = value
+    if request.tools:
+        data["tools"] = [
+            {"name": tool.name, "description": tool.description, "schema": tool.schema} for tool in request.tools
+        ]
+    return {"model": request.model, **data, "messages": [message.to_data() for message in request.messages]}
+
+
+def _hash(data: dict[str, Any]) -> str:
+    text = msgspec.json.encode(data, enc_hook=str, order="deterministic")
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _shortened(value: Any) -> Any:
+    """To read and to compare, not to send: long texts cut, with what tells them apart."""
+    if isinstance(value, str) and len(value) > _SHOWN_MAX:
+        digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return f"{value[:_SHOWN_MAX]}… ({len(value)} characters, {digest})"
+    if isinstance(value, dict):
+        return {str(key): _shortened(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(each) for each in value]
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+
+
+def _nearest(data: dict[str, Any], entries: list[Entry]) -> Entry | None:
+    """The recorded request that has most in common with this one."""
+    asked = _shortened(data)
+    text = msgspec.json.encode(asked).decode()
+
+    def common(entry: Entry) -> tuple[int, int, int]:
+        same = 0
+        for one, other in zip(entry.request.get("messages", ()), asked["messages"], strict=False):
+            if one != other:
+                break
+            same += 1
+        fields = sum(entry.request.get(name) == value for name, value in asked.items())
+        other_text = msgspec.json.encode(entry.request).decode()
+        alike = next(
+            (at for at, pair in enumerate(zip(text, other_text, strict=False)) if pair[0] != pair[1]), len(text)
+        )
+        return same, fields, alike
+
+    return max(entries, key=common, default=None)
+
+
+def _difference(recorded: Any, asked: Any, path: str = "") -> str:
+    """Where two values part, in words."""
+    if isinstance(recorded, dict) and isinstance(asked, dict):
+        for name in (*recorded, *asked):
+            if recorded.get(name) != asked.get(name):
+                return _difference(recorded.get(name), asked.get(name), f"{path}.{name}" if path else name)
+    if isinstance(recorded, list) and isinstance(asked, list):
+        for index, (one, other) in enumerate(zip(recorded, asked, strict=False)):
+            if one != other:
+                return _difference(one, other, f"{path}[{index}]")
+        return f"{path} has {len(recorded)} items, here {len(asked)}"
+    if path:
+        return f"{path} is {_brief(recorded)}, here {_brief(asked)}"
+    return "nothing is different but the order of the calls"
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+# ---------------------------------------------------------------- events
+def _redacted(
+    seen: list[tuple[float, StreamEvent]], secrets: tuple[str, ...]
+) -> list[tuple[float, str, dict[str, Any]]]:
+    """The events as data. A text in which a key was found across pieces becomes one piece."""
+    whole: dict[Any, list[str]] = {}
+    for _, event in seen:
+        if isinstance(event, (TextDelta, ThinkingDelta, ToolDelta)):
+            whole.setdefault(_channel(event), []).append(event.text)
+    joined = {channel: "".join(texts) for channel, texts in whole.items()}
+    cleaned = {channel: redact(text, secrets) for channel, text in joined.items()}
+    given: set[Any] = set()
+    found = []
+    for at, event in seen:
+        fields = msgspec.to_builtins(event)
+        if (
+            isinstance(event, (TextDelta, ThinkingDelta, ToolDelta))
+            and cleaned[_channel(event)] != joined[_channel(event)]
+        ):
+            if _channel(event) in given:
+                continue
+            given.add(_channel(event))
+            fields["text"] = cleaned[_channel(event)]
+        else:
+            fields = redact_data(fields, secrets)
+        found.append((round(at, 3), type(event).__name__, fields))
+    return found
+
+
+def _channel(event: TextDelta | ThinkingDelta | ToolDelta) -> Any:
+    return (type(event), event.index) if isinstance(event, ToolDelta) else type(event)
+
+
+def _text(secret: str | Secret) -> str:
+    return secret.reveal() if isinstance(secret, Secret) else secret
+
+
+# ---------------------------------------------------------------- files
+def _line(file: str, number: int, line: bytes) -> Entry | None:
+    try:
+        if number == 1:
+            if msgspec.json.decode(line) != FORMAT:
+                raise ParseError("not a cassette", file=file, line=1, column=1, hint="its first line says what it is")
+            return None
+        entry = msgspec.json.decode(line, type=Entry)
+        for _, name, fields in entry.events:
+            msgspec.convert(fields, _EVENTS[name])
+    except (msgspec.DecodeError, msgspec.ValidationError, ConfigError, KeyError) as error:
+        raise ParseError(f"not a line of a cassette: {error}", file=file, line=number, column=1) from None
+    return entry

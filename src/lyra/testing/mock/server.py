@@ -1,0 +1,217 @@
+"""The mock server: routes to wire formats, a script behind them, and its life.
+
+Every model name is answered, by the script's replies (which may look at it) or, without a script, with the last user
+text. An error of the script becomes what the real server does: a status with its own body and `retry-after`, an error
+event in the middle of a stream, a stream that ends too early (`stream_truncated`), a line that breaks (`connection`), a
+piece that cannot be read (`malformed`), a web page (`bad_response`). No key is asked for and none is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from lyra.errors import ConfigError, LyraError, ModelError
+from lyra.models.request import Request
+from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
+from lyra.models.stream import complete
+from lyra.models.tokens import Measure
+from lyra.testing.mock.anthropic import AnthropicWire
+from lyra.testing.mock.http import Asked, Exchange, serve
+from lyra.testing.mock.ollama import OllamaWire, tags
+from lyra.testing.mock.openai_chat import ChatWire
+from lyra.testing.mock.openai_responses import ResponsesWire
+from lyra.testing.mock.wire import Refused, Turn, Wire
+
+__all__ = ["LOOPBACK", "MockServer"]
+
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_JSON: Final = {"content-type": "application/json"}
+_PAGE: Final = b"<!doctype html><title>mock</title><p>This is a web page, not an answer.\n"
+_WIRES: Final[dict[str, Wire]] = {
+    "/v1/messages": AnthropicWire(),
+    "/v1/chat/completions": ChatWire(),
+    "/v1/responses": ResponsesWire(),
+    "/api/chat": OllamaWire(),
+}
+_UNSTREAMABLE: Final = ("connection", "stream_truncated", "malformed", "bad_response")  # no status says these
+
+
+class MockServer:
+    """`script` as SimProvider takes it. `port` 0 is any that is free; `seen` is told of every request answered.
+
+    Other machines can reach it only where `public` says so.
+    """
+
+    def __init__(
+        self,
+        script: Any = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        public: bool = False,
+        seen: Callable[[Asked, int], None] | None = None,
+    ) -> None:
+        if host not in LOOPBACK and not public:
+            raise ConfigError(
+                f"on {host} other machines could reach the mock server",
+                hint="say so with --public (public=True), or stay on 127.0.0.1",
+                key="host",
+            )
+        self._provider = SimProvider(script, every_model=True)
+        self._provider.price("")  # reads the script: a mistake in it is told now, not at the first request
+        self._measure = Measure()
+        self._host = host
+        self._port = port
+        self._seen = seen
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[Any]] = set()
+        self.requests: list[Request] = []  # those that were understood, in order
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None, "the server is running inside `async with`"
+        host, port, *_ = self._server.sockets[0].getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that make the usual clients come here."""
+        return {
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "mock",
+            "OPENAI_BASE_URL": f"{self.url}/v1",
+            "OPENAI_API_KEY": "mock",
+            "OLLAMA_HOST": self.url,
+        }
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._server = await asyncio.start_server(self._connected, self._host, self._port)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {self._host} port {self._port}: {error.strerror or error}",
+                hint="--port 0 takes any port that is free",
+                key="port",
+            ) from None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in tuple(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            await serve(reader, writer, self._answer)
+        except asyncio.CancelledError:
+            writer.transport.abort()  # the server stops
+        finally:
+            self._open.discard(task)
+
+    # ------------------------------------------------------------------ one request
+    async def _answer(self, asked: Asked, exchange: Exchange) -> None:
+        try:
+            await self._route(asked, exchange)
+        finally:
+            if self._seen is not None:
+                self._seen(asked, exchange.status)
+
+    async def _route(self, asked: Asked, exchange: Exchange) -> None:
+        wire = _WIRES.get(asked.path)
+        if wire is not None and asked.method == "POST":
+            await self._call(wire, asked, exchange)
+        elif asked.method == "GET" and asked.path in _PAGES:
+            await exchange.whole(200, msgspec.json.encode(_PAGES[asked.path]), _JSON)
+        elif wire is not None or asked.path in _PAGES:
+            await exchange.whole(405, _document(f"{asked.path} does not take {asked.method}"), _JSON)
+        else:
+            known = ", ".join((*_WIRES, *_PAGES))
+            await exchange.whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
+
+    async def _call(self, wire: Wire, asked: Asked, exchange: Exchange) -> None:
+        try:
+            data = msgspec.json.decode(asked.body)
+            if not isinstance(data, Mapping):
+                raise Refused("the body is a JSON object")
+            request, streamed = wire.request(data)
+        except (msgspec.DecodeError, Refused, LyraError) as error:
+            await _refuse(wire, exchange, "bad_request", str(error))
+            return
+        self.requests.append(request)
+        read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
+        turn = Turn(data, request, len(self.requests), read)
+        try:
+            if streamed:
+                await self._stream(wire, turn, exchange)
+            else:
+                answer = await complete(self._provider.stream(request))
+                await exchange.whole(200, msgspec.json.encode(wire.whole(turn, answer)), _JSON)
+        except ModelError as error:
+            await _fail(wire, exchange, error)
+
+    async def _stream(self, wire: Wire, turn: Turn, exchange: Exchange) -> None:
+        writer = wire.writer(turn)
+        headers = {"content-type": wire.stream_type, "cache-control": "no-cache"}
+        try:
+            async for event in self._provider.stream(turn.request):
+                if not exchange.status:
+                    await exchange.begin(200, headers)
+                await exchange.piece(writer.event(event))
+        except ModelError as error:
+            if not exchange.status and error.kind in ("stream_truncated", "malformed"):
+                await exchange.begin(200, headers)
+            if not exchange.status:
+                raise
+            if error.kind == "connection":
+                exchange.abort()
+                return
+            if error.kind == "malformed":
+                await exchange.piece(writer.broken())
+            elif error.kind not in _UNSTREAMABLE:
+                await exchange.piece(writer.error(error))
+        await exchange.end()
+
+
+async def _fail(wire: Wire, exchange: Exchange, error: ModelError) -> None:
+    """An error in place of an answer."""
+    if error.kind == "connection":
+        exchange.abort()
+    elif error.kind == "bad_response":
+        await exchange.whole(200, _PAGE, {"content-type": "text/html; charset=utf-8"})
+    elif error.kind in ("stream_truncated", "malformed"):  # of a document: half of it
+        await exchange.whole(200, b'{"id": "mock", ', _JSON)
+    else:
+        wait_s = error.fields.get("retry_after_s")
+        headers = {} if wait_s is None else {"retry-after": f"{wait_s:g}", "retry-after-ms": f"{wait_s * 1000:g}"}
+        await _refuse(wire, exchange, error.kind, error.message, headers)
+
+
+async def _refuse(
+    wire: Wire, exchange: Exchange, kind: str, message: str, headers: Mapping[str, str] | None = None
+) -> None:
+    body = msgspec.json.encode(wire.error(kind, message))
+    await exchange.whole(wire.status(kind), body, {**_JSON, **(headers or {})})
+
+
+def _document(message: str) -> bytes:
+    return msgspec.json.encode({"error": {"type": "not_found_error", "message": message}})
+
+
+_PAGES: Final[dict[str, Any]] = {
+    "/healthz": {"status": "ok"},
+    "/api/tags": tags(["mock:latest"]),
+    "/api/version": {"version": "0.0.0-mock"},
+}

@@ -1,0 +1,209 @@
+"""What the wire formats have in common: reading somebody else's request, framing events, telling errors.
+
+A `Wire` turns the JSON of a request into a Request, the events of an answer into bytes as they come, a whole answer
+into one document, and an error into a status and a body. What is wrong with a request is `Refused`, in the words of
+somebody who wants to mend it. Field by field the formats are read leniently: what a mock does not need it passes over.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool, ToolCall, ToolResult
+from lyra.errors import ConfigError, ModelError
+from lyra.models.request import Request
+from lyra.models.stream import Completion, StreamEvent
+
+__all__ = [
+    "BROKEN",
+    "Conversation",
+    "Refused",
+    "Turn",
+    "Wire",
+    "Writer",
+    "arguments_text",
+    "line",
+    "sse",
+    "whole_number",
+]
+
+BROKEN: Final = '{"broken": '  # a piece that is not JSON
+
+
+class Refused(Exception):
+    """A request that the real server would not take either."""
+
+
+class Turn(NamedTuple):
+    """One request to answer: as it was sent, as it was understood, its number, and its tokens by a rough count."""
+
+    data: Mapping[str, Any]
+    request: Request
+    number: int
+    input_tokens: int
+
+    @property
+    def model(self) -> str:
+        return self.request.model
+
+
+class Writer(ABC):
+    """The bytes of one streamed answer."""
+
+    @abstractmethod
+    def event(self, event: StreamEvent) -> bytes: ...
+
+    @abstractmethod
+    def error(self, error: ModelError) -> bytes:
+        """An error told in the middle of a stream."""
+
+    @abstractmethod
+    def broken(self) -> bytes:
+        """A piece that cannot be read."""
+
+
+class Wire(ABC):
+    """One format."""
+
+    stream_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    statuses: ClassVar[Mapping[str, int]]  # kind of error → status
+
+    @abstractmethod
+    def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
+        """The Request, and whether the answer is to be streamed."""
+
+    @abstractmethod
+    def writer(self, turn: Turn) -> Writer: ...
+
+    @abstractmethod
+    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def error(self, kind: str, message: str) -> dict[str, Any]: ...
+
+    def status(self, kind: str) -> int:
+        return self.statuses.get(kind, 500)
+
+
+class Conversation:
+    """Messages as they are read: results find the name of their tool, and those that follow each other are one."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.system: list[str] = []
+        self._names: dict[str, str] = {}
+        self._results: list[ToolResult] = []
+
+    def user(self, content: str | Iterable[dict[str, Any]]) -> None:
+        self._flush()
+        self.messages.append(Message("user", content if isinstance(content, str) else tuple(content)))
+
+    def assistant(self, content: str | Iterable[dict[str, Any]], calls: Iterable[ToolCall] = ()) -> None:
+        self._flush()
+        calls = tuple(calls)
+        self._names |= {call.id: call.name for call in calls}
+        self.messages.append(Message("assistant", content if isinstance(content, str) else tuple(content), calls))
+
+    def result(self, call_id: str, output: Any, *, name: str = "", is_error: bool = False) -> None:
+        self._results.append(ToolResult(call_id, name or self._names.get(call_id, "tool"), output, is_error))
+
+    def done(self) -> tuple[Message, ...]:
+        self._flush()
+        return tuple(self.messages)
+
+    def _flush(self) -> None:
+        if self._results:
+            self.messages.append(Message("tool", tool_results=tuple(self._results)))
+            self._results = []
+
+
+def call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
+        except msgspec.DecodeError:
+            raise Refused("the arguments of a tool call are not valid JSON") from None
+    try:
+        return ToolCall(str(call_id), name, arguments)
+    except ConfigError as error:
+        raise Refused(error.message) from None
+
+
+def tool(name: Any, description: Any, schema: Any) -> Tool:
+    try:
+        return Tool(name, str(description or ""), schema or {})
+    except ConfigError as error:
+        raise Refused(error.message) from None
+
+
+def texts(content: Any) -> str:
+    """The text of what is a text or a list of blocks with texts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(str(block.get("text", "")) for block in blocks(content))
+
+
+def blocks(content: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
+        raise Refused("content is a text or a list of blocks")
+    return content
+
+
+def items(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """A list of objects; a field that is not there has none."""
+    found = data.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        raise Refused(f"{name}: a list of objects is expected")
+    return found
+
+
+def whole_number(data: Mapping[str, Any], name: str) -> int | None:
+    value = data.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Refused(f"{name}: a whole number above 0 is expected")
+    return value
+
+
+def stops(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise Refused("stop: a text or a list of texts is expected")
+    return tuple(found)
+
+
+def image(url: str) -> dict[str, Any]:
+    """An image part of an address, `data:` ones taken apart."""
+    head, comma, data = url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return {"type": "image", "media_type": head[5:-7], "data": data}
+    return {"type": "image", "url": url}
+
+
+def thoughts(answer: Completion) -> list[str]:
+    content = answer.message.content
+    return [] if isinstance(content, str) else [part["thinking"] for part in content if part["type"] == "thinking"]
+
+
+def arguments_text(call: ToolCall) -> str:
+    return msgspec.json.encode(call.arguments).decode()
+
+
+def sse(data: Any, name: str = "") -> bytes:
+    """One server-sent event."""
+    text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
+
+
+def line(data: Any) -> bytes:
+    return msgspec.json.encode(data) + b"\n"

@@ -1,0 +1,308 @@
+"""Record and replay: the same answers, no network, no keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from lyra.core.message import Message
+from lyra.core.secret import Secret
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError, ModelError, ParseError
+from lyra.models.client import LLMClient
+from lyra.models.provider import LLMProvider
+from lyra.models.record import Cassette, Recorder, Replayer
+from lyra.models.request import Request
+from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
+from lyra.models.sim import SimProvider
+from lyra.models.stream import TextDelta
+from lyra.testing import SimClock, record, run_in_virtual_time
+
+KEY = "sk-ant-planted-0123456789abcdef"
+
+
+def ask(text: str, **settings) -> Request:
+    return Request(settings.pop("model", "script"), (Message("user", text),), **settings)
+
+
+class Keyed(SimProvider):
+    """A simulated model with a key, which its server repeats."""
+
+    def secrets(self) -> tuple[str, ...]:
+        return ("planted-secret", KEY)
+
+
+async def events(provider: LLMProvider, request: Request) -> list[object]:
+    found: list[object] = []
+    try:
+        async for event in provider.stream(request):
+            found += [event]
+    except ModelError as error:
+        found += [(error.kind, error.message, error.fields)]
+    return found
+
+
+def play(provider: LLMProvider, *requests: Request) -> list[list[object]]:
+    async def main():
+        return [await events(provider, request) for request in requests]
+
+    return asyncio.run(main())
+
+
+SCRIPT = Script(
+    replies=(
+        Reply("hello {user}", contains="hi", thinking="hm"),
+        Reply("calling", contains="call", tool_calls=(ScriptedCall("a", {"x": 1}), ScriptedCall("b"))),
+        Reply("broken off here", contains="cut", error=ScriptedError("stream_truncated", after_chunks=2)),
+        Reply(contains="fail", error=ScriptedError("rate_limit", retry_after_s=2.5)),
+    )
+)
+REQUESTS = tuple(ask(text) for text in ("hi there", "call it", "cut it", "fail please"))
+
+
+def test_a_replay_gives_the_same_events_and_errors(tmp_path):
+    """Text, thoughts, calls, usage, broken streams and refusals: everything as it was."""
+    file = tmp_path / "c.jsonl"
+    recorded = play(Recorder(SimProvider(SCRIPT), file), *REQUESTS)
+    replayer = Replayer(file)
+    assert play(replayer, *reversed(REQUESTS)) == list(reversed(recorded))
+    assert recorded[3][0][2]["retry_after_s"] == 2.5
+
+
+def test_a_cassette_is_json_lines(tmp_path):
+    """A line for what it is, one for each call, with the request in a form to read."""
+    file = tmp_path / "c.jsonl"
+    tool = Tool("look", "Looks.", {"type": "object", "properties": {}}, run=print)
+    play(Recorder(SimProvider(SCRIPT), file), ask("hi you", system="be kind", tools=(tool,), max_tokens=50))
+    first, entry = (json.loads(line) for line in file.read_text().splitlines())
+    assert first == {"lyra_cassette": 1}
+    assert entry["provider"] == "sim"
+    assert entry["request"] == {
+        "model": "script",
+        "system": "be kind",
+        "tools": [{"name": "look", "description": "Looks.", "schema": tool.schema}],
+        "max_tokens": 50,
+        "messages": [{"role": "user", "content": "hi you"}],
+    }
+    assert next(name for _, name, _ in entry["events"]) == "Started"
+
+
+def test_no_key_gets_into_a_cassette(tmp_path):
+    """Not from the request, the answer (also in pieces), tool calls, thoughts or errors; and it still replays."""
+    file = tmp_path / "c.jsonl"
+    script = Script(
+        chunks=3,
+        replies=(
+            Reply(
+                f"your key is {KEY} and planted-secret",
+                contains="hi",
+                thinking=f"hm planted-secret {KEY}",
+                tool_calls=(ScriptedCall("a", {"k": KEY, "password": "abc"}),),
+            ),
+            Reply(error=ScriptedError("auth", f"wrong key {KEY}, more-secret")),
+        ),
+    )
+    recorder = Recorder(Keyed(script), file, secrets=lambda: (Secret("more-secret"),))
+    requests = (ask(f"hi {KEY} more-secret"), ask("x", system=f"Authorization: Bearer {KEY}"))
+    shown = play(recorder, *requests)
+    assert KEY in "".join(each.text for each in shown[0] if isinstance(each, TextDelta))
+    text = file.read_text()
+    for secret in (KEY, "planted-secret", "more-secret", "planted", "0123456789abcdef"):
+        assert secret not in text
+    replayed = play(Replayer(file, secrets=lambda: ("planted-secret", KEY, "more-secret")), *requests)
+    assert "".join(each.text for each in replayed[0] if isinstance(each, TextDelta)) == "your key is *** and ***"
+    assert replayed[1][0][:2] == ("auth", "wrong key ***, ***")
+
+
+def test_the_same_request_again_gets_the_next_answer(tmp_path):
+    """A refusal and the answer that came after it are replayed in that order; the last one stays."""
+    file = tmp_path / "c.jsonl"
+    script = {"replies": [{"text": "fine", "error": {"kind": "overloaded", "attempts": 1}}]}
+    play(Recorder(SimProvider(script), file), ask("x"), ask("x"))
+    first, second, third = play(Replayer(file), ask("x"), ask("x"), ask("x"))
+    assert first[0][0] == "overloaded"
+    assert TextDelta("fine") in second
+    assert third == second
+
+
+@pytest.mark.parametrize(
+    ("request_", "difference"),
+    [
+        (ask("hi thera"), "messages[0].content is 'hi there', here 'hi thera'"),
+        (ask("hi there", system="new"), "system is None, here 'new'"),
+        (ask("hi there", max_tokens=3), "max_tokens is None, here 3"),
+        (
+            Request("script", (Message("user", "hi there"), Message("assistant", "x"))),
+            "messages has 1 items, here 2",
+        ),
+    ],
+)
+def test_an_unknown_request_says_what_is_different(tmp_path, request_, difference):
+    """From the nearest one that was recorded, with what to do."""
+    file = tmp_path / "c.jsonl"
+    play(Recorder(SimProvider(SCRIPT), file), ask("call it"), ask("hi there"))
+    with pytest.raises(ModelError) as found:
+        asyncio.run(Replayer(file).complete(request_))
+    assert "was not recorded" in found.value.message
+    assert f"call 2 of {file} is the nearest; there {difference}" in found.value.message
+    assert "LYRA_RECORD=new" in found.value.hint
+    assert found.value.kind == "bad_request"
+
+
+def test_in_order_means_in_order(tmp_path):
+    """The requests have to come as they came, no fewer in between and no more at the end."""
+    file = tmp_path / "c.jsonl"
+    play(Recorder(SimProvider(SCRIPT), file), *REQUESTS[:2])
+    assert [each[0] for each in play(Replayer(file, in_order=True), *REQUESTS[:2])]
+    swapped = play(Replayer(file, in_order=True), REQUESTS[1])
+    assert "messages[0].content is 'hi there', here 'call it'" in swapped[0][0][1]
+    more = play(Replayer(file, in_order=True), *REQUESTS[:2], REQUESTS[0])
+    assert "has no more requests" in more[2][0][1]
+
+
+def test_an_idempotency_key_is_no_difference(tmp_path):
+    """It is another one every time."""
+    file = tmp_path / "c.jsonl"
+    play(Recorder(SimProvider(SCRIPT), file), ask("hi", idempotency_key="a"))
+    assert len(play(Replayer(file), ask("hi", idempotency_key="b"))[0]) > 2
+
+
+def test_timings_are_kept_and_replayed(tmp_path):
+    """The pauses of the recording, in the loop's time; none where they are not asked for."""
+    file = tmp_path / "c.jsonl"
+    script = {"first_s": 5, "chunk_s": 2, "replies": ["a b c"]}
+
+    def took(provider):
+        clock = SimClock()
+        began = clock.monotonic()
+        run_in_virtual_time(events(provider, ask("x")), clock=clock)
+        return clock.monotonic() - began
+
+    assert took(Recorder(SimProvider(script), file)) == pytest.approx(9)
+    assert took(Replayer(file, timings=True)) == pytest.approx(9)
+    assert took(Replayer(file)) == 0
+
+
+def test_an_answer_left_early_is_not_recorded(tmp_path):
+    """Half an answer would replay as one."""
+    file = tmp_path / "c.jsonl"
+    recorder = Recorder(SimProvider(SCRIPT), file)
+
+    async def main():
+        stream = recorder.stream(ask("hi there"))
+        await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(main())
+    assert Cassette.load(file).entries == []
+
+
+def test_what_is_no_cassette_is_refused_with_its_line(tmp_path):
+    """Another file, a broken line, an event nobody knows, no file at all."""
+    file = tmp_path / "c.jsonl"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Replayer(file)
+    head = '{"lyra_cassette":1}\n'
+    for text, line in (
+        ("{}\n", 1),
+        ("hello\n", 1),
+        (head + "{\n", 2),
+        (head + '{"provider":"a","hash":"b","request":{},"events":[[0,"Nope",{}]]}\n', 2),
+        (head + '{"provider":"a","hash":"b","request":{},"events":[[0,"TextDelta",{"text":3}]]}\n', 2),
+    ):
+        file.write_text(text)
+        with pytest.raises(ParseError) as found:
+            Replayer(file)
+        assert found.value.line == line
+
+
+# ---------------------------------------------------------------- lyra.testing.record
+def answers(client: LLMClient, *texts: str, name: str = "sim/script") -> list[str]:
+    async def main():
+        return [(await client.complete(name, ask(text))).text for text in texts]
+
+    return asyncio.run(main())
+
+
+def client_of(script) -> LLMClient:
+    client = LLMClient(env={})
+    client.register("sim", SimProvider(script))
+    return client
+
+
+def test_recorded_on_the_first_run_replayed_on_the_others(tmp_path, monkeypatch):
+    """The second run needs neither the provider nor its key; afterwards the client is what it was."""
+    monkeypatch.delenv("LYRA_RECORD", raising=False)
+    file = tmp_path / "deep" / "c.jsonl"
+    client = client_of(["one", "two"])
+    with record(file, client):
+        assert answers(client, "a", "b") == ["one", "two"]
+    with record(file, client):
+        assert answers(client, "b", "a") == ["two", "one"]
+    client.register("sim", SimProvider(["live"]))
+    assert answers(client, "a") == ["live"]
+
+
+def test_a_replay_makes_no_provider(tmp_path, monkeypatch):
+    """A client without a key replays what one with a key recorded."""
+    monkeypatch.delenv("LYRA_RECORD", raising=False)
+    file = tmp_path / "c.jsonl"
+    recording = LLMClient(env={})
+    recording.register("anthropic", SimProvider(lambda request: "from afar"))
+    for client in (recording, LLMClient(env={})):
+        with record(file, client):
+            assert answers(client, "x", name="anthropic/script") == ["from afar"]
+
+
+def test_the_modes(tmp_path, monkeypatch):
+    """`replay` never records, `new` adds, `all` begins anew; the variable stands behind the argument."""
+    file = tmp_path / "c.jsonl"
+    with pytest.raises(ConfigError, match="cannot be read"), record(file, client_of([]), mode="replay"):
+        pass
+    monkeypatch.setenv("LYRA_RECORD", "all")
+    with record(file, client := client_of(["one"])):
+        assert answers(client, "a") == ["one"]
+    with record(file, client := client_of(["new"]), mode="new"):
+        assert answers(client, "a", "b") == ["one", "new"]
+    with record(file, client := client_of(["never"]), mode="replay"):
+        assert answers(client, "b", "a") == ["new", "one"]
+        with pytest.raises(ModelError, match="was not recorded"):
+            answers(client, "c")
+    with record(file, client := client_of(["again"])):
+        assert answers(client, "a") == ["again"]
+    assert len(Cassette.load(file).entries) == 1
+    monkeypatch.setenv("LYRA_RECORD", "al")
+    with pytest.raises(ConfigError, match="LYRA_RECORD is one of") as found, record(file, client_of([])):
+        pass
+    assert found.value.hint == "did you mean 'all'?"
+
+
+def test_a_block_that_fails_leaves_the_file_alone(tmp_path):
+    """What a broken test recorded is not kept, and the client is given back."""
+    file = tmp_path / "c.jsonl"
+    client = client_of(["one", "two"])
+    with pytest.raises(ZeroDivisionError), record(file, client, mode="all"):
+        answers(client, "a")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    assert client.stand_in is None
+
+
+def test_one_provider_can_be_recorded_too(tmp_path):
+    """The `with` gives the one to use."""
+    file = tmp_path / "c.jsonl"
+    for script in (["one"], ["never"]):
+        with record(file, SimProvider(script), mode="once") as provider:
+            assert asyncio.run(provider.complete(ask("a"))).text == "one"
+
+
+def test_keys_of_other_providers_are_blotted_out_too(tmp_path):
+    """Every key the client holds, and those that the test names."""
+    file = tmp_path / "c.jsonl"
+    client = client_of([f"{'planted'}-secret and extra-secret"])
+    client.register("keyed", Keyed())
+    with record(file, client, mode="all", secrets=["extra-secret"]):
+        answers(client, "x")
+    assert "secret" not in file.read_text()

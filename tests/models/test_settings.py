@@ -1,0 +1,196 @@
+"""Settings of providers: the usual variables, a mapping before them, and keys that go nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lyra.core.secret import Secret
+from lyra.errors import ConfigError
+from lyra.models.http import Timeouts
+from lyra.models.settings import settings_of
+
+KEY = "sk-planted-0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "expected"),
+    [
+        (
+            "anthropic",
+            {"ANTHROPIC_API_KEY": KEY},
+            {"base_url": "https://api.anthropic.com"},
+        ),
+        (
+            "anthropic",
+            {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "https://proxy.example/a/"},
+            {"base_url": "https://proxy.example/a"},
+        ),
+        ("openai", {"OPENAI_API_KEY": KEY}, {"base_url": "https://api.openai.com/v1"}),
+        (
+            "openai",
+            {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "http://localhost:8000/v1"},
+            {"base_url": "http://localhost:8000/v1"},
+        ),
+        (
+            "azure",
+            {
+                "AZURE_OPENAI_API_KEY": KEY,
+                "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/",
+                "OPENAI_API_VERSION": "2024-10-21",
+            },
+            {"base_url": "https://me.openai.azure.com", "api_version": "2024-10-21"},
+        ),
+        ("gemini", {"GEMINI_API_KEY": KEY}, {"base_url": "https://generativelanguage.googleapis.com"}),
+        ("gemini", {"GOOGLE_API_KEY": KEY}, {"base_url": "https://generativelanguage.googleapis.com"}),
+    ],
+)
+def test_the_usual_variables(name: str, env: dict[str, str], expected: dict[str, str]) -> None:
+    found = settings_of(name, env=env)
+    assert found.key() == KEY
+    assert {field: getattr(found, field) for field in expected} == expected
+
+
+def test_projects_and_regions() -> None:
+    vertex = settings_of("vertex", env={"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "europe-west4"})
+    assert (vertex.project, vertex.region) == ("p", "europe-west4")
+    assert settings_of("bedrock", env={"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "x"}).region == "eu-west-1"
+    assert settings_of("bedrock", env={"AWS_DEFAULT_REGION": "us-east-2"}).region == "us-east-2"
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("box", "http://box:11434"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:7", "http://127.0.0.1:7"),
+        ("http://box:80/", "http://box:80"),
+        ("https://box", "https://box"),
+    ],
+)
+def test_the_forms_of_ollama_host(written: str, url: str) -> None:
+    assert settings_of("ollama", env={"OLLAMA_HOST": written}).base_url == url
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("anthropic", "ANTHROPIC_API_KEY"),
+        ("openai", "OPENAI_API_KEY"),
+        ("azure", "AZURE_OPENAI_API_KEY"),
+        ("gemini", "GEMINI_API_KEY"),
+        ("vertex", "GOOGLE_CLOUD_PROJECT"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_variable(name: str, variable: str) -> None:
+    for env in ({}, {variable: "  "}):
+        with pytest.raises(ConfigError) as caught:
+            settings_of(name, env=env)
+        assert variable in caught.value.message
+        assert f"export {variable}=" in caught.value.hint
+        assert f"providers.{name}." in caught.value.hint
+
+
+def test_a_reference_to_nothing_is_told_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="MY_KEY is not set"):
+        settings_of("anthropic", {"api_key": "env:MY_KEY"}, env={})
+
+
+def test_a_mapping_goes_before_the_variables() -> None:
+    env = {"ANTHROPIC_API_KEY": "other", "MY_KEY": KEY, "ANTHROPIC_BASE_URL": "https://other.example"}
+    found = settings_of(
+        "anthropic",
+        {
+            "api_key": "env:MY_KEY",
+            "base_url": "https://mine.example",
+            "timeouts": {"idle_s": 3, "total_s": None},
+            "headers": {"X-Team": "env:MY_KEY"},
+        },
+        env=env,
+    )
+    assert found.key() == KEY
+    assert found.base_url == "https://mine.example"
+    assert found.timeouts == Timeouts(idle_s=3.0, total_s=None)
+    assert found.sent_headers() == {"x-team": KEY}
+    assert found.secrets() == (KEY, KEY)
+
+
+def test_keys_are_never_printed() -> None:
+    for key in (KEY, Secret(KEY)):
+        found = settings_of("anthropic", {"api_key": key, "headers": {"x-more": KEY}}, env={})
+        assert found.key() == KEY
+        assert KEY not in f"{found!r} {found}"
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}é", f"{KEY}\x00"])
+def test_a_key_that_no_header_can_hold_is_told_without_showing_it(key: str) -> None:
+    """The error of whoever refuses the header would quote it."""
+    with pytest.raises(ConfigError) as caught:
+        settings_of("anthropic", {"api_key": key}, env={}).key()
+    assert KEY not in caught.value.render()
+    assert settings_of("anthropic", {"api_key": f" {KEY}\n"}, env={}).key() == KEY, "the space around it is nobody's"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", "me.localhost"])
+def test_plain_http_is_for_this_machine(host: str) -> None:
+    assert settings_of("here", {"base_url": f"http://{host}:1/v1", "api_key": KEY}, env={}).key() == KEY
+
+
+def test_a_key_does_not_travel_unencrypted() -> None:
+    given: dict[str, Any] = {"base_url": "http://box.example/v1", "api_key": KEY}
+    with pytest.raises(ConfigError) as caught:
+        settings_of("here", given, env={})
+    assert "insecure_http" in caught.value.hint
+    assert settings_of("here", {**given, "insecure_http": True}, env={}).base_url == "http://box.example/v1"
+    assert settings_of("here", {"base_url": "http://box.example/v1"}, env={}).base_url, "no key, no danger"
+    with pytest.raises(ConfigError, match="unencrypted"):
+        settings_of("here", {"base_url": "http://box.example/v1", "headers": {"authorization": KEY}}, env={})
+    with pytest.raises(ConfigError, match="true or false"):
+        settings_of("here", {**given, "insecure_http": "yes"}, env={})
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://x", "not a URL"),
+        ("nonsense", "not a URL"),
+        ("https://", "not a URL"),
+        ("https://x:port/", "not a URL"),
+        ("https://[x", "not a URL"),
+        ("https://user:hunter2@x/", "holds a password"),
+        ("https://x/v1?key=1", "ends with its path"),
+    ],
+)
+def test_addresses_that_are_none(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        settings_of("here", {"base_url": url}, env={})
+    assert "hunter2" not in caught.value.render()
+    assert caught.value.key == "providers.here.base_url"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"api_kee": "x"}, "no setting 'api_kee'"),
+        ({"api": "chats"}, "chat, responses"),
+        ({"api_key": 7}, "api_key is text"),
+        ({"base_url": 7}, "base_url is text"),
+        ({"timeouts": 7}, "timeouts is a mapping"),
+        ({"timeouts": {"idle": 1}}, "no setting 'idle'"),
+        ({"timeouts": {"idle_s": 0}}, "more than 0"),
+        ({"headers": {"x": 7}}, "mapping of names to texts"),
+        (7, "a mapping"),
+    ],
+)
+def test_wrong_settings_are_told(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        settings_of("openai", given, env={"OPENAI_API_KEY": KEY})
+
+
+def test_a_provider_of_ones_own_needs_an_address() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_of("here", {"api_key": KEY}, env={})
+    assert "set providers.here.base_url" in caught.value.hint
