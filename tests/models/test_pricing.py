@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,7 +158,7 @@ def test_a_price_that_changes_with_the_date_is_looked_up_again():
     from genai_prices.data_snapshot import get_snapshot
     from genai_prices.types import StartDateConstraint
 
-    name, change, before, after = next(
+    found_one: tuple[str, date, Any, Any] = next(
         (f"{provider.id}/{model.id}", last.constraint.start_date, model.prices[-2].prices, last.prices)
         for provider in get_snapshot().providers
         for model in provider.models
@@ -170,6 +171,7 @@ def test_a_price_that_changes_with_the_date_is_looked_up_again():
         and last.prices.input_mtok != model.prices[-2].prices.input_mtok
         and provider.find_model(model.id) is model
     )
+    name, change, before, after = found_one
     clock = _Clock("2000-01-01")
     found = Prices(clock=clock)
     million = TokenUsage(1_000_000, 0)

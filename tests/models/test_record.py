@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,8 @@ class Keyed(SimProvider):
         return ("planted-secret", KEY)
 
 
-async def events(provider: LLMProvider, request: Request) -> list[object]:
-    found: list[object] = []
+async def events(provider: LLMProvider, request: Request) -> list[Any]:
+    found: list[Any] = []
     try:
         async for event in provider.stream(request):
             found += [event]
@@ -44,7 +45,7 @@ async def events(provider: LLMProvider, request: Request) -> list[object]:
     return found
 
 
-def play(provider: LLMProvider, *requests: Request) -> list[list[object]]:
+def play(provider: LLMProvider, *requests: Request) -> list[list[Any]]:
     async def main():
         return [await events(provider, request) for request in requests]
 
@@ -147,7 +148,7 @@ def test_an_unknown_request_says_what_is_different(tmp_path, request_, differenc
         asyncio.run(Replayer(file).complete(request_))
     assert "was not recorded" in found.value.message
     assert f"call 2 of {file} is the nearest; there {difference}" in found.value.message
-    assert "LYRA_RECORD=new" in found.value.hint
+    assert "LYRA_RECORD=new" in str(found.value.hint)
     assert found.value.kind == "bad_request"
 
 
@@ -191,7 +192,7 @@ def test_an_answer_left_early_is_not_recorded(tmp_path):
     recorder = Recorder(SimProvider(SCRIPT), file)
 
     async def main():
-        stream = recorder.stream(ask("hi there"))
+        stream: Any = recorder.stream(ask("hi there"))
         await anext(stream)
         await stream.aclose()
 

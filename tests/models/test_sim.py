@@ -288,7 +288,7 @@ def test_a_script_comes_from_a_file_by_name_or_by_variable(tmp_path, monkeypatch
     monkeypatch.delenv(SCRIPT_VARIABLE, raising=False)
     with pytest.raises(ConfigError, match="has no script") as found:
         say(SimProvider(), ask("x"))
-    assert SCRIPT_VARIABLE in found.value.hint
+    assert SCRIPT_VARIABLE in str(found.value.hint)
     monkeypatch.setenv(SCRIPT_VARIABLE, str(file))
     assert say(SimProvider(), ask("x")).text == "hello"
 
@@ -297,7 +297,7 @@ def test_an_unknown_sim_model_is_refused():
     """The error names the models there are."""
     with pytest.raises(ConfigError, match="no model 'sim/eco'") as found:
         say(SimProvider(), ask("x", model="eco"))
-    assert "echo" in found.value.hint
+    assert "echo" in str(found.value.hint)
 
 
 def test_a_script_may_have_a_price():

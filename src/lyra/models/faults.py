@@ -72,6 +72,7 @@ _BY_CODE: Final[dict[str, str]] = {  # where the provider's own word says more t
 _BY_WORD: Final[dict[str, str]] = {  # Anthropic's and OpenAI's, in a stream
     "overloaded_error": "overloaded",
     "server_overloaded": "overloaded",
+    "server_is_overloaded": "overloaded",
     "rate_limit_error": "rate_limit",
     "rate_limit_exceeded": "rate_limit",
     "timeout_error": "timeout",
@@ -106,7 +107,7 @@ _OVERFLOW: Final = (
     "maximum number of tokens",
     "input is too long",
 )
-_FILTERED: Final = ("content_filter", "content management policy", "safety")
+_FILTERED: Final = ("content_filter", "content management policy", "content filtering policy", "safety")
 
 
 def fault(kind: str, message: str, **fields: Any) -> ModelError:

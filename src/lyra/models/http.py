@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ from lyra.errors import ModelError
 from lyra.models.faults import fault, not_an_answer, of_status, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 __all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "usual_sentence"]
@@ -87,6 +90,17 @@ class _Waits:
             raise fault("timeout", said, provider=self._provider) from None
 
 
+@cache
+def _trusted(*, tls: bool) -> ssl.SSLContext:
+    """One for the process: to load the certificates costs more than all the rest of a first call. An address without
+    TLS gets a context that trusts nobody."""
+    import ssl
+
+    import httpx2
+
+    return httpx2.create_ssl_context() if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
 class Http:
     """The pooled client of one provider. `secrets` are blotted out of everything the server says."""
 
@@ -110,17 +124,20 @@ class Http:
         self._transport = transport
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._tls = False
 
-    def _open(self) -> httpx2.AsyncClient:
+    def _open(self, *, tls: bool) -> httpx2.AsyncClient:
         """A client belongs to the loop it was used in first; another loop gets another one."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
+        if self._client is None or self._loop is not loop or self._tls != tls:
             import httpx2
 
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
             timeout = httpx2.Timeout(None, connect=self.timeouts.connect_s)
-            self._client = httpx2.AsyncClient(timeout=timeout, limits=limits, transport=self._transport)
-            self._loop = loop
+            self._client = httpx2.AsyncClient(
+                timeout=timeout, limits=limits, transport=self._transport, verify=_trusted(tls=tls)
+            )
+            self._loop, self._tls = loop, tls
         return self._client
 
     async def close(self) -> None:
@@ -135,7 +152,7 @@ class Http:
         """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
         import httpx2
 
-        client = self._open()
+        client = self._open(tls=not url.startswith("http:"))
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
         try:

@@ -41,6 +41,11 @@ class Lines:
         self._rest = bytearray(last)
         return [line.decode("utf-8", "replace") for line in lines]
 
+    @property
+    def between(self) -> bool:
+        """True when everything so far has been given as lines."""
+        return not self._rest and not self._skip_newline
+
     def close(self) -> list[str]:
         """What is left when the stream has ended: a line without an end."""
         rest, self._rest = bytes(self._rest), bytearray()
@@ -61,7 +66,23 @@ class ServerEvents:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
+        whole = data.endswith(b"\n\n") and not self._data and not self._event and self._lines.between
+        if whole and b"\r" not in data and len(data) <= LINE_BYTES_MAX:
+            return self._read_whole(data.decode("utf-8", "replace"))
         return self._read(self._lines.feed(data))
+
+    def _read_whole(self, text: str) -> list[ServerEvent]:
+        """Whole events, which is how servers mostly send them: no line has to be looked at twice."""
+        found: list[ServerEvent] = []
+        for block in text.split("\n\n"):
+            name, newline, data = block.partition("\n")
+            if not newline and block.startswith("data: "):
+                found.append(ServerEvent("", block[6:]))
+            elif name.startswith("event: ") and data.startswith("data: ") and "\n" not in data:
+                found.append(ServerEvent(name[7:], data[6:]))
+            elif block:
+                found += self._read([*block.split("\n"), ""])
+        return found
 
     def close(self) -> list[ServerEvent]:
         """What the end of the stream completes: some servers leave out the last empty line."""

@@ -1,0 +1,98 @@
+"""Delegation: an agent as another one's tool.
+
+    lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
+    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, said aloud
+
+A call starts the helper as a child process of the caller, with a window of its own: its Budget lies inside what the
+caller has left, its Grant can only be narrower, its calls belong to the caller's trace. It is told who asks and
+what for. Its answer is the tool's result, its failure a sentence for the caller's model. With a store a helper that has
+answered is not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.tool import Tool
+from lyra.errors import AgentFailed, ConfigError, LimitExceeded
+from lyra.kernel.programs import program_of
+from lyra.tools.function import tool
+from lyra.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.kernel.context import Context
+
+__all__ = ["ask_child", "delegate", "team", "text_of"]
+
+_ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
+
+
+def team(*members: Agent) -> ToolRegistry:
+    """The members as tools."""
+    return ToolRegistry(delegate(member) for member in members)
+
+
+def delegate(agent: Agent, *, name: str | None = None, description: str | None = None) -> Tool:
+    """A Tool that has `agent` do a piece of work."""
+    about = description or agent.description or f"Ask {agent.name}, another agent, to do a piece of work."
+
+    async def ask(ctx: Any, task: str, context: str = "") -> str:
+        """Args:
+        task: what is to be done, complete in itself
+        context: what it has to know for that, as it cannot see this conversation
+        """
+        try:
+            return text_of(await ask_child(ctx, agent, _told(ctx, task, context)))
+        except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
+            raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
+
+    return tool(ask, name=name or _tool_name(agent.name), description=about)
+
+
+def _tool_name(name: str) -> str:
+    made = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return made if made[0].isalpha() or made[0] == "_" else f"agent_{made}"
+
+
+def _told(ctx: Context, task: str, context: str) -> str:
+    """The message that a helper gets."""
+    from lyra.agents.runtime import runtime_of
+
+    session = runtime_of(ctx._process.kernel).sessions.get(ctx.pid)
+    parts = [task]
+    if context:
+        parts.append(f"Context:\n{context}")
+    if session is not None:
+        asked = next((message.text for message in reversed(session.messages) if message.role == "user"), "")
+        about = asked if len(asked) <= _ABOUT_CHARS_MAX else f"{asked[:_ABOUT_CHARS_MAX]}…"
+        parts.append(f"(Asked by {session.agent.name}, who is working on: {about})")
+    return "\n\n".join(parts)
+
+
+async def ask_child(ctx: Context, agent: Agent, content: Any) -> Any:
+    """The answer of an agent that lives as long as it takes to answer, as a child of this program's process."""
+    child = ctx.spawn(program_of(agent), content, budget=agent.budget)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        ctx.stop(child)
+        raise
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    return ended.result if agent.output is None else agent.output.read(ended.result)
+
+
+def text_of(value: Any) -> str:
+    """An answer as a message: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return msgspec.json.encode(value).decode()
+    except TypeError as error:
+        raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None
