@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.agents.content import Image
     from lyra.agents.execution import AgentExecution, AgentState
+    from lyra.agents.delegate import delegate, team
+    from lyra.agents.orchestrate import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
     from lyra.agents.process import AgentProcess
     from lyra.agents.replies import Reply, Stream
     from lyra.agents.sdk import budget, run, stream
@@ -74,11 +76,20 @@ __all__ = [
     "ToolResult",
     "Usage",
     "__version__",
+    "batch",
     "budget",
+    "delegate",
     "effect",
     "errors",
+    "fan_in",
+    "fan_out",
+    "map_reduce",
+    "parallel",
+    "pipeline",
+    "router",
     "run",
     "stream",
+    "team",
     "tool",
 ]
 
@@ -116,11 +127,20 @@ _HOMES = {
     "ToolRegistry": "lyra.tools.registry",
     "ToolResult": "lyra.core.tool",
     "Usage": "lyra.core.budget",
+    "batch": "lyra.agents.orchestrate",
     "budget": "lyra.agents.sdk",
+    "delegate": "lyra.agents.delegate",
     "effect": "lyra.core.effect",
     "errors": "lyra.errors",
+    "fan_in": "lyra.agents.orchestrate",
+    "fan_out": "lyra.agents.orchestrate",
+    "map_reduce": "lyra.agents.orchestrate",
+    "parallel": "lyra.agents.orchestrate",
+    "pipeline": "lyra.agents.orchestrate",
+    "router": "lyra.agents.orchestrate",
     "run": "lyra.agents.sdk",
     "stream": "lyra.agents.sdk",
+    "team": "lyra.agents.delegate",
     "tool": "lyra.tools.function",
 }
 

@@ -79,7 +79,7 @@ def test_the_states_of_a_run():
                 seen.append(process.agent_state)
                 answer = await ctx.ask("May I?", kind="confirmation")
                 seen.append(process.agent_state)
-                return answer.text
+                return str(answer.text)
 
             model = says({**calls("look"), "first_s": 1}, "done")
             process = kernel.spawn(Agent("a", model=model, tools=[look]))

@@ -73,6 +73,10 @@ FORMATS = {
     "openai-chat": Format("openai/gpt-5", "/v1"),
     "openai-responses": Format("openai/gpt-5", "/v1", {"api": "responses"}),
     "azure": Format("azure/gpt-5", settings={"api_version": "2024-10-21"}),
+    "gemini": Format("gemini/gemini-2.5-flash"),
+    "vertex": Format("vertex/gemini-2.5-flash", settings={"project": "p1", "region": "us-central1"}),
+    # A model without prompt caching: aimock takes a cache point among the tools for a tool.
+    "bedrock": Format("bedrock/deepseek.r1-v1:0", settings={"region": "us-east-1"}, images=False),
     "ollama": Format("ollama/llama3", images=False, thinks=False),
 }
 

@@ -551,6 +551,35 @@ def test_empty_texts_are_left_out():
     assert body["messages"] == [{"role": "user", "content": [{"text": "x"}]}]
 
 
+def test_thoughts_and_texts_keep_their_order():
+    """A model that thinks between two texts gets both back where they were."""
+    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+    parts = ({"type": "text", "text": "a"}, thought, {"type": "text", "text": "b"})
+    content = bedrock_body(asking(Message("assistant", parts)))["messages"][0]["content"]
+    assert [next(iter(block)) for block in content] == ["text", "reasoningContent", "text"]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "most", "thinking", "effort"),
+    [
+        (CLAUDE, 2000, None, {"type": "enabled", "budget_tokens": 2000}, None),
+        (CLAUDE, 9000, 5000, {"type": "enabled", "budget_tokens": 4999}, None),
+        (CLAUDE, 500, None, None, None),
+        ("global.anthropic.claude-opus-4-6-v1", 500, None, {"type": "adaptive"}, "low"),
+        ("global.anthropic.claude-opus-4-6-v1", 50_000, None, {"type": "adaptive"}, "high"),
+        ("global.anthropic.claude-opus-4-6-v1", 0, None, None, "low"),
+    ],
+)
+def test_claude_is_told_how_much_to_think_in_its_own_words(model, tokens, most, thinking, effort):
+    """As on Anthropic's own API: tokens for earlier models, an effort for later ones."""
+    body = bedrock_body(asking(model=model, thinking_tokens=tokens, max_tokens=most, temperature=0.5))
+    assert body.get("additionalModelRequestFields", {}).get("thinking") == thinking
+    assert body.get("outputConfig", {}).get("effort") == effort
+    assert ("temperature" in body["inferenceConfig"] if "inferenceConfig" in body else False) == (
+        thinking is None or thinking["type"] == "adaptive"
+    )
+
+
 def test_only_claude_is_asked_to_think():
     """The field is Anthropic's; others would refuse it."""
     assert "additionalModelRequestFields" not in bedrock_body(asking(model=LLAMA, thinking_tokens=2000))
@@ -725,7 +754,8 @@ BODIES = {
     "full": full(),
     "none": full(tool_choice="none"),
     "answer": full(output_schema=SCHEMA),
-    "thinking": full(thinking_tokens=2000, output_schema=SCHEMA),
+    "thinking": full(thinking_tokens=2000, max_tokens=9000, output_schema=SCHEMA),
+    "effort": full("global.anthropic.claude-opus-4-6-v1", thinking_tokens=2000),
 }
 
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lyra.core.message import Message
 from lyra.errors import ModelError
+from lyra.models.bedrock import BedrockReader
 from lyra.models.client import LLMClient
+from lyra.models.gemini import GeminiReader
 from lyra.models.http import ANSWER_BYTES_MAX
+from lyra.models.ollama import OllamaReader
 from lyra.models.provider import LLMProvider
+from lyra.models.remote import Reader
 from lyra.models.request import Request
-from lyra.models.stream import TextDelta
+from lyra.models.stream import TextDelta, ToolEnd
 from tests.models import test_bedrock, test_gemini, test_ollama
 from tests.models.server import Reply, Server, run, sse
+from tests.models.wires import read
 
 KEY = "planted-key-0123456789abcdef"
 ASKING = Request("m", (Message("user", "hello"),))
@@ -75,6 +85,13 @@ WIRES = {
             test_ollama.lines(test_ollama.line("", padding="y" * (1 << 20))),
         ),
     )
+}
+
+
+STREAMS: dict[str, tuple[Callable[[], Reader], bytes]] = {
+    **{f"gemini {name}": (GeminiReader, data) for name, data in test_gemini.STREAMS.items()},
+    **{f"bedrock {name}": (BedrockReader, data) for name, data in test_bedrock.STREAMS.items()},
+    **{f"ollama {name}": (OllamaReader, data) for name, data in test_ollama.STREAMS.items()},
 }
 
 
@@ -240,3 +257,42 @@ def test_headers_of_ones_own_are_sent_and_hidden(wire: Wire) -> None:
         assert caught.value.message == "saw ***"
 
     run(main())
+
+
+# ---------------------------------------------------------------- whatever comes
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(sorted(STREAMS)),
+    damage=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.binary(max_size=6)), max_size=4),
+    cuts=st.lists(st.integers(0, 10_000), max_size=4),
+)
+def test_whatever_comes_is_events_or_a_model_error(
+    name: str, damage: list[tuple[int, int, bytes]], cuts: list[int]
+) -> None:
+    """Bytes changed, left out or put in anywhere: never another exception, never a call that is not whole."""
+    make, data = STREAMS[name]
+    for place, removed, put in damage:
+        at = place % (len(data) + 1)
+        data = data[:at] + put + data[at + removed :]
+    events: list[Any] = []
+    with suppress(ModelError):
+        events = read(make(), data, cuts)
+    for event in events:
+        assert not isinstance(event, ToolEnd) or isinstance(event.call.arguments, dict)
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.sampled_from(sorted(STREAMS)), data=st.binary(max_size=300))
+def test_noise_is_a_model_error(name: str, data: bytes) -> None:
+    """It is no answer, whatever it is."""
+    with pytest.raises(ModelError):
+        read(STREAMS[name][0](), data)
+
+
+def test_nothing_heavy_is_imported_before_the_first_call() -> None:
+    """Neither the HTTP library nor those of the clouds."""
+    modules = ", ".join(f"lyra.models.{name}" for name in ("gemini", "vertex", "bedrock", "ollama", "aws"))
+    heavy = "{'httpx2', 'botocore', 'google', 'requests', 'ssl', 'genai_prices'}"
+    code = f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "[]\n"

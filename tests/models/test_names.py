@@ -55,7 +55,7 @@ def test_names(name: str, provider: str, model: str) -> None:
 def test_a_slip_is_answered_with_what_was_meant(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         model_name(name)
-    assert hint in caught.value.hint
+    assert hint in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 7])

@@ -200,6 +200,29 @@ def test_an_answer_left_early_is_not_recorded(tmp_path):
     assert Cassette.load(file).entries == []
 
 
+def test_leaving_a_recorded_stream_leaves_the_real_one_at_once(tmp_path):
+    """A connection is not kept open by the recorder in front of it."""
+    closed = []
+
+    class Watched(SimProvider):
+        async def stream(self, request):
+            try:
+                async for event in super().stream(request):
+                    yield event
+            finally:
+                closed.append(True)
+
+    async def main():
+        empty = Cassette(tmp_path / "none")
+        for provider in (Recorder(Watched(SCRIPT), empty), Replayer(empty, otherwise=Watched(SCRIPT))):
+            stream: Any = provider.stream(ask("hi there"))
+            await anext(stream)
+            await stream.aclose()
+        return list(closed)
+
+    assert asyncio.run(main()) == [True, True]
+
+
 def test_what_is_no_cassette_is_refused_with_its_line(tmp_path):
     """Another file, a broken line, an event nobody knows, no file at all."""
     file = tmp_path / "c.jsonl"

@@ -226,13 +226,13 @@ def test_a_conversation_that_is_too_long(wire: Wire) -> None:
     said = "This model's maximum context length is 8192 tokens. prompt is too long"
     error = failure(wire, Reply.json({"error": {"message": said}}, status=400))
     assert error.kind == "context_overflow"
-    assert "compact" in error.hint
+    assert "compact" in str(error.hint)
 
 
 def test_a_web_page_is_no_answer(wire: Wire) -> None:
     error = failure(wire, HTML)
     assert error.kind == "bad_response"
-    assert "base URL" in error.hint
+    assert "base URL" in str(error.hint)
 
 
 def test_a_web_page_that_says_it_is_a_stream(wire: Wire) -> None:

@@ -90,8 +90,8 @@ def test_what_is_missing_is_named_with_its_variable(name: str, variable: str) ->
         with pytest.raises(ConfigError) as caught:
             settings_of(name, env=env)
         assert variable in caught.value.message
-        assert f"export {variable}=" in caught.value.hint
-        assert f"providers.{name}." in caught.value.hint
+        assert f"export {variable}=" in str(caught.value.hint)
+        assert f"providers.{name}." in str(caught.value.hint)
 
 
 def test_a_reference_to_nothing_is_told_by_its_name() -> None:
@@ -143,7 +143,7 @@ def test_a_key_does_not_travel_unencrypted() -> None:
     given: dict[str, Any] = {"base_url": "http://box.example/v1", "api_key": KEY}
     with pytest.raises(ConfigError) as caught:
         settings_of("here", given, env={})
-    assert "insecure_http" in caught.value.hint
+    assert "insecure_http" in str(caught.value.hint)
     assert settings_of("here", {**given, "insecure_http": True}, env={}).base_url == "http://box.example/v1"
     assert settings_of("here", {"base_url": "http://box.example/v1"}, env={}).base_url, "no key, no danger"
     with pytest.raises(ConfigError, match="unencrypted"):
@@ -193,4 +193,4 @@ def test_wrong_settings_are_told(given: Any, said: str) -> None:
 def test_a_provider_of_ones_own_needs_an_address() -> None:
     with pytest.raises(ConfigError) as caught:
         settings_of("here", {"api_key": KEY}, env={})
-    assert "set providers.here.base_url" in caught.value.hint
+    assert "set providers.here.base_url" in str(caught.value.hint)

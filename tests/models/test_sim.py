@@ -279,6 +279,18 @@ def test_errors_that_end_after_some_attempts():
     assert outcomes("two") == ["overloaded", "overloaded", "fine"]
 
 
+def test_an_error_that_passes_does_not_use_a_reply_up():
+    """In a sequence the try after the error gets the reply it was an error of, not the next."""
+    provider = SimProvider(
+        [{"text": "one", "error": {"kind": "timeout", "attempts": 1}}, "two", {"error": {"kind": "auth"}}]
+    )
+    said = []
+    for text in ("a", "a", "b", "c"):
+        events, error = asyncio.run(collect(provider, ask(text)))
+        said.append(error.kind if error else "".join(each.text for each in events if isinstance(each, TextDelta)))
+    assert said == ["timeout", "one", "two", "auth"]
+
+
 # ---------------------------------------------------------------- where scripts come from
 def test_a_script_comes_from_a_file_by_name_or_by_variable(tmp_path, monkeypatch):
     """`script:PATH`, or `LYRA_SIM_SCRIPT`; without either the error says both."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -241,7 +240,7 @@ _RESPONSES_CALLS = (
     call_item("call_1", "get_weather", _PARIS[:9], _PARIS[9:], index=1),
     call_item("call_2", "get_weather", _ROME, index=2),
 )
-_CHAT = {
+_CHAT: dict[str, Any] = {
     "text": sse(*chat_events({"content": "Hällo"}, {"content": " wörld"}), done=True),
     "calls": sse(*chat_events(*_CHAT_CALLS, finish="tool_calls"), done=True),
     "broken_call": sse(
@@ -253,7 +252,7 @@ _CHAT = {
         done=True,
     ),
 }
-_RESPONSES = {
+_RESPONSES: dict[str, Any] = {
     "text": sse(*responses_events(message_item("Hällo", " wörld"))),
     "calls": sse(*responses_events(*_RESPONSES_CALLS)),
     "broken_call": sse(*responses_events(call_item("call_1", "get_weather", '{"city": '))),
@@ -304,10 +303,3 @@ WIRES: dict[str, Wire] = {
         Wire("compatible", "here", "/v1/chat/completions", "authorization", **_CHAT, base="/v1"),
     )
 }
-
-
-def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-Make = Callable[[str], LLMProvider]

@@ -47,7 +47,7 @@ def test_a_wrong_name_is_answered_with_a_near_one():
     """As everywhere: did you mean."""
     with pytest.raises(ConfigError, match="read_pgae") as caught:
         ToolRegistry([read_page])["read_pgae"]
-    assert "read_page" in caught.value.hint
+    assert "read_page" in str(caught.value.hint)
 
 
 def test_two_of_one_name_are_refused():

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.events import ToolEnded, ToolStarted
+from lyra.agents.records import tool_record
+from lyra.agents.runtime import scopes
+from lyra.agents.trace import Span, current_span, new_span, turn_of
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
@@ -89,12 +92,13 @@ def _was_given_up(process: Process) -> bool:
     Then they are not begun again: what came of some of them is in the journal, what became of the others nobody knows,
     and nobody waits for either. Their branches count as used, so that later ones have the numbers they had.
     """
-    entry = process.recall.get(process.keys) if process.recall else None
-    if entry is None or entry.kind != _GIVEN_UP:
+    recall = process.recall
+    entry = recall.get(process.keys) if recall else None
+    if recall is None or entry is None or entry.kind != _GIVEN_UP:
         return False
     process.branches = int(entry.name)
-    for key in [key for key in process.recall if isinstance(key, str) and _branch(key) < process.branches]:
-        del process.recall[key]
+    for key in [key for key in recall if isinstance(key, str) and _branch(key) < process.branches]:
+        del recall[key]
     once(process, _GIVEN_UP, "", _nothing)
     return True
 
@@ -109,6 +113,27 @@ def _nothing() -> None:
 
 
 async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None) -> ToolResult:
+    """One call; while somebody listens, within a span of its own."""
+    kernel = runtime.kernel
+    if not kernel.listening or ctx.replaying:
+        return await _called(ctx, runtime, session, call, pending)
+    span_id, began_s = new_span(kernel), kernel.clock.monotonic()
+    outer = current_span.set(Span(turn_of(kernel, session).trace_id, span_id))
+    failed = True
+    try:
+        result = await _called(ctx, runtime, session, call, pending)
+        failed = result.is_error
+        return result
+    finally:
+        current_span.reset(outer)
+        if not kernel.stopping:
+            record = tool_record(kernel, session, call.name, span_id=span_id, began_s=began_s, failed=failed)
+            kernel.publish(ctx.pid, "tool.called", record)
+
+
+async def _called(
+    ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None
+) -> ToolResult:
     sink = pending.sink if pending is not None else None
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, call.arguments))
@@ -118,7 +143,7 @@ async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall,
         result = ToolResult(call.id, call.name, f"there is no tool {call.name!r}; there are: {known}", True)
     else:
         try:
-            output = await _output(ctx, runtime, session.agent, tool, call)
+            output = await _output(ctx, runtime, session.agent, tool, call, pending)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _NOT_TOLD:
             raise
@@ -131,7 +156,9 @@ async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall,
     return result
 
 
-async def _output(ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call: ToolCall) -> Any:
+async def _output(
+    ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call: ToolCall, pending: Pending | None
+) -> Any:
     """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
     place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
     act = Act(runtime, tool, call)
@@ -140,7 +167,11 @@ async def _output(ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call
     if not inside:
         return output
     assert tool.run is not None
-    return await tool.run(**call.arguments, ctx=ctx)
+    kept = scopes.set(pending.scopes if pending is not None else ())
+    try:
+        return await tool.run(**call.arguments, ctx=ctx)
+    finally:
+        scopes.reset(kept)
 
 
 def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:

@@ -135,13 +135,21 @@ class Agent:
         """What it runs as: a function that a journal knows as `agent:NAME`."""
         agent = self
 
+        from lyra.agents.loop import once
         from lyra.agents.loop import serve as loop
 
-        async def serve(ctx: Any) -> Any:
-            return await loop(ctx, agent)
+        async def serve(ctx: Any, *task: Any) -> Any:
+            """Without a task a conversation; with one, that alone: its result is the answer."""
+            return await once(ctx, agent, task[0]) if task else await loop(ctx, agent)
 
         serve.__module__, serve.__qualname__ = "agent", self.name
         return serve
+
+    def __lyra_tool__(self) -> Tool:
+        """As another agent's tool: a helper."""
+        from lyra.agents.delegate import delegate
+
+        return delegate(self)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, model={self.model!r})"

@@ -22,13 +22,12 @@ Work = Awaitable[Any] | Callable[[], Any]
 
 async def in_order(works: Sequence[Work], *, limit: int | None) -> list[Any]:
     """The results, in the order of `works`: awaitables, or functions of no argument that give one (or a value)."""
-    if limit is not None:
-        whole(limit, "limit", least=1)
-    for index, work in enumerate(works):
-        if not inspect.isawaitable(work) and not callable(work):
-            for other in works:
-                _forget(other)
-            raise ConfigError(f"call {index} is {work!r}, which cannot be awaited or called")
+    try:
+        _check(works, limit)
+    except ConfigError:
+        for work in works:
+            _forget(work)
+        raise
     run = _Run(works, limit if limit is not None else max(1, len(works)))
     try:
         async with asyncio.TaskGroup() as group:
@@ -41,6 +40,14 @@ async def in_order(works: Sequence[Work], *, limit: int | None) -> list[Any]:
     if run.error is not None:
         raise run.error
     return run.results
+
+
+def _check(works: Sequence[Work], limit: int | None) -> None:
+    if limit is not None:
+        whole(limit, "limit", least=1)
+    for index, work in enumerate(works):
+        if not inspect.isawaitable(work) and not callable(work):
+            raise ConfigError(f"call {index} is {work!r}, which cannot be awaited or called")
 
 
 class _Run:
@@ -80,7 +87,7 @@ class _Run:
 
 
 async def _value(work: Work) -> Any:
-    value = work if inspect.isawaitable(work) else work()  # type: ignore[operator]  # checked when it was given
+    value = work if inspect.isawaitable(work) else work()
     return await value if inspect.isawaitable(value) else value
 
 

@@ -18,23 +18,24 @@ from lyra.agents.act import run_tools
 from lyra.agents.ask import Ask, model_effect
 from lyra.agents.content import message_of
 from lyra.agents.events import Done, Failed, UsageTold
-from lyra.agents.execution import AgentExecution, AgentState
+from lyra.agents.execution import AgentState
+from lyra.agents.records import turn_record
 from lyra.agents.replies import Pending, Reply
-from lyra.agents.runtime import Runtime, runtime_of
+from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.session import Session
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
 from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError
 from lyra.kernel.context import Context, read
-from lyra.kernel.process import GIVEN_UP
+from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
 from lyra.models.stream import Completion
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
 
-__all__ = ["STATUSES", "serve"]
+__all__ = ["STATUSES", "once", "serve"]
 
 STATUSES: Final[dict[str, str]] = {
     "success": "an answer",
@@ -90,8 +91,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
     """One turn, and its end told to whoever asked."""
     process = ctx._process
     mark, digest = len(session.messages), session.digest
-    clock = runtime.kernel.clock
-    execution = session.execution = AgentExecution(session, mark, clock.now())
+    session.begin(runtime.kernel.clock.now())
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -113,10 +113,39 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         failure = error
         raise
     finally:
-        execution.end(clock.now(), value, failure)
+        _ended(runtime, process, session, value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
             _tell(pending, value, failure)
+
+
+def _ended(runtime: Runtime, process: Process, session: Session, value: Any, failure: BaseException | None) -> None:
+    """The run is over: its record is closed, and shown to whoever listens (not of a run that was only replayed)."""
+    execution = session.execution
+    assert execution is not None
+    kernel = runtime.kernel
+    execution.end(kernel.clock.now(), value, failure)
+    if kernel.listening and process.recall is None and not kernel.stopping:
+        kernel.publish(process.pid, "agent.answered", turn_record(kernel, session, execution))
+
+
+async def once(ctx: Context, agent: Agent, content: Any) -> str:
+    """The program of an agent that is asked one thing: its result is the text of the answer, its error why not."""
+    process = ctx._process
+    runtime = runtime_of(process.kernel)
+    session = runtime.begin(process, agent, None)
+    session.begin(runtime.kernel.clock.now())
+    pending = Pending(runtime, "", process.pid, scopes.get(), None)  # nobody waits for it; it brings the scopes
+    failure: BaseException | None = None
+    try:
+        await _turn(ctx, runtime, session, pending, content)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        answer = session.messages[-1].text if failure is None else ""
+        _ended(runtime, process, session, answer, failure)
+    return answer
 
 
 def _tell(pending: Pending, value: Any, failure: BaseException | None) -> None:

@@ -7,16 +7,16 @@
     await router(question, {"billing": billing, "tech": tech}, by=clerk)
     await map_reduce(files, summariser, editor)
 
-Whoever is asked is an Agent (a process is started for the question and stopped after it), an agent process, or a function
-of the message, sync or async. `on` says where Agents live: a Kernel, or a program's `ctx`, where they are child
-processes and everything is durable; without it a kernel of its own lives as long as the call. Concurrency is
+Whoever is asked is an Agent (a process is started for the question and stopped after it), an agent process, or a
+function of the message, sync or async. `on` says where Agents live: a Kernel, or a program's `ctx`, where they are
+child processes and everything is durable; without it a kernel of its own lives as long as the call. Concurrency is
 bounded by `limit`; errors and cancellation are `in_order`'s.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -246,5 +246,3 @@ async def _choice(desk: _Desk, message: Any, routes: Mapping[str, Any], by: Any)
 
 def _about(target: Any) -> str:
     return f": {target.description}" if isinstance(target, Agent) and target.description else ""
-
-

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.records import call_record
 from lyra.agents.replies import Pending, Sink
 from lyra.agents.session import Session
+from lyra.agents.trace import current_span
 from lyra.core.budget import Budget
 from lyra.core.redact import redact
 from lyra.errors import AgentFailed, LyraError
@@ -127,6 +128,9 @@ class Runtime:
         session = Session(agent, Conversation(self._tokens), durable=self.kernel.journal is not None)
         if restored is not None:
             session.restore(restored)
+        outer = current_span.get()
+        if outer is not None:
+            session.trace_id, session.parent_span = outer
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         guard = process.parent

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lyra.agents.execution import AgentExecution
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.models.tokens import Conversation
@@ -18,7 +19,6 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
-    from lyra.agents.execution import AgentExecution
 
 __all__ = ["Metrics", "Session"]
 
@@ -69,7 +69,9 @@ class Session:
         "execution",
         "messages",
         "metrics",
+        "parent_span",
         "trace_id",
+        "turn_span",
         "window_from",
     )
 
@@ -83,6 +85,13 @@ class Session:
         self._chain = b""
         self.execution: AgentExecution | None = None  # the run that is under way, or the last one
         self.trace_id = ""  # made with the first call that somebody listens to
+        self.turn_span = ""  # of the turn that is under way
+        self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
+
+    def begin(self, now: float) -> None:
+        """A run begins, with what is said next."""
+        self.execution = AgentExecution(self, len(self.messages), now)
+        self.turn_span = ""
 
     def append(self, message: Message) -> None:
         self.messages.append(message)

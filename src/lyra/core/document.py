@@ -1,6 +1,6 @@
 """A document somebody wrote: TOML, YAML or JSON as plain data, with the line and column of every part.
 
-`read_text` reads a file with a limit, `parse` gives the data and a map from paths (`("agents", 0, "name")`) to places,
+`text_of` gives the text of a file's bytes, `parse` the data and a map from paths (`("agents", 0, "name")`) to places,
 `place_of` finds a part's place or the nearest one around it. What the keys mean is the caller's to say. YAML is read as
 YAML 1.2 is: `yes`, `on` and `12:30` are texts; aliases, tags and keys written twice are refused. It needs the `yaml`
 extra, which is imported only for such a file.
@@ -18,7 +18,7 @@ from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.core.toml_places import TooDeep, _Scan
 from lyra.errors import ConfigError, ParseError
 
-__all__ = ["FORMATS", "Path", "Places", "form_of", "parse", "place_of", "read_text"]
+__all__ = ["FORMATS", "Path", "Places", "form_of", "parse", "place_of", "text_of"]
 
 FORMATS: Final[dict[str, str]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 _DEPTH_MAX: Final = 64
@@ -26,24 +26,19 @@ Path = tuple[str | int, ...]
 Places = dict[Path, tuple[int, int]]
 
 
-def read_text(path: str | FilePath, *, what: str) -> str:
-    """The text of a file of a known form; `what` is what a message calls such a file."""
-    file = FilePath(path)
-    form_of(str(path), what=what)
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", key=str(path)) from None
+def text_of(data: bytes, file: str) -> str:
+    """The text of a file's bytes, if they are not too many and are text."""
     if len(data) > PIPELINE_FILE_BYTES_MAX:
-        raise ConfigError(f"{path} has more than {PIPELINE_FILE_BYTES_MAX} bytes", key=str(path))
+        raise ConfigError(f"{file} has more than {PIPELINE_FILE_BYTES_MAX} bytes", key=file)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ParseError("the file is not UTF-8", file=str(path), line=line, column=1) from None
+        raise ParseError("the file is not UTF-8", file=file, line=line, column=1) from None
 
 
 def form_of(file: str, *, what: str) -> str:
+    """The form that a file's name says it has; `what` is what a message calls such a file."""
     form = FORMATS.get(FilePath(file).suffix.lower())
     if form is None:
         raise ConfigError(f"{file} is no {what} file", hint=f"its name ends in {', '.join(FORMATS)}", key=file)

@@ -184,7 +184,7 @@ class Context:
 
     def spawn(
         self,
-        program: Callable[..., Any],
+        program: Any,
         *args: Any,
         pid: str | None = None,
         name: str | None = None,

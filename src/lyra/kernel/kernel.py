@@ -85,7 +85,7 @@ class Kernel:
         self,
         store: str | Store = "memory",
         clock: Clock | None = None,
-        programs: Iterable[Callable[..., Any]] = (),
+        programs: Iterable[Any] = (),  # async functions, and Agents
         *,
         durability: str = "process",
         budget: Any = None,
@@ -682,7 +682,7 @@ class Kernel:
 
     # ------------------------------------------------------------------ what the other modules need
 
-    def register(self, program: Callable[..., Any]) -> None:
+    def register(self, program: Any) -> None:
         """Make a program known by name; processes that waited for it go on."""
         self.programs.name(program)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
-from lyra.core.document import form_of, parse, place_of, read_text
-from lyra.errors import CheckError, ParseError
+from lyra.core.document import form_of, parse, place_of, text_of
+from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.kernel.pipeline import PipelineConfig, problems
 
 __all__ = ["Mistake", "check_file", "check_text", "load_file"]
@@ -36,12 +36,12 @@ class Mistake(NamedTuple):
 
 def check_file(path: str | FilePath) -> list[Mistake]:
     """Every mistake of a file, in the order of its lines."""
-    return check_text(read_text(path, what="pipeline"), file=str(path))
+    return check_text(read_text(path), file=str(path))
 
 
 def load_file(path: str | FilePath) -> PipelineConfig:
     """The pipeline of a file; its first mistake is raised, the others are the error's `also`."""
-    text = read_text(path, what="pipeline")
+    text = read_text(path)
     mistakes = check_text(text, file=str(path))
     if not mistakes:
         return PipelineConfig.from_checked(parse(text, form_of(str(path), what="pipeline"), str(path))[0])
@@ -55,6 +55,15 @@ def load_file(path: str | FilePath) -> PipelineConfig:
         hint=first.hint,
         also=[f"{each.place}: {each.message}" for each in others],
     )
+
+
+def read_text(path: str | FilePath) -> str:
+    form_of(str(path), what="pipeline")
+    try:
+        data = FilePath(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", key=str(path)) from None
+    return text_of(data, str(path))
 
 
 def check_text(text: str, *, file: str) -> list[Mistake]:

@@ -33,7 +33,7 @@ def program_of(thing: Any) -> Callable[..., Any]:
 class Programs:
     __slots__ = ("_by_name", "_kernel", "_names", "_types")
 
-    def __init__(self, kernel: Kernel, programs: Iterable[Callable[..., Any]] = ()) -> None:
+    def __init__(self, kernel: Kernel, programs: Iterable[Any] = ()) -> None:
         self._kernel = kernel
         self._by_name: dict[str, Callable[..., Any]] = {}
         self._names: dict[Callable[..., Any], str] = {}

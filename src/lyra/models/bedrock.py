@@ -17,8 +17,9 @@ from urllib.parse import quote
 import msgspec
 
 from lyra.errors import ModelError
+from lyra.models.anthropic_body import REDACTED
 from lyra.models.aws import AwsKeys, need_botocore, region_of_profile, sign
-from lyra.models.bedrock_body import REDACTED, AnswerTool, answer_tool, bedrock_body
+from lyra.models.bedrock_body import AnswerTool, answer_tool, bedrock_body
 from lyra.models.content import refuse_images
 from lyra.models.faults import malformed, of_status, truncated
 from lyra.models.frames import Frames

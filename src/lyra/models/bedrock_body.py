@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
-from lyra.models.content import output_text, parts, system_text, thoughts
+from lyra.models.anthropic_body import EFFORTS, REDACTED, THINKING_LEAST, decides_itself
+from lyra.models.content import output_text, parts, system_text
 from lyra.models.request import Request
 
-__all__ = ["CACHING", "REDACTED", "AnswerTool", "answer_tool", "bedrock_body"]
+__all__ = ["CACHING", "AnswerTool", "answer_tool", "bedrock_body"]
 
-REDACTED: Final = "redacted:"  # the signature of a thought that only the provider can read
+_CLAUDE: Final = "anthropic.claude"
 _POINT: Final[dict[str, Any]] = {"cachePoint": {"type": "default"}}
 _NO_OUTPUT: Final = "(no output)"
 _NOT_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
@@ -74,12 +75,10 @@ def bedrock_body(request: Request) -> dict[str, Any]:
         "topP": request.top_p,
         "stopSequences": list(request.stop) or None,
     }
+    _put_thinking(body, config, request)
     given = {name: value for name, value in config.items() if value is not None}
     if given:
         body["inferenceConfig"] = given
-    if _thinks(request):
-        thinking = {"type": "enabled", "budget_tokens": request.thinking_tokens}
-        body["additionalModelRequestFields"] = {"thinking": thinking}
     if "messages" in cached and len(body["messages"]) > 1:
         body["messages"][-1]["content"].append(_POINT)
     return body
@@ -91,8 +90,28 @@ def _cached(request: Request) -> tuple[str, ...]:
     return next((fields for pattern, fields in CACHING if pattern.search(request.model)), ())
 
 
-def _thinks(request: Request) -> bool:
-    return bool(request.thinking_tokens) and "anthropic.claude" in request.model
+def _put_thinking(body: dict[str, Any], config: dict[str, Any], request: Request) -> None:
+    """Claude's fields, as `anthropic_body` has them; other models think when they want."""
+    if request.thinking_tokens is None or _CLAUDE not in request.model:
+        return
+    if decides_itself(request.model):
+        words = (word for most, word in EFFORTS if request.thinking_tokens < most)
+        body["outputConfig"] = {"effort": next(words, "high")}
+    thinking = _thinking(request)
+    if thinking is not None:
+        body["additionalModelRequestFields"] = {"thinking": thinking}
+        config["temperature"] = config["temperature"] if thinking["type"] == "adaptive" else None
+
+
+def _thinking(request: Request) -> dict[str, Any] | None:
+    tokens = request.thinking_tokens or 0
+    if tokens <= 0 or _CLAUDE not in request.model:
+        return None
+    if decides_itself(request.model):
+        return {"type": "adaptive"}
+    if request.max_tokens is not None:
+        tokens = min(tokens, request.max_tokens - 1)
+    return {"type": "enabled", "budget_tokens": tokens} if tokens >= THINKING_LEAST else None
 
 
 # ---------------------------------------------------------------- tools
@@ -124,7 +143,7 @@ def _choice(request: Request) -> dict[str, Any]:
     """A thinking model cannot be made to call a tool; and whoever has tools may call one before it answers."""
     answer = answer_tool(request)
     if answer is not None:
-        if _thinks(request):
+        if _thinking(request) is not None:
             return {}
         if request.tools and request.tool_choice != "none":
             return {"toolChoice": {"any": {}}}
@@ -154,9 +173,13 @@ def _messages(request: Request) -> list[dict[str, Any]]:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
-    blocks = [block for part in thoughts(message) if (block := _thought(part)) is not None]
-    blocks += [{"toolResult": _result(result)} for result in message.tool_results]
-    blocks += [{"text": part["text"]} for part in parts(message) if part["text"].strip()]
+    """Thoughts and texts in their order: Claude wants its thoughts back where they were."""
+    blocks: list[dict[str, Any]] = [{"toolResult": _result(result)} for result in message.tool_results]
+    for part in parts(message, thoughts=True):
+        if part["type"] == "thinking":
+            blocks += _thought(part)
+        elif part["text"].strip():
+            blocks.append({"text": part["text"]})
     blocks += [
         {"toolUse": {"toolUseId": _id(call.id), "name": call.name, "input": dict(call.arguments)}}
         for call in message.tool_calls
@@ -164,13 +187,13 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     return blocks
 
 
-def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
+def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
     signature = str(part.get("signature", ""))
     if signature.startswith(REDACTED):
-        return {"reasoningContent": {"redactedContent": signature.removeprefix(REDACTED)}}
+        return [{"reasoningContent": {"redactedContent": signature.removeprefix(REDACTED)}}]
     if not signature or ":" in signature:
-        return None  # unsigned, or signed by another provider
-    return {"reasoningContent": {"reasoningText": {"text": str(part.get("thinking", "")), "signature": signature}}}
+        return []  # unsigned, or signed by another provider
+    return [{"reasoningContent": {"reasoningText": {"text": str(part.get("thinking", "")), "signature": signature}}}]
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

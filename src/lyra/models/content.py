@@ -39,8 +39,8 @@ def system_text(request: Request) -> str:
     return "\n\n".join(text for text in (request.system, *said) if text)
 
 
-def parts(message: Message) -> list[dict[str, Any]]:
-    """The parts of a message in order, thoughts and empty texts left out."""
+def parts(message: Message, *, thoughts: bool = False) -> list[dict[str, Any]]:
+    """The parts of a message in order, empty texts left out; with its thoughts where asked for."""
     if isinstance(message.content, str):
         return [{"type": "text", "text": message.content}] if message.content else []
     for part in message.content:
@@ -50,7 +50,11 @@ def parts(message: Message) -> list[dict[str, Any]]:
                 hint=f"the types are {', '.join(_PARTS)}",
                 key="content",
             )
-    return [part for part in message.content if part["type"] == "image" or (part["type"] == "text" and part["text"])]
+    return [
+        part
+        for part in message.content
+        if (thoughts if part["type"] == "thinking" else part["type"] == "image" or part["text"])
+    ]
 
 
 def thoughts(message: Message) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ T = TypeVar("T")
 ANSWER_BYTES_MAX: Final = 64 << 20  # a whole answer; a stream of deltas of the longest answers is a few megabytes
 _ERROR_BYTES_MAX: Final = 64 << 10
 _SENTENCE_MAX: Final = 500
+_SECRET_LEAST: Final = 8  # characters; what is shorter (a header that says "beta") is no key but part of other words
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -224,7 +225,7 @@ class Http:
     def clean(self, text: str) -> str:
         """One line of what a server said, without the keys it may have quoted."""
         for secret in self._secrets():
-            if secret:
+            if len(secret) >= _SECRET_LEAST:
                 text = text.replace(secret, MASK)
         line = " ".join(text.split())
         return line if len(line) <= _SENTENCE_MAX else line[: _SENTENCE_MAX - 1] + "…"

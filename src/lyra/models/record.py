@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -130,9 +131,10 @@ class Recorder(LLMProvider):
         began = now()
         seen: list[tuple[float, StreamEvent]] = []
         try:
-            async for event in self.provider.stream(request):
-                seen.append((now() - began, event))
-                yield event
+            async with _closing(self.provider.stream(request)) as events:
+                async for event in events:
+                    seen.append((now() - began, event))
+                    yield event
         except LyraError as error:
             self._keep(request, seen, error)
             raise
@@ -196,8 +198,9 @@ class Replayer(LLMProvider):
         entry = self._find(request)
         if entry is None:
             assert self._otherwise is not None
-            async for event in self._otherwise.stream(request):
-                yield event
+            async with _closing(self._otherwise.stream(request)) as events:
+                async for event in events:
+                    yield event
             return
         passed = 0.0
         for at, name, fields in entry.events:
@@ -249,6 +252,16 @@ class Replayer(LLMProvider):
     async def close(self) -> None:
         if self._otherwise is not None:
             await self._otherwise.close()
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[StreamEvent]) -> AsyncIterator[AsyncIterator[StreamEvent]]:
+    """Whoever leaves our stream early has left theirs: the connection is closed at once."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
 
 
 # ---------------------------------------------------------------- requests

@@ -104,9 +104,9 @@ def worded(schema: Any) -> Any:
 
 def _choices(rest: dict[str, Any], found: dict[str, Any], kind: Any) -> None:
     """What a value may be: listed, one of several, or of a type."""
-    listed = [key for key in ("enum", "const") if key in rest]
-    for key in listed:
-        found[key] = rest.pop(key)
+    listed = [word for word in ("enum", "const") if word in rest]
+    for word in listed:
+        found[word] = rest.pop(word)
     for key, sent in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
         if isinstance(rest.get(key), list):
             found[sent] = [worded(one) for one in rest.pop(key)]

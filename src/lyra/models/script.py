@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.core.check import did_you_mean, one_of, real, short_text, whole
-from lyra.core.document import Path, form_of, parse, place_of, read_text
+from lyra.core.document import Path, form_of, parse, place_of, text_of
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.tool import check_tool_name
 from lyra.errors import CheckError, ConfigError
@@ -155,7 +155,12 @@ class Script(_Checked, frozen=True):
 def load_script(path: str | FilePath) -> Script:
     """The script of a file; its first mistake is raised with its place, the others are the error's `also`."""
     file = str(path)
-    data, places = parse(read_text(path, what="script"), form_of(file, what="script"), file)
+    form = form_of(file, what="script")
+    try:
+        content = FilePath(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the script {path} cannot be read: {error.strerror}", key=file) from None
+    data, places = parse(text_of(content, file), form, file)
     found: list[_Problem] = []
     script = _read(Script, data, (), found)
     if not found:

@@ -78,11 +78,10 @@ class SimProvider(LLMProvider):
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.calls += 1
         play = self._play(request.model)
-        reply, seen = play.choose(request, self.calls)
+        reply, seen, error = play.choose(request, self.calls)
         script = play.script
         if wait_s := script.first_s if reply.first_s is None else reply.first_s:
             await asyncio.sleep(wait_s)
-        error = play.error(request, reply)
         if error is not None and error.after_chunks is None:
             raise _raised(error)
         yield play.started
@@ -165,9 +164,11 @@ class _Play:
         self._ready: dict[int, _Answer | None] = {id(reply): None for _, reply, _ in self._replies if _constant(reply)}
         self.started = Started("sim", name)
 
-    def choose(self, request: Request, call: int) -> tuple[Reply, _Seen]:
+    def choose(self, request: Request, call: int) -> tuple[Reply, _Seen, ScriptedError | None]:
+        """The reply, what its conditions matched, and the error that this try of the request meets."""
         if self._function is not None:
-            return _reply_of(self._function(request)), {}
+            reply = _reply_of(self._function(request))
+            return reply, {}, self._error(request, reply)
         for index, reply, conditional in self._replies:
             if not conditional:
                 seen: _Seen | None = _NOTHING
@@ -177,16 +178,16 @@ class _Play:
                 seen = _fits(reply, request)
             if seen is None:
                 continue
-            if reply.times is not None:
+            error = self._error(request, reply)
+            if error is None or error.attempts is None:  # an error that will pass does not use a reply up
                 self._used[index] += 1
             if reply.one_of is not None:
                 chosen = int(seeded(self.script.seed * 1_000_003 + call)() * len(reply.one_of))
-                return msgspec.structs.replace(reply, text=reply.one_of[chosen], one_of=None), seen
-            return reply, seen
+                return msgspec.structs.replace(reply, text=reply.one_of[chosen], one_of=None), seen, error
+            return reply, seen, error
         raise _nothing_fits(request)
 
-    def error(self, request: Request, reply: Reply) -> ScriptedError | None:
-        """The error that this try of the request meets."""
+    def _error(self, request: Request, reply: Reply) -> ScriptedError | None:
         error = reply.error
         if error is None or error.attempts is None:
             return error

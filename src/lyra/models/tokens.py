@@ -258,9 +258,15 @@ def _continues(known: _Counted, request: Request) -> bool:
 
 # ---------------------------------------------------------------- counting
 def _sum(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
-    counted = list(before)
+    wordy, dense, images = before
     for message in messages:
         content = message.content
+        if type(content) is str and not message.tool_calls and not message.tool_results:  # most of them
+            length = len(content)
+            if length <= _SHORT and content.isascii():
+                dense += length
+                continue
+        counted = [wordy, dense, images]
         if type(content) is str:
             _text(content, counted)
         else:
@@ -272,7 +278,8 @@ def _sum(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
         for result in message.tool_results:
             _text(result.id, counted)
             _output(result.output, counted)
-    return Size(*counted)
+        wordy, dense, images = counted
+    return Size(wordy, dense, images)
 
 
 def _text(text: str, counted: list[int]) -> None:

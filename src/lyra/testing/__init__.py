@@ -1,5 +1,6 @@
 """Tools for testing with Lyra and for testing Lyra: simulated worlds, real crashes, damage, conformance suites.
 
+    MockServer        the wire formats of model providers over HTTP, from a script (`mock`)
     SimClock          a clock that a test moves by hand (`clock`)
     run_in_virtual_time  asyncio.run in which a day of sleep takes no time (`loop`)
     record            real answers of models kept in a file and replayed offline (`tape`)
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from lyra.testing.clock import SimClock
     from lyra.testing.conformance import StoreConformance
     from lyra.testing.loop import run as run_in_virtual_time
+    from lyra.testing.mock import MockServer
     from lyra.testing.sim import run_seed
     from lyra.testing.tape import record
 
-__all__ = ["SimClock", "StoreConformance", "record", "run_in_virtual_time", "run_seed"]
+__all__ = ["MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time", "run_seed"]
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
+    "MockServer": ("mock", "MockServer"),
     "SimClock": ("clock", "SimClock"),
     "StoreConformance": ("conformance", "StoreConformance"),
     "record": ("tape", "record"),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_type_hints, overload
 
 import msgspec
 
@@ -76,6 +76,10 @@ class Arguments:
         return {field: getattr(read, field) for field in self.type.__struct_fields__}
 
 
+@overload
+def tool(function: Callable[..., Any], /, **options: Any) -> Tool: ...
+@overload
+def tool(**options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a Tool of a function: `@tool` or `@tool(name=…, needs=[…], idempotent=True)`."""
     if function is None:
@@ -84,9 +88,12 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def tool_of(value: Any) -> Tool:
-    """A Tool, whatever was given: one, or a function to make one of."""
+    """A Tool, whatever was given: one, a function to make one of, or something that knows how to be one."""
     if isinstance(value, Tool):
         return value
+    if hasattr(value, "__lyra_tool__"):  # an Agent, say
+        made: Tool = value.__lyra_tool__()
+        return made
     if callable(value):
         return _make(value)
     raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")

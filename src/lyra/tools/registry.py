@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, overload
 
 from lyra.core.check import did_you_mean
 from lyra.core.tool import Tool
@@ -31,11 +31,15 @@ class ToolRegistry:
         for each in tools:
             self.register(each)
 
+    @overload
+    def register(self, function: Any, /, *, replace: bool = False, **options: Any) -> Tool: ...
+    @overload
+    def register(self, *, replace: bool = False, **options: Any) -> Callable[[Any], Tool]: ...
     def register(self, function: Any = None, /, *, replace: bool = False, **options: Any) -> Any:
         """Add a Tool, or make one of a function (`options` are `tool`'s); also as a decorator."""
         if function is None:
             return lambda wrapped: self.register(wrapped, replace=replace, **options)
-        made: Tool = tool(function, **options) if options else tool_of(function)
+        made = tool(function, **options) if options else tool_of(function)
         if made.name in self._tools and not replace:
             raise ConfigError(
                 f"there is a tool {made.name!r} already", hint="say replace=True, or give it a name", key=made.name
