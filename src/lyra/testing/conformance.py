@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from lyra.errors import Conflict, LyraError, StoreError
+from lyra.store.batch import ROWS_MAX
 from lyra.store.checksum import blob_digest
 from lyra.store.protocol import Lease, Record, Snapshot, Store
-from lyra.store.batch import ROWS_MAX
 from lyra.store.rows import PAGE_BATCHES
 
 __all__ = ["StoreConformance", "raises", "records"]
