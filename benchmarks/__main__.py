@@ -30,6 +30,7 @@ SUBJECTS = {
     "pipelines": "A stage of a pipeline",
     "buses": "One event to many subscribers",
     "interrupts": "Questions waiting for people",
+    "health": "Being watched by the health monitor",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

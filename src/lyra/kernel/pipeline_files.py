@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.core.toml_places import TooDeep, _Scan
 from lyra.errors import CheckError, ConfigError, ParseError
-from lyra.kernel.pipeline import PipelineConfig, problems
+from lyra.kernel.pipeline import PipelineConfig
+from lyra.kernel.pipeline_check import problems
 from lyra.kernel.routing import Path
 
 __all__ = ["Mistake", "check_file", "check_text", "load_file"]
@@ -81,7 +82,10 @@ def read_text(path: str | FilePath) -> str:
     file = FilePath(path)
     _format(str(path))
     try:
-        data = file.read_bytes()
+        if file.exists() and not file.is_file():  # a pipe would make us wait for ever
+            raise ConfigError(f"{path} is not a file", key=str(path))
+        with file.open("rb") as opened:
+            data = opened.read(PIPELINE_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key=str(path)) from None
     if len(data) > PIPELINE_FILE_BYTES_MAX:
