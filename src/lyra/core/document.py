@@ -31,7 +31,10 @@ def read_text(path: str | FilePath, *, what: str) -> str:
     file = FilePath(path)
     form_of(str(path), what=what)
     try:
-        data = file.read_bytes()
+        if file.exists() and not file.is_file():  # a pipe would make us wait for ever
+            raise ConfigError(f"{path} is not a file", key=str(path))
+        with file.open("rb") as opened:
+            data = opened.read(PIPELINE_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key=str(path)) from None
     if len(data) > PIPELINE_FILE_BYTES_MAX:

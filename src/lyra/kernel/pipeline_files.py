@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from lyra.core.document import form_of, parse, place_of, read_text
 from lyra.errors import CheckError, ParseError
-from lyra.kernel.pipeline import PipelineConfig, problems
+from lyra.kernel.pipeline import PipelineConfig
+from lyra.kernel.pipeline_check import problems
 
 __all__ = ["Mistake", "check_file", "check_text", "load_file"]
 
