@@ -15,7 +15,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.installed ## Run the demo: a team of processes that survives kill -9
+run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes and kill -9
 	@$(BIN)/lyra demo $(ARGS)
 
 test: lint postgres erlang ## Run every check and every test

@@ -32,6 +32,7 @@ SUBJECTS = {
     "interrupts": "Questions waiting for people",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
+    "health": "Being watched by the health monitor",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

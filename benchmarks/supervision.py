@@ -3,6 +3,9 @@
 A cycle of ours is a process that ends with an error, a supervisor that is told, counts the restart, decides, and starts
 and links the next one; on SQLite each of these is a row, and the clock stops when all rows are durable. The baseline
 remembers nothing and counts nothing: it reads the exception and calls `create_task`.
+
+Stopping is measured for ten thousand children, in reverse order, each one's end awaited before the next is told; the
+baseline cancels tasks and awaits them one by one.
 """
 
 from __future__ import annotations
@@ -77,13 +80,37 @@ async def tasks(count: int) -> Timing:
     return watch.timing
 
 
+async def stopped(target: str, count: int) -> Timing:
+    """`count` children of one supervisor, stopped in order."""
+    async with Kernel(target, snapshot_every_events=10**9) as kernel:
+        supervisor = await kernel.supervise([Child(f"s{each}", healthy) for each in range(count)])
+        await kernel.durable()
+        with Stopwatch(count) as watch:
+            await supervisor.stop()
+    return watch.timing
+
+
+async def cancelled(count: int) -> Timing:
+    waiting = [asyncio.create_task(asyncio.Event().wait()) for _ in range(count)]
+    await asyncio.sleep(0)
+    with Stopwatch(count) as watch:
+        for task in reversed(waiting):
+            task.cancel()
+            await asyncio.wait([task])
+    return watch.timing
+
+
 def run(size: Size) -> list[Row]:
     count = size.of(5_000, 50)
+    children = size.of(10_000, 50)
     with tempfile.TemporaryDirectory(prefix="lyra-bench-") as folder:
         made = iter(range(10**6))
 
         def on_sqlite() -> Timing:
             return asyncio.run(supervised(str(Path(folder) / f"{next(made)}.db"), count))
+
+        def stopped_on_sqlite() -> Timing:
+            return asyncio.run(stopped(str(Path(folder) / f"{next(made)}.db"), children))
 
         best = interleave(
             {
@@ -91,14 +118,20 @@ def run(size: Size) -> list[Row]:
                 "memory": lambda: asyncio.run(supervised("memory", count)),
                 "siblings": lambda: asyncio.run(supervised("memory", count, TREE)),
                 "sqlite": on_sqlite,
+                "cancelled": lambda: asyncio.run(cancelled(children)),
+                "stopped": lambda: asyncio.run(stopped("memory", children)),
+                "stopped on SQLite": stopped_on_sqlite,
             },
             size.repeats,
         )
     baseline, theirs = "a task made again by its done callback", best["tasks"]
+    ended = ("a task cancelled and awaited", best["cancelled"])
     return [
         Row("crash and restart, in memory", best["memory"], baseline, theirs, note=_rate(best["memory"])),
         Row(f"… one of {TREE + 1} children", best["siblings"], baseline, theirs, note=_rate(best["siblings"])),
         Row("crash and restart, on SQLite", best["sqlite"], baseline, theirs, note=_rate(best["sqlite"])),
+        Row(f"stop one of {children} children in order, in memory", best["stopped"], *ended),
+        Row(f"stop one of {children} children in order, on SQLite", best["stopped on SQLite"], *ended),
     ]
 
 

@@ -346,6 +346,8 @@ def test_relative_paths_start_where_they_are_written(place, monkeypatch):
         ("[kernel]\ndurability = 'powr'", 2, "kernel.durability is one of process, power", "'power'"),
         ("[budget]\nusd = '$-1'", 2, "not negative", None),
         ("[budget]\nusd = -1.5", 2, "not negative", None),
+        ("[budget]\nusd = -1", 2, "not negative", "in dollars"),
+        ("[budget]\nusd = nan", 2, "not an amount of money", "in dollars"),
         ("[budget]\nusd = [1]", 2, "budget.usd is an amount of money", None),
         ("[budget]\nusd = 0.0000001", 2, "micro-dollar", None),
         ("[budget]\nseconds = 0", 2, "budget.seconds is between", None),

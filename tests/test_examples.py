@@ -63,6 +63,23 @@ def test_flaky_service(capsys):
     assert result["refused"].startswith("circuit_open")
 
 
+def test_supervision(tmp_path, capsys):
+    """Restarts count across runs: three are allowed, the fourth makes the kitchen give up and begin anew."""
+    main = load("supervision.py")["main"]
+    store = str(tmp_path / "shop.db")
+    starts = [asyncio.run(main(store)) for _ in range(4)]
+    assert starts == [{"stove": count, "waiter": count} for count in (2, 3, 4, 1)]
+    assert capsys.readouterr().out.count("hot soup\nhot tea\n") == 4
+
+
+def test_pipeline_review(capsys):
+    """Two drafts, both reviewers of each, and the second is published."""
+    asyncio.run(load("pipeline_review.py")["main"]())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:7] == [f"stage_completed {stage}" for stage in (*["draft", "facts", "style"] * 2, "publish")]
+    assert "budgets, draft 2" in lines
+
+
 @pytest.mark.slow
 def test_durable_counter_survives_sigkill(tmp_path):
     """Killed with SIGKILL after a few numbers, it goes on after the last finished one and comes to the same sum."""

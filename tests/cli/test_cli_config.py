@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from lyra.cli.config import show_value
 from lyra.config import KEYS
 
@@ -80,3 +82,18 @@ def test_values_as_a_person_writes_them():
     assert show_value([["a"], ["b", "c"]]) == "(a), (b, c)"
     assert show_value(0.5) == "0.5"
     assert show_value(604800.0) == "604800"
+
+
+def test_a_link_to_nowhere_is_no_settings_file(lyra):
+    """A dangling `lyra.toml` is told by every command that reads settings; doctor goes on and names it."""
+    (lyra.folder / "lyra.toml").symlink_to("gone.toml")
+    for command in (("config", "show"), ("config", "path"), ("store", "info")):
+        done = lyra(*command)
+        assert done.returncode == 2
+        assert "error[config]: it is a link to a file that is not there\n  at lyra.toml\n  hint: mend" in done.stderr
+        assert done.stdout == ""
+    done = lyra("doctor", "--json")
+    assert done.returncode == 1
+    rows = {row["name"]: row for row in json.loads(done.stdout)["checks"]}
+    assert (rows["config"]["state"], rows["lyra"]["state"]) == ("problem", "ok")
+    assert "a link to a file that is not there" in rows["config"]["detail"]

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from lyra.cli import doctor
+from lyra.cli.app import Session
 from lyra.store.sqlite import SqliteStore
 
-CHECKS = ["lyra", "python", "postgres", "uvloop", "sqlite", "config", "store", "colours", "clock"]
+CHECKS = ["lyra", "python", "postgres", "uvloop", "yaml", "sqlite", "config", "store", "colours", "clock"]
 CHECKS += ["postgres server"]
 
 
@@ -119,6 +120,9 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     row = doctor._extra("postgres", "no_such_module_here", "PostgreSQL stores")
     assert row.state == "missing"
     assert row.how == "pip install 'lyra-agents[postgres]'"
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    missing = {row.name: row.how for row in doctor._examine(Session()) if row.state == "missing"}
+    assert missing["yaml"] == "pip install 'lyra-agents[yaml]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert doctor._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"
 

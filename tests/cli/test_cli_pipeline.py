@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from lyra.kernel.pipeline import json_schema
+import pytest
+
+from lyra.kernel.pipeline_schema import json_schema
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "pipeline.toml")
@@ -55,17 +58,76 @@ def test_run_refuses_what_it_cannot_use(lyra):
     (lyra.folder / "p.toml").write_text(BROKEN)
     (lyra.folder / "bad.py").write_text("1 / 0\n")
     (lyra.folder / "none.py").write_text("")
+    (lyra.folder / "plain.py").write_text("def draft(envelope):\n    return {}\n")
+    (lyra.folder / "exit.py").write_text("import sys\nsys.exit(3)\n")
     for args, words in (
         (("p.toml",), "no stage 'c'"),
         ((EXAMPLE, "--agents", "no.py"), "no file no.py"),
         ((EXAMPLE, "--agents", "bad.py"), "ZeroDivisionError"),
-        ((EXAMPLE, "--agents", "none.py"), "no agent is registered"),
+        ((EXAMPLE, "--agents", "none.py"), "none.py has no async function 'draft'\n  hint: write async def draft"),
+        ((EXAMPLE, "--agents", "plain.py"), "plain.py has no async function 'draft'\n  hint: make it async"),
+        ((EXAMPLE, "--agents", "exit.py"), "exit.py cannot be run: SystemExit: 3"),
+        ((EXAMPLE, "--agents", "."), "no file ."),
         ((EXAMPLE, "--input", "{"), "looks like JSON"),
         ((EXAMPLE, "--input", '{"raw_inpt": 1}', "--agents", AGENTS), "raw_inpt"),
     ):
         done = lyra("pipeline", "run", *args)
         assert done.returncode == 2, (args, done)
         assert words in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run", "graph"])
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("p.toml", None, "p.toml cannot be read: No such file or directory"),
+        ("p.ini", b"", "its name ends in .toml"),
+        ("p.yaml", b"\xff\x00", "error[parse]: the file is not UTF-8\n  at p.yaml:1:1"),
+        ("p.toml", b'name = "p"\n[[agents]\n', "at p.toml:2:9"),
+        ("p.yaml", b"name: p\nagents:\n  - name: a\n   b: [1\n", "at p.yaml:4:4"),
+        ("p.json", b'{"name": "p", "agents": [}', "at p.json:1:26"),
+        ("p.json", b"[" * 100_000, "nested too deeply"),
+        ("p.yaml", b"", "a pipeline is a mapping"),
+        ("p.yaml", b"a: &a [1]\nname: *a\n", "aliases are not read"),
+        ("p.toml", b"# x\n" * 300_000, "more than 1048576 bytes"),
+        ("p.yaml", "agents: [{name: prüfer, default_next: 日本}]\nname: ü".encode(), "there is no stage '日本'"),
+        ("p.yaml", b"name: p\nagents: [{name: a, max_retries: lots}]", "max_retries is a whole number"),
+    ],
+)
+def test_a_file_that_is_no_pipeline(lyra, command, name, content, words):
+    """Exit code 2, the place, and never a traceback, whatever the file is."""
+    if content is not None:
+        (lyra.folder / name).write_bytes(content)
+    done = lyra("pipeline", command, name)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_not_a_file_is_not_waited_for(lyra):
+    """A named pipe without a writer, a folder, a link to nowhere: told at once."""
+    os.mkfifo(lyra.folder / "pipe.toml")
+    (lyra.folder / "folder.yaml").mkdir()
+    (lyra.folder / "link.json").symlink_to("nowhere.json")
+    for name, words in (
+        ("pipe.toml", "pipe.toml is not a file"),
+        ("folder.yaml", "folder.yaml is not a file"),
+        ("link.json", "link.json cannot be read"),
+        ("-", "- is no pipeline file"),
+    ):
+        done = lyra("pipeline", "check", name)
+        assert (done.returncode, words in done.stderr) == (2, True), done
+
+
+def test_a_loop_without_a_limit_of_its_own_ends(lyra):
+    """The pipeline's bounds stop it: exit code 4, and which bound it was."""
+    loop = {"name": "p", "agents": [{"name": "a", "default_next": "b"}, {"name": "b", "default_next": "a"}]}
+    (lyra.folder / "p.json").write_text(json.dumps(loop))
+    assert lyra("pipeline", "check", "p.json").returncode == 0
+    done = lyra("pipeline", "run", "p.json", "--json")
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["reason"].startswith("max_")
 
 
 def test_a_question_nobody_answers(lyra):

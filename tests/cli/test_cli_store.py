@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -55,6 +56,28 @@ def test_memory_has_nothing_to_show(lyra):
     done = lyra("store", "info", "memory")
     assert done.returncode == 2
     assert "memory store" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "check", "compact", "export"])
+def test_what_cannot_be_a_store(lyra, command):
+    """A folder, a named pipe, a link to nowhere, an empty file, another scheme: told at once, with a hint."""
+    Path(lyra.folder, "folder").mkdir()
+    os.mkfifo(lyra.folder / "pipe")
+    Path(lyra.folder, "link.db").symlink_to("nowhere.db")
+    Path(lyra.folder, "empty.db").touch()
+    for target, code, words in (
+        ("folder", 1, "folder is not a file"),
+        ("pipe", 1, "pipe is not a file"),
+        ("link.db", 1, "there is no store at link.db"),
+        ("empty.db", 1, "is empty, so it is no store"),
+        ("", 1, "there is no store at ''"),
+        ("http://h/x", 2, "no store speaks http://"),
+        ("env:NOT_SET", 2, "NOT_SET is not set"),
+    ):
+        done = lyra("store", command, target)
+        assert (done.returncode, words in done.stderr, "  hint: " in done.stderr) == (code, True, True), done
+        assert done.stdout == ""
+    assert not Path(lyra.folder, "nowhere.db").exists()
 
 
 def test_another_file_is_left_alone(lyra):

@@ -98,19 +98,20 @@ def test_stages_are_booked():
     record = envelope.start_stage("plan", now=100.0, agent="planner")
     assert (record.stage_order, envelope.agent_hop_count, envelope.active_stages) == (1, 1, {"plan": True})
     envelope.complete_stage("plan", {"steps": 2}, now=100.25, agent="planner", llm_calls=3)
+    record = envelope.processing_history[-1]
     assert (record.status, record.duration_ms, record.llm_calls) == (StageStatus.SUCCESS, 250, 3)
     assert envelope.outputs == {"planner": {"steps": 2}}
     assert (envelope.completed_stage_set, envelope.active_stages, envelope.llm_call_count) == ({"plan": True}, {}, 3)
-    failed = envelope.start_stage("write", now=101.0)
+    envelope.start_stage("write", now=101.0)
     envelope.fail_stage("write", "no ink", now=102.0, llm_calls=1)
+    failed = envelope.processing_history[-1]
     assert (failed.status, failed.error, failed.agent) == ("error", "no ink", "write")
     assert envelope.failed_stages == {"write": "no ink"}
     assert envelope.errors == [{"stage": "write", "agent": "write", "error": "no ink", "at": 102.0}]
-    again = envelope.start_stage("write", now=103.0)
+    envelope.start_stage("write", now=103.0)
     assert envelope.failed_stages == {}
     envelope.complete_stage("write", now=104.0)
-    assert again.status is StageStatus.SUCCESS
-    assert failed.status is StageStatus.ERROR
+    assert [each.status for each in envelope.processing_history] == ["success", "error", "success"]
     envelope.complete_stage("unknown", {"a": 1}, now=104.0)  # a report without a start is kept, without a record
     assert len(envelope.processing_history) == 3
     assert envelope.start_stage("elsewhere", now=105.0).stage_order == 0
@@ -137,10 +138,76 @@ def test_a_clone_shares_nothing():
     assert make(processing_history=envelope.processing_history).processing_history == envelope.processing_history
     assert twin == envelope
     twin.outputs["a"]["b"].append(2)
-    twin.processing_history[0].status = StageStatus.SKIPPED
+    twin.complete_stage("a", now=2.0)
     assert envelope.outputs == {"a": {"b": [1]}}
     assert envelope.processing_history[0].status is StageStatus.RUNNING
     assert envelope.clone("env_new").envelope_id == "env_new"
+
+
+HOLDING: dict[str, Any] = {
+    "outputs": {"a": {"b": [1]}},
+    "metadata": {"state": {"log": [1]}},
+    "stage_order": ["a"],
+    "active_stages": {"a": True},
+    "completed_stage_set": {"b": True},
+    "failed_stages": {"c": "no"},
+    "interrupt": {"kind": "clarification", "data": [1]},
+    "completed_stages": [{"stage_number": 1, "satisfied_goals": ["x"]}],
+    "all_goals": ["x"],
+    "remaining_goals": ["y"],
+    "goal_completion_status": {"x": "satisfied"},
+    "prior_plans": [{"steps": [1]}],
+    "loop_feedback": ["again"],
+    "processing_history": [{"agent": "a"}],
+    "errors": [{"stage": "c", "error": "no", "more": [1]}],
+}
+
+
+def test_a_copy_shares_nothing():
+    """Of every field that holds something: neither what holds nor what is held, unless nobody can change it."""
+    for envelope in (make(**HOLDING), make()):
+        before = envelope.to_data()
+        copied = envelope.copy()
+        assert copied == envelope
+        for name in Envelope.__struct_fields__:
+            held = getattr(copied, name)
+            if isinstance(held, (dict, list)):
+                assert held is not getattr(envelope, name), name
+                _spoil(held)
+        assert envelope.to_data() == before
+    assert {
+        name for name in Envelope.__struct_fields__ if isinstance(getattr(make(**HOLDING), name), (dict, list))
+    } == {*HOLDING}
+
+
+def _spoil(value):
+    for item in list(value.values() if isinstance(value, dict) else value):
+        if isinstance(item, (dict, list)):
+            _spoil(item)
+    value.clear()
+
+
+def test_a_snapshot_does_not_see_what_comes_later():
+    """All the books, before and after each entry."""
+    envelope = make(stage_order=["a", "b"], remaining_goals=["x", "y"], all_goals=["x", "y"])
+    shots = []
+
+    def shot():
+        shots.append((envelope.snapshot(), envelope.to_data()))
+
+    for act in (
+        lambda: envelope.start_stage("a", now=1.0),
+        lambda: envelope.complete_stage("a", {"k": 1}, now=2.0, llm_calls=1),
+        lambda: envelope.start_stage("b", now=3.0),
+        lambda: envelope.fail_stage("b", "no", now=4.0),
+        lambda: envelope.start_stage("b", now=5.0),
+        lambda: envelope.advance_goals(["x"]),
+        lambda: envelope.terminate("completed", now=6.0),
+    ):
+        shot()
+        act()
+    shot()
+    assert [taken.to_data() for taken, _ in shots] == [then for _, then in shots]
 
 
 def test_an_envelope_survives_being_saved():

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from lyra.core.budget import Usage
-from lyra.core.event import Event
 from lyra.errors import ConfigError, InvalidTransition, ProcessError
 from lyra.kernel import HealthThresholds, Kernel
 from lyra.kernel.health import ALERTS
@@ -366,7 +365,7 @@ class Monitor(RuleBasedStateMachine):
         self.costs = 0
 
     def tell(self, kind, **data):
-        self.kernel.health._hear(Event(0, self.clock.now(), self.handle.pid, kind, data))
+        self.kernel.publish(self.handle.pid, kind, data)
         self.moved_at = self.clock.monotonic()
         self.said_stale = False
 
@@ -427,3 +426,67 @@ class Monitor(RuleBasedStateMachine):
 
 TestMonitor = Monitor.TestCase
 TestMonitor.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+async def busy(ctx):
+    """Awaits things that are not the kernel's, and has nothing else to show."""
+    while True:
+        await asyncio.sleep(0)
+
+
+async def awaits(ctx):
+    await asyncio.Event().wait()
+
+
+def test_a_step_is_a_sign_of_life(target, clock):
+    """One that is stepped again and again is not stale, though no Event says so; one that only waits is."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            said = []
+            kernel.health.start(interval_s=10, thresholds={"stale_s": 60})
+            # A listener would bring the Events of the steps back.
+            kernel.watch({**kernel._watchers, "health.alert": lambda pid, _data: said.append(pid)})
+            one, other = kernel.spawn(busy), kernel.spawn(awaits)
+            await pass_time(kernel, clock, 200, step_s=5)
+            assert said == [other.pid]
+            kernel.kill(one)
+            await settle(kernel)
+
+    run(main())
+
+
+def test_the_monitor_asks_for_no_steps():
+    """While it runs, steps are not made into Events; a listener gets them all the same."""
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.health.start()
+            assert (kernel.listening, kernel.listeners_want_states) == (True, False)
+            assert await kernel.run(fine_program) == 1
+            stop = kernel.on_event(lambda _: None)
+            assert (kernel.listening, kernel.listeners_want_states) == (True, True)
+            stop()
+            kernel.health.stop()
+            assert (kernel.listening, kernel.scheduler.stepped) == (False, None)
+
+    run(main())
+
+
+async def fine_program(ctx):
+    return await ctx.do(fine)
+
+
+def test_nothing_of_the_dead_is_kept(target):
+    """What the monitor noted of a process goes with it."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            kernel.health.start(interval_s=1000)
+            for _ in range(50):
+                await kernel.run(fine_program)
+            await kernel.durable()
+            assert kernel.scheduler.stepped == {}
+            assert kernel.health._watched == {}
+
+    run(main())

@@ -24,7 +24,7 @@ from lyra.kernel import Kernel, ProcessControlBlock, subsystem
 from lyra.kernel.lifecycle import STATES, TERMINAL, LifecycleState
 from lyra.kernel.process import PRIORITIES, TRANSITIONS
 from lyra.testing.clock import SimClock
-from tests.kernel.conftest import Crash, run, settle
+from tests.kernel.conftest import Crash, pass_time, run, settle
 
 
 async def forever(ctx):
@@ -577,3 +577,49 @@ def test_rows_that_make_no_sense_are_refused():
     state = LifecycleState()
     with pytest.raises(LookupError):
         state.apply("pcb.moved", "p", 0.0, {"new_state": "ready"})
+
+
+async def brief(ctx):
+    await ctx.sleep(5)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_program_shows_its_times(path, clock, snapshot):
+    """When a program was made, began and ended: the same after a restart to the digit, from rows or a snapshot."""
+
+    async def main():
+        async with Crash(Kernel(path, clock, [brief])) as kernel:
+            clock.advance(0.1)
+            kernel.spawn(brief, pid="first")
+            await pass_time(kernel, clock, 6)
+            kernel.spawn(brief, pid="second")
+            await settle(kernel)
+            seen = [kernel.get_process(pid) for pid in ("first", "second")]
+            await kernel.durable()
+            if snapshot:
+                await kernel._recovery.snapshot()
+        assert (seen[0].created_at, seen[0].started_at, seen[0].completed_at) == (1000.1, 1000.1, 1005.1)
+        assert (seen[1].created_at, seen[1].started_at, seen[1].completed_at) == (1006.1, 1006.1, None)
+        clock.advance(1)
+        async with Kernel(path, clock, [brief]) as kernel:
+            for old in seen:
+                new = kernel.get_process(old.pid)
+                assert (new.created_at, new.started_at, new.completed_at) == (
+                    old.created_at,
+                    old.started_at,
+                    old.completed_at,
+                )
+
+    run(main())
+
+
+def test_a_program_shows_its_times_without_a_journal(clock):
+    async def main():
+        async with Kernel("memory", clock, [brief]) as kernel:
+            handle = kernel.spawn(brief)
+            assert kernel.get_process(handle.pid).completed_at is None
+            await pass_time(kernel, clock, 6)
+            block = kernel.get_process(handle.pid)
+            assert (block.created_at, block.started_at, block.completed_at) == (1000.0, 1000.0, 1005.0)
+
+    run(main())

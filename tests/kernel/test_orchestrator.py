@@ -139,8 +139,16 @@ def test_what_is_refused_changes_nothing():
             for result in results:
                 with pytest.raises(ConfigError):
                     kernel.report_agent_result("p", result)
-            with pytest.raises(ConfigError):
-                step(kernel, "a", metrics={"llm_calls": -1})
+            wrong_metrics: list[Any] = [
+                {"llm_calls": -1},
+                {"calls": 1},
+                {"llm_calls": "x"},
+                {"llm_calls": float("nan")},
+                5,
+            ]
+            for metrics in wrong_metrics:
+                with pytest.raises(ConfigError):
+                    step(kernel, "a", metrics=metrics)
             with pytest.raises(ConfigError):
                 step(kernel, "a", {"x": object()})
             with pytest.raises(InvalidTransition):
@@ -624,6 +632,7 @@ def test_what_an_agent_may_give():
     assert "gave int" in end(lambda envelope: 3).termination_reason
     assert "has no y" in end(Object(), required_output_fields=["y"]).termination_reason
     assert "told so" in end(lambda envelope: AgentResult(error="told so")).termination_reason
+    assert "no setting 'calls'" in end(lambda envelope: AgentResult(metrics={"calls": 1})).termination_reason
     assert end(lambda envelope: AgentResult(break_loop=True)).terminal_reason == "break_requested"
 
 
@@ -1077,7 +1086,7 @@ class Sessions(RuleBasedStateMachine):
         )
 
     def teardown(self):
-        from lyra.kernel.pipeline_session import PipelineState
+        from lyra.kernel.pipeline_state import PipelineState
 
         again = PipelineState()
         for kind, pid, data in self.rows:

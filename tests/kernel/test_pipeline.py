@@ -7,14 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lyra.errors import ConfigError
-from lyra.kernel.pipeline import (
-    PIPELINE_KEYS,
-    STAGE_KEYS,
-    AgentConfig,
-    PipelineConfig,
-    json_schema,
-    problems,
-)
+from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pipeline_check import problems
+from lyra.kernel.pipeline_keys import PIPELINE_KEYS, STAGE_KEYS
+from lyra.kernel.pipeline_schema import json_schema
 
 GOOD = {
     "name": "review",
@@ -117,6 +113,18 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
         (with_stage(branches=["a"]), ("agents", 1, "branches"), "no fork"),
         (with_stage(retry_policy={"max_retires": 1}), ("agents", 1, "retry_policy", "max_retires"), "no setting"),
         (with_stage(allowed_tools="x"), ("agents", 1, "allowed_tools"), "a list of texts"),
+        (with_stage(output_schema={"tpye": "object"}), ("agents", 1, "output_schema", "tpye"), "no keyword"),
+        (with_stage(output_schema="object"), ("agents", 1, "output_schema"), "a mapping"),
+        (with_stage(max_context_tokens=0), ("agents", 1, "max_context_tokens"), "at least 1"),
+        (with_stage(context_overflow="drop"), ("agents", 1, "context_overflow"), "one of fail, truncate_oldest"),
+        (with_stage(context_overflow="truncate_oldest"), ("agents", 1, "context_overflow"), "no max_context_tokens"),
+        (with_stage(generation=[]), ("agents", 1, "generation"), "a mapping"),
+        (with_stage(generation={"topp": 1}), ("agents", 1, "generation", "topp"), "no setting"),
+        (with_stage(generation={"stop": "x"}), ("agents", 1, "generation", "stop"), "a list of texts"),
+        (with_stage(generation={"top_p": -1}), ("agents", 1, "generation", "top_p"), "at least 0"),
+        (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "count"),
+        (with_stage(generation={"seed": "x"}), ("agents", 1, "generation", "seed"), "whole number"),
+        (with_stage(token_stream="all"), ("agents", 1, "token_stream"), "one of off"),
     ],
 )
 def test_mistakes(declared, path, words):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lyra.core.schema import same
 from lyra.kernel.routing import (
     OPS,
     Facts,
@@ -13,7 +14,6 @@ from lyra.kernel.routing import (
     expression_problems,
     holds,
     normal_expression,
-    same,
 )
 
 FACTS = Facts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -640,8 +641,9 @@ def test_its_journal_stays_short(path):
 
 
 @pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
-def test_killed_anywhere_in_a_restart(tmp_path, strategy):
+def test_killed_anywhere_in_a_restart(tmp_path, strategy, monkeypatch):
     """However far a restart had come, after kill -9 it goes on: every child runs once, none twice."""
+    monkeypatch.setattr("lyra.kernel.journal._ROWS_A_COMMIT", 1)  # a slice may end after any round
 
     async def dies(path, at):
         """A kernel that ends at the `at`-th point it passes after a child's crash; False if it passes fewer."""
@@ -678,6 +680,33 @@ def test_killed_anywhere_in_a_restart(tmp_path, strategy):
         run(comes_back(str(tmp_path / f"{at}.db")))
         at += 1
     assert at > 5
+
+
+def test_stopping_in_order_shares_commits(path):
+    """Two hundred children end one after the other, the last first, and hardly any of it is a commit of its own."""
+
+    async def main():
+        async with Kernel(path, programs=[worker]) as kernel:
+            names = [f"c{number}" for number in range(200)]
+            sup = await kernel.supervise(children(*names))
+            pids = [child.pid for child in sup.which_children()]
+            ended = []
+            kernel.on_event(
+                lambda event: ended.append((event.seq, event.pid)) if event.kind == "process.terminated" else None
+            )
+            told = {}
+            kernel.on_event(
+                lambda event: told.setdefault(event.pid, event.seq) if event.kind == "process.stopping" else None
+            )
+            assert kernel.journal is not None
+            before = kernel.journal.commits
+            await sup.stop()
+            assert [pid for _, pid in ended] == [*reversed(pids), sup.pid]
+            # Each one's end is written before the next is told to end.
+            assert all(seq < told[after] for (seq, _), (_, after) in pairwise(ended[:-1]))
+            assert kernel.journal.commits - before < 100
+
+    run(main())
 
 
 def test_a_program_that_is_not_known_yet(path):

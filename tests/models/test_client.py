@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import lyra.models
+from lyra.core.retry import Retry
 from lyra.errors import ConfigError
 from lyra.models import LLMClient, LLMProvider, Message, Request
+from lyra.models.faults import KINDS, fault
+from lyra.models.names import PROVIDERS
+from lyra.models.settings import _KEYS, _USUAL
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
 from tests.models.server import Reply, Server, run
 from tests.models.wires import HELLO, KEY, WIRES
@@ -152,3 +158,17 @@ def test_public_names_are_where_a_user_would_look() -> None:
     assert {"LLMClient", "LLMProvider", "Request", "Completion", "TokenUsage", "Message"} <= set(dir(lyra.models))
     with pytest.raises(AttributeError):
         lyra.models.nonsense  # noqa: B018 (looking it up is the test)
+
+
+def test_the_page_about_models_is_complete() -> None:
+    """Every provider, variable, setting and kind of error is in the how-to."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE))
+    assert {f"`{name}`" for name in (*PROVIDERS, *KINDS)} <= rows
+    for usual in _USUAL.values():
+        for variable in (*usual.key, *usual.url, *usual.project, *usual.api_version):
+            assert variable in page, variable
+    for setting in _KEYS:
+        assert f"`{setting}`" in page, setting
+    retried = {kind for kind in KINDS if Retry().should_retry(fault(kind, "x"), 1)}
+    assert retried == set(re.findall(r"^\| `(\w+)` \| .* \| yes \|$", page, re.MULTILINE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -97,12 +98,12 @@ def test_amazon_takes_every_conversation(request: Request) -> None:
     report = ParamValidator().validate({"modelId": request.model, **encoded}, converse())
     assert not report.has_errors(), report.generate_report()
     roles = [turn["role"] for turn in body["messages"]]
-    assert all(before != after for before, after in zip(roles, roles[1:], strict=False))
+    assert all(before != after for before, after in pairwise(roles))
     assert all(turn["content"] for turn in body["messages"])
     assert all(text.strip() for text in keys_of(body["messages"], "text"))
     assert all(0 < len(one) <= 64 and one.isascii() for one in keys_of(body, "toolUseId"))
     assert "toolConfig" in body or not keys_of(body["messages"], "toolUse") + keys_of(body["messages"], "toolResult")
-    assert all(body["toolConfig"]["tools"] for _ in [0] if "toolConfig" in body)
+    assert body.get("toolConfig", {"tools": [0]})["tools"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -119,7 +120,7 @@ def test_google_takes_every_conversation(request: Request) -> None:
         assert all(results) or not any(results)
     if "generationConfig" in body:
         types.GenerationConfig.model_validate(body["generationConfig"])
-    for before, after in zip(body["contents"], body["contents"][1:], strict=False):
+    for before, after in pairwise(body["contents"]):
         assert before["role"] != after["role"] or keys_of([before, after], "functionResponse")
     assert not [one for one in keys_of(body["contents"], "id") if is_made_up(one)]
 

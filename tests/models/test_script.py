@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,6 +140,14 @@ def test_python_values_are_checked_the_same_way():
         ScriptedError("nope")
     with pytest.raises(ConfigError, match="a reply has no setting"):
         Script.of([{"txt": 1}])
+
+
+def test_the_page_about_scripts_has_every_key():
+    """What can be written in a script is in its how-to."""
+    page = (Path(__file__).parents[2] / "docs/how-to/test-agents-offline.md").read_text()
+    for kind in (Reply, Script, ScriptedCall, ScriptedError):
+        for key in kind.__struct_fields__:
+            assert f"`{key}`" in page, key
 
 
 _VALUES = st.recursive(

@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
@@ -21,6 +23,7 @@ from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
 from lyra.testing.mock import MockServer
+from lyra.testing.mock.http import serve
 
 # Each of our wire clients that has a format here: the provider's name, and settings beside the address.
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -273,6 +276,54 @@ def test_no_json_brings_it_down(path):
     got, seen = asyncio.run(main())
     assert {answer[9:12] for answer in got} <= {b"200", b"400"}
     assert len(seen) == len(got)
+
+
+class _Line:
+    """The writing side of a connection that goes nowhere."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.closed = False
+        self.transport = self
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+_PIECES = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"GET /healthz HTTP/1.1\r\n\r\n", b"POST /api/chat HTTP/1.1\r\n", b"\r\n", b"\r\n\r\n", b"0\r\n"]),
+    st.sampled_from([b"transfer-encoding: chunked\r\n", b"content-length: 5\r\n", b"5;x\r\n", b"hello", b"a" * 70_000]),
+)
+
+
+@given(st.lists(_PIECES, max_size=8))
+def test_no_bytes_bring_it_down(pieces):
+    """Whatever arrives, the connection ends in answers or in silence, and is closed."""
+
+    async def handler(asked, exchange):
+        assert asked.method
+        await exchange.whole(200, b"", {})
+
+    async def main():
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"".join(pieces))
+        reader.feed_eof()
+        line = _Line()
+        await serve(reader, cast("asyncio.StreamWriter", line), handler)
+        return line
+
+    line = asyncio.run(main())
+    assert line.closed
+    assert not line.data or line.data.startswith(b"HTTP/1.1 ")
 
 
 # ---------------------------------------------------------------- life

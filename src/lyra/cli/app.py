@@ -35,7 +35,7 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final[dict[str, Lazy]] = {
     "config": Lazy("lyra.cli.config", "config", "Show the settings in force, where each comes from, and every key."),
-    "demo": Lazy("lyra.cli.demo", "demo", "Show a team of processes survive kill -9."),
+    "demo": Lazy("lyra.cli.demo", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "doctor": Lazy("lyra.cli.doctor", "doctor", "Say what works here, and how to get the rest."),
     "mock": Lazy("lyra.cli.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
     "pipeline": Lazy("lyra.cli.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),

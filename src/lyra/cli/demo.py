@@ -2,8 +2,8 @@
 
 Runs a kernel in an OS process of its own (`demo_team`) on a SQLite store, shows what happens (`demo_view`),
 kills that process while calls are in flight, reads the journal it left, and starts a second one that goes
-on. At the end it counts: what the service performed by key, against what the journal says was finished. No
-key, no server, no network.
+on. At the end it counts (`demo_report`): what the service performed by key, what the journal says was finished, what
+the supervisors restarted. No key, no server, no network.
 
 This module is the one home of subprocesses in the command line.
 """
@@ -18,10 +18,9 @@ import shutil
 import subprocess  # noqa: TID251 - a real kill -9 needs a real process; this module is its home
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,11 +28,14 @@ from lyra.cli.app import Command, json_option
 from lyra.cli.render import document, wants_colour
 from lyra.core.clock import SystemClock
 from lyra.core.money import Money
-from lyra.errors import ConfigError, InternalError, StoreError, error_from_data
+from lyra.errors import ConfigError, InternalError, error_from_data
+
+if TYPE_CHECKING:
+    from lyra.cli.demo_report import Evidence
 
 __all__ = ["demo"]
 
-_PACE: Final = 0.65  # about nine seconds in all
+_PACE: Final = 0.65  # about ten seconds in all
 _FRAME_S: Final = 0.08
 _PATIENCE_S: Final = 60.0  # a demo that takes longer than this is broken
 _LINE_BYTES_MAX: Final = 1 << 20
@@ -48,10 +50,10 @@ _LINE_BYTES_MAX: Final = 1 << 20
 @click.option("--store", "path", type=click.Path(), metavar="PATH", help="Keep the store in a new file here.")
 @click.option("--keep", is_flag=True, help="Keep the temporary store, and say where it is.")
 def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path: str | None, keep: bool) -> None:
-    """Show a team of processes survive kill -9.
+    """Show a supervised team of processes survive crashes and kill -9.
 
-    A lead and five reviewers call a flaky service, spend from nested budgets and ask a question. Their kernel
-    is killed in the middle and a second one goes on from the journal.
+    A lead and five reviewers call a flaky service, spend from nested budgets and ask a question. Supervisors
+    start again what crashes. The kernel is killed in the middle and a second one goes on from the journal.
     """
     if math.isnan(speed):  # which is inside every range
         raise ConfigError("--speed is not a number", hint="such as --speed 2")
@@ -118,10 +120,10 @@ class Worker:
         answer = {"id": interrupt_id, "approved": approved, "text": "yes" if approved else "no"}
         self._process.stdin.write(json.dumps(answer).encode() + b"\n")
 
-    def kill(self) -> None:
-        """SIGKILL: no handler, no clean-up, no goodbye."""
+    def kill(self) -> int:
+        """SIGKILL: no handler, no clean-up, no goodbye. Gives the signal that ended it."""
         self._process.kill()
-        self._process.wait()
+        return -self._process.wait()
 
     def last_words(self) -> str:
         with open(self._errors, encoding="utf-8", errors="replace") as file:
@@ -140,7 +142,7 @@ class Demo:
     """One run, from the first kernel to the report."""
 
     def __init__(self, store: str, folder: str, *, seed: int, pace: float, ask: bool, quiet: bool) -> None:
-        from lyra.cli.demo_view import Board
+        from lyra.cli.demo_board import Board
 
         self.store = store
         self.ledger = os.path.join(folder, "ledger.jsonl")
@@ -154,8 +156,7 @@ class Demo:
         self.view = self._view(quiet=quiet)
         self.worker: Worker | None = None
         self.result: dict[str, Any] | None = None
-        self.finished_before: set[str] = set()
-        self.performed_before: list[str] = []
+        self.evidence: Evidence | None = None
 
     def _view(self, *, quiet: bool) -> Any:
         from lyra.cli.demo_view import LineView, LiveView, QuietView
@@ -178,11 +179,10 @@ class Demo:
 
     # ------------------------------------------------------------ the play
     def run(self) -> dict[str, Any]:
-        self._phase("five reviewers at work")
+        self._phase("a supervised team at work")
         first = self._start(hold=True)
         self._watch(first, until_held=True)
-        first.kill()
-        self._after_kill(first)
+        self._after_kill(first, first.kill())
         self._phase("a second kernel goes on")
         self.board.resumed()
         self._watch(self._start(hold=False), until_held=False)
@@ -257,33 +257,22 @@ class Demo:
                 self.view.go_on()
         worker.answer(interrupt_id, approved=approved)
 
-    def _after_kill(self, worker: Worker) -> None:
+    def _after_kill(self, worker: Worker, signal: int) -> None:
         """The process is gone. What is left is the file: read it, and show what it holds."""
-        from lyra.core.codec import decode
-        from lyra.store.protocol import open_store
+        from lyra.cli.demo_report import Evidence, facts, finished, ledger
 
         while not worker.ended:
             worker.lines(1.0)  # what was still in the pipe: the journal knows better
-        store = open_store(self.store)
-        try:
-            problems = store.check()
-            for row in store.read():
-                data = decode(row.data)
-                done = row.kind == "effect.finished" and data.get("form", "do") == "do"
-                if done and data.get("error") is None:
-                    self.finished_before.add(f"{row.pid}:{data['key']}")
-                if row.seq > self.board.last_seq:  # durable, and not yet told when the kill came
-                    event = {"seq": row.seq, "pid": row.pid, "kind": row.kind, "data": data}
-                    self.view.told(self.board, event, self.board.event(event))
-        finally:
-            store.close()
-        if problems:
-            raise StoreError("; ".join(problems))
-        self.performed_before = [entry["key"] for entry in self._ledger()]
+        journal = facts(self.store)
+        for fact in journal:
+            if fact.seq > self.board.last_seq:  # durable, and not yet told when the kill came
+                event = fact._asdict()
+                self.view.told(self.board, event, self.board.event(event))
+        self.evidence = Evidence(signal, journal[-1].seq, finished(journal), ledger(self.ledger))
         self.board.killed()
         self.board.banner = (
-            f"kill -9 {worker.pid}: the journal holds {self.board.last_seq} rows, "
-            f"{len(self.finished_before)} finished effects"
+            f"kill -9 {worker.pid}: the journal holds {self.evidence.seq} rows, "
+            f"{len(self.evidence.finished)} finished effects"
         )
         self._phase("the kernel is gone")
         self.view.say(self.board.banner, loud=True)
@@ -297,73 +286,26 @@ class Demo:
                 nothing.select(min(left, _FRAME_S))
                 self.view.draw(self.board)
 
-    # ------------------------------------------------------------ counting
-    def _ledger(self) -> list[dict[str, Any]]:
-        with open(self.ledger, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
     def _report(self) -> dict[str, Any]:
+        from lyra.cli.demo_report import facts, ledger, report
         from lyra.cli.demo_team import LEAD_BUDGET
 
-        keys = [entry["key"] for entry in self._ledger()]
-        after = keys[len(self.performed_before) :]
-        times = Counter(keys)
-        calls = self.board.calls
-        limit = Money.parse(LEAD_BUDGET)
-        repeated = sorted(set(after) & self.finished_before)
-        twice = sorted(key for key, count in times.items() if count > 1)
-        problems = []
-        if repeated or twice:
-            problems.append(f"effects were performed again: {', '.join(repeated + twice)}")
-        if self.board.spent > limit:
-            problems.append(f"{self.board.spent} was spent of {limit}")
-        return {
-            "result": self.result,
-            "effects": {
-                "performed_once": sum(count == 1 for count in times.values()),
-                "performed_twice": len(twice),
-                "finished_before_the_kill": len(self.finished_before),
-                "finished_and_performed_again": len(repeated),
-                "asked_again_with_the_same_key": calls["known"],
-            },
-            "service": {
-                "calls": calls["calling"],
-                "429": calls["429"],
-                "503": calls["503"],
-                "no_answer": calls["silent"],
-            },
-            "money": {
-                "spent": str(self.board.spent),
-                "limit": str(limit),
-                "by_process": {row.name: str(Money(row.spent)) for row in self.board.rows.values()},
-            },
-            "journal_rows": self.board.last_seq,
-            "seed": self.seed,
-            "seconds": round(self.elapsed(), 2),
-            "problems": problems,
-        }
+        assert self.evidence is not None
+        counted = report(
+            self.evidence,
+            facts(self.store),
+            ledger(self.ledger),
+            self.board.calls,
+            result=self.result,
+            limit=Money.parse(LEAD_BUDGET),
+        )
+        return {**counted, "seed": self.seed, "seconds": round(self.elapsed(), 2)}
 
 
-# ---------------------------------------------------------------- the last lines
 def _print(report: dict[str, Any]) -> None:
+    from lyra.cli.demo_report import lines
+
     click.echo()
-    for label, text in _lines(report):
+    for label, text in lines(report):
         shown = f"{label:<8}"
         click.echo(f"{click.style(shown, bold=True) if wants_colour(sys.stdout) else shown}  {text}")
-
-
-def _lines(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    result, effects, service, money = (report[part] for part in ("result", "effects", "service", "money"))
-    published = "published" if result["published"] else "not published"
-    refused = f"{service['429']} × 429, {service['503']} × 503, {service['no_answer']} without answer"
-    again = effects["finished_and_performed_again"] or "none"
-    yield "result", f"{result['findings']} findings {published}, {result['skipped']} pages not paid for"
-    yield "service", f"{service['calls']} calls: {refused}"
-    yield "effects", f"{effects['performed_once']} performed once, {effects['performed_twice']} twice"
-    yield "kill -9", f"{effects['finished_before_the_kill']} were finished before it, {again} performed again"
-    yield "", f"{effects['asked_again_with_the_same_key']} of those in flight were performed; the service knew the keys"
-    yield "money", f"{money['spent']} of {money['limit']}"
-    yield "journal", f"{report['journal_rows']} rows"
-    yield "time", f"{report['seconds']:.1f} s, seed {report['seed']}"
-    if "store" in report:
-        yield "store", f"{report['store']} (look at it with `lyra store export`)"

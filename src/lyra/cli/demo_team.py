@@ -1,13 +1,17 @@
-"""The demo's team: a lead, its reviewers, and the flaky service they call.
+"""The demo's team: a supervision tree, and one kernel in one OS process that runs it.
 
-`python -m lyra.cli.demo_team SETTINGS` is one kernel in one OS process, which `lyra demo` starts, kills
-with SIGKILL and starts again. It writes one JSON object a line to stdout (every Event, every call at the
-service, the result) and reads answers to questions from stdin; when stdin ends, whoever started it is gone
-and it goes too.
+    team            one_for_one; ends when the lead has ended
+    ├ desk          rest_for_one, two restarts a minute
+    │ ├ rules       temporary: reads the rules and ends
+    │ ├ session     permanent: holds a session with the service, and crashes when that is closed
+    │ └ index       permanent: is of no use without the session, so it is restarted with it
+    └ lead          transient, significant
+      └ auth.py …   one reviewer a file, spawned by the lead, each with a budget of its own
 
-The service keeps a ledger of the keys it performed, in a file of its own: that is what the demo counts at
-the end. Its moods follow from the seed, the key and the try. `lead` and `reviewer` are ordinary programs;
-read them as an example.
+`python -m lyra.cli.demo_team SETTINGS` is started by `lyra demo`, killed with SIGKILL and started again. It writes one
+JSON object a line to stdout (every Event, every call at the service, the result) and reads answers to questions from
+stdin; when stdin ends, whoever started it is gone and it goes too. The programs are ordinary ones; read them as an
+example. The service is `demo_service`.
 """
 
 from __future__ import annotations
@@ -17,23 +21,19 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
-from lyra.core.budget import Usage
-from lyra.core.effect import Charged, Effect
-from lyra.core.policy import Backoff, Retry
+from lyra.cli.demo_service import SERVICE, Service, Settings
 from lyra.errors import BudgetExceeded, LyraError, error_to_data
+from lyra.kernel.child import Child
 from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
 
-__all__ = ["FILES", "LEAD_BUDGET", "Settings", "lead", "reviewer"]
+__all__ = ["FILES", "LEAD_BUDGET", "index", "lead", "reviewer", "rules", "session"]
 
 LEAD_BUDGET: Final = "$0.50"
-SERVICE: Final = "net.http:reviews.example"
 
 # file → (pages, budget, priority). The third cannot afford all its pages.
 FILES: Final[dict[str, tuple[int, str, str]]] = {
@@ -43,23 +43,11 @@ FILES: Final[dict[str, tuple[int, str, str]]] = {
     "search.py": (7, "$0.10", "normal"),
     "export.py": (6, "$0.08", "low"),
 }
-_PAGE_COST: Final = "$0.012"  # the most one page may cost: reserved before the call
-_PERFORMED_BEFORE_HOLD: Final = 13
-
-
-class Settings(msgspec.Struct):
-    """What `lyra demo` tells one kernel."""
-
-    store: str
-    ledger: str
-    seed: int
-    pace: float  # 1.0 as a person likes to watch it, 0.0 without pauses
-    hold: bool  # after a while the service stops answering, so that the kill meets calls in flight
 
 
 # ---------------------------------------------------------------- the programs
 async def lead(ctx: Context) -> dict[str, Any]:
-    """Hand out the files, gather the reports, ask a human, publish."""
+    """Hand out the files, gather the reports, ask a human, publish, file."""
     reviewers = [
         ctx.spawn(reviewer, file, pages, name=file, budget=budget, priority=priority, grant=[SERVICE])
         for file, (pages, budget, priority) in FILES.items()
@@ -72,7 +60,9 @@ async def lead(ctx: Context) -> dict[str, Any]:
     question = f"Publish {findings} findings? {skipped} pages were not paid for."
     answer = await ctx.ask(question, kind="confirmation")
     published = bool(answer.approved) and await ctx.do(_service.publish_report, findings)
-    return {"findings": findings, "skipped": skipped, "published": published}
+    await ctx.send("index", {"file": findings})  # by name: it is not the process that had it at first
+    filed = await ctx.receive()
+    return {"findings": findings, "skipped": skipped, "published": published, "filed": filed["filed"]}
 
 
 async def reviewer(ctx: Context, file: str, pages: int) -> int:
@@ -88,111 +78,36 @@ async def reviewer(ctx: Context, file: str, pages: int) -> int:
     return findings
 
 
-# ---------------------------------------------------------------- the service
-class ServiceError(Exception):
-    """The service said no, with an HTTP status; Lyra's Retry reads `status`."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"{status} {_STATUS[status]}")
-        self.status = status
+async def rules(ctx: Context) -> int:
+    """Read the rules once."""
+    return int(await ctx.do(_service.load_rules))
 
 
-_STATUS: Final = {429: "too many requests", 503: "service unavailable"}
+async def session(ctx: Context) -> None:
+    """Hold a session. That it may be closed is not thought of here: the supervisor is there for that."""
+    await ctx.do(_service.log_in)
+    ctx.ready()
+    await ctx.do(_service.stay)
 
 
-class Service:
-    """A simulated HTTP service: slow, flaky, and with a memory of the keys it has served."""
+async def index(ctx: Context) -> None:
+    """File what it is sent."""
+    await ctx.do(_service.open_index)
+    while True:
+        message = await ctx.receive()
+        await ctx.send("lead", {"filed": message["file"]})
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.served: dict[str, int] = {}  # key → findings
-        self.tries: Counter[str] = Counter()
-        self.performed = self.held = 0
-        self._read_ledger()
-        pace = settings.pace
-        policy = {
-            "retry": Retry(max_attempts=12, backoff=Backoff(initial_s=0.15 * pace + 0.001, max_s=0.8, jitter=0.3)),
-            "timeout_s": 0.8 * pace + 0.1,
-        }
-        self.review_page = Effect(
-            self._review_page,
-            name="review_page",
-            needs=SERVICE,
-            cost=_PAGE_COST,
-            idempotent=True,
-            policy=policy,
-        )
-        self.publish_report = Effect(self._publish_report, name="publish_report", needs=SERVICE)
 
-    async def _review_page(self, file: str, page: int, *, idempotency_key: str) -> Charged:
-        key = idempotency_key
-        self.tries[key] += 1
-        self._say(key, "calling", page=page, attempt=self.tries[key])
-        mood = self._draw("mood", key, self.tries[key])
-        await self._pause(0.15 + 0.35 * self._draw("time", key, self.tries[key]))
-        if mood < 0.13:
-            self._refuse(key, 429)
-        if mood < 0.24:
-            self._refuse(key, 503)
-        if mood < 0.29:
-            self._say(key, "silent")
-            await asyncio.sleep(3600)  # no answer: the effect's timeout_s ends it
-        if key in self.served:
-            self._say(key, "known")  # asked before a crash: the same answer, and no second charge
-        else:
-            await self._maybe_hold(key)
-            self._perform(key, file=file, page=page, findings=int(self._draw("findings", key) * 4))
-            await self._maybe_hold(key)
-            self._say(key, "ok")
-        usd = 6_000 + int(5_000 * self._draw("usd", key))
-        return Charged(self.served[key], Usage(usd=usd))
-
-    async def _publish_report(self, findings: int, *, idempotency_key: str) -> bool:
-        self._say(idempotency_key, "publishing")
-        await self._pause(0.5)
-        self._perform(idempotency_key, file="report", page=0, findings=findings)
-        return True
-
-    def _refuse(self, key: str, status: int) -> None:
-        self._say(key, str(status))
-        raise ServiceError(status)
-
-    async def _maybe_hold(self, key: str) -> None:
-        """Stop answering, some calls before they are performed and some after: in flight when the kill comes."""
-        if self.settings.hold and self.performed >= _PERFORMED_BEFORE_HOLD:
-            if (key in self.served) != (self.held % 2 == 1):
-                return
-            self.held += 1
-            self._say(key, "held")
-            await asyncio.sleep(3600)
-
-    def _perform(self, key: str, *, file: str, page: int, findings: int) -> None:
-        """The act itself. One write to the ledger, which a SIGKILL of this process cannot take back."""
-        line = json.dumps({"key": key, "file": file, "page": page, "findings": findings})
-        handle = os.open(self.settings.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(handle, line.encode() + b"\n")
-        finally:
-            os.close(handle)
-        self.served[key] = findings
-        self.performed += 1
-
-    def _read_ledger(self) -> None:
-        if os.path.exists(self.settings.ledger):
-            with open(self.settings.ledger, encoding="utf-8") as file:
-                for entry in map(json.loads, file):
-                    self.served[entry["key"]] = entry["findings"]
-
-    async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * self.settings.pace)
-
-    def _draw(self, *parts: object) -> float:
-        """Between 0 and 1, the same for the same seed and parts."""
-        text = ":".join(map(str, (self.settings.seed, *parts)))
-        return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) / 2**32
-
-    def _say(self, key: str, what: str, **details: Any) -> None:
-        _tell({"call": {"key": key, "what": what, **details}})
+def _tree() -> list[Child]:
+    desk = [
+        Child("rules", rules, restart="temporary", name="rules"),
+        Child("session", session, restart="permanent", name="session", wait_ready=True),
+        Child("index", index, restart="permanent", name="index"),
+    ]
+    return [
+        Child.supervisor("desk", desk, strategy="rest_for_one", max_restarts=2, window_s=60.0, name="desk"),
+        Child("lead", lead, restart="transient", significant=True, name="lead", budget=LEAD_BUDGET, grant=[SERVICE]),
+    ]
 
 
 _service: Service  # set once by `_work`, before any program runs
@@ -206,13 +121,14 @@ def _tell(line: dict[str, Any]) -> None:
 
 async def _work(settings: Settings) -> None:
     global _service
-    _service = Service(settings)
-    kernel = Kernel(settings.store, programs=[lead, reviewer])
+    _service = Service(settings, _tell)
+    kernel = Kernel(settings.store, programs=[lead, reviewer, rules, session, index])
     kernel.on_event(lambda event: _tell({"event": json.loads(event.to_json())}))
     async with kernel:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _answer, kernel)
-        handle = kernel.spawn(lead, pid="lead", name="lead", budget=LEAD_BUDGET, grant=["net.http:*.example"])
-        ended = await handle.wait()
+        team = await kernel.supervise(_tree(), pid="team", name="team", auto_shutdown="any_significant")
+        ended = await kernel.process("lead").wait()
+        await team.wait()
         if ended.error is not None:
             raise ended.error
         _tell({"result": ended.result})

@@ -33,7 +33,11 @@ _SQLITE_HEADER: Final = b"SQLite format 3\0"
 _CLOCK_LEAST: Final = 1_735_689_600.0  # 1 January 2025: a clock before this was never set
 _CONNECT_S: Final = 3
 # Extra → the module that shows it works, and what it is good for.
-_EXTRAS: Final = {"postgres": ("psycopg", "PostgreSQL stores"), "uvloop": ("uvloop", "a quicker event loop")}
+_EXTRAS: Final = {
+    "postgres": ("psycopg", "PostgreSQL stores"),
+    "uvloop": ("uvloop", "a quicker event loop"),
+    "yaml": ("yaml", "pipelines in YAML"),
+}
 
 
 class Row(NamedTuple):

@@ -66,7 +66,7 @@ def run(*, file: str, given: str, agents_file: str | None, as_json: bool) -> Non
     from lyra.kernel.pipeline_files import load_file
 
     config = load_file(file)
-    agents = _functions(agents_file) if agents_file is not None else {}
+    agents = _functions(agents_file, config) if agents_file is not None else {}
     envelope = asyncio.run(_run(config, _envelope(given), agents, echo=agents_file is None, quiet=as_json))
     reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
     if as_json:
@@ -105,7 +105,7 @@ def graph(*, file: str, output: str | None) -> None:
 @pipeline.command()
 def schema() -> None:
     """Print the JSON Schema of pipeline files."""
-    from lyra.kernel.pipeline import json_schema
+    from lyra.kernel.pipeline_schema import json_schema
 
     document(json_schema())
 
@@ -115,7 +115,7 @@ async def _run(
     config: PipelineConfig, envelope: dict[str, Any], agents: dict[str, Any], *, echo: bool, quiet: bool
 ) -> Envelope:
     from lyra.kernel import Kernel
-    from lyra.kernel.pipeline import NodeKind
+    from lyra.kernel.pipeline_keys import NodeKind
 
     async with Kernel() as kernel:
         for name, agent in agents.items():
@@ -199,19 +199,26 @@ def _envelope(given: str) -> dict[str, Any]:
     return dict(data)
 
 
-def _functions(file: str) -> dict[str, Any]:
-    """The public functions of a Python file, by name."""
+def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
+    """The public async functions of a Python file, by name: one for each agent of the pipeline at least."""
     import inspect
     import runpy
 
     from lyra.errors import ConfigError
+    from lyra.kernel.pipeline_keys import NodeKind
 
     if not Path(file).is_file():
         raise ConfigError(f"there is no file {file}", key="--agents")
     try:
         names = runpy.run_path(file, run_name="lyra_pipeline_agents")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--agents") from error
-    return {
+    found = {
         name: value for name, value in names.items() if inspect.iscoroutinefunction(value) and not name.startswith("_")
     }
+    for stage in config.agents:
+        name = stage.agent_name
+        if stage.node_kind is NodeKind.AGENT and name not in found:
+            hint = "make it async" if callable(names.get(name)) else f"write async def {name}(envelope): …"
+            raise ConfigError(f"{file} has no async function {name!r}", hint=hint, key="--agents")
+    return found

@@ -150,7 +150,9 @@ def _must_exist(target: str) -> None:
     path = target.removeprefix("sqlite://")
     if "://" in path or os.path.exists(path):
         return
-    raise StoreError(f"there is no store at {path}", hint="a kernel makes it when it first opens; is the path right?")
+    raise StoreError(
+        f"there is no store at {path or repr(path)}", hint="a kernel makes it when it first opens; is the path right?"
+    )
 
 
 # ---------------------------------------------------------------- what `info` says

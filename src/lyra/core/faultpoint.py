@@ -28,6 +28,10 @@ POINTS: Final[dict[str, str]] = {
     "recovery.loaded": "the journal is folded, no process has run",
     "recovery.done": "every live process is on the run queue",
     "lease.acquired": "this kernel owns the store, nothing was read",
+    "fact.written": "a subsystem knows something new, its row is not durable",
+    "interrupt.ended": "a question is over, its row is not durable and nobody was told",
+    "supervisor.restarting": "a supervisor has counted a restart, nothing is stopped or started",
+    "pipeline.answered": "a stage's answer is durable, its pipeline does not know it",
 }
 
 

@@ -55,6 +55,7 @@ ENVELOPE_STAGES_MAX: Final = 5  # stages a goal-driven envelope may go through
 # ---------------------------------------------------------------- pipelines
 PIPELINE_STEPS_MAX: Final = 100  # gates and forks passed in a row without running an agent
 PIPELINE_EXPRESSION_DEPTH_MAX: Final = 16  # expressions inside one another in a routing rule
+SCHEMA_DEPTH_MAX: Final = 16  # schemas inside one another in a JSON Schema
 PIPELINE_STAGES_MAX: Final = 1_000  # stages of one pipeline
 PIPELINE_STAGE_TIMEOUT_S: Final = 300.0  # one run of a stage that says nothing else
 PIPELINE_FILE_BYTES_MAX: Final = 1024 * 1024  # one declaration file

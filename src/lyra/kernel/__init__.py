@@ -10,6 +10,7 @@ from lyra.kernel.child import Child
 from lyra.kernel.groups import Group
 from lyra.kernel.handle import Ack, Handle
 from lyra.kernel.health import HealthThresholds
+from lyra.kernel.instruction import Instruction, InstructionKind, SessionState
 from lyra.kernel.interrupts import (
     Answer,
     FlowInterrupt,
@@ -22,8 +23,9 @@ from lyra.kernel.interrupts import (
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.links import Down, ExitSignal
-from lyra.kernel.orchestrator import Instruction, InstructionKind, Orchestrator, PipelineEvent, SessionState
+from lyra.kernel.orchestrator import Orchestrator
 from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pipeline_events import PipelineEvent
 from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.process import Exit
 from lyra.kernel.rates import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
@@ -37,7 +39,7 @@ from lyra.kernel.services import (
     ServiceStatus,
 )
 from lyra.kernel.status import RequestStatus, SystemStatus
-from lyra.kernel.supervisor import ChildInfo, SupervisorHandle
+from lyra.kernel.supervisor_handle import ChildInfo, SupervisorHandle
 
 __all__ = [
     "Ack",

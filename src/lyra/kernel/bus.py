@@ -17,68 +17,24 @@ program reaches the bus inside an effect (`ctx.do`), so that a replay does not p
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-
-from lyra.core.breaker import Breaker, CircuitBreaker, counts_as_failure
-from lyra.core.check import known_keys, one_of, real, sendable_text, whole
-from lyra.core.envelope import Trust
-from lyra.core.limits import (
-    BUS_QUERY_TIMEOUT_S,
-    BUS_STREAM_MESSAGES_MAX,
-    BUS_SUBSCRIBERS_MAX,
-    NAME_LENGTH_MAX,
-)
-from lyra.errors import CircuitOpen, ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.core.check import real, whole
+from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
+from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.kernel.bus_breaker import CircuitBreakerMiddleware
+from lyra.kernel.bus_message import CATEGORIES, BusMessage, check_type, checked_trust
+from lyra.kernel.bus_stream import BusStream, Queue
+from lyra.kernel.deadline import within
 
 if TYPE_CHECKING:
-    from lyra.core.clock import Clock
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["CATEGORIES", "BusMessage", "BusStream", "CircuitBreakerMiddleware", "CommBus", "Middleware", "within"]
+__all__ = ["CATEGORIES", "BusMessage", "BusStream", "CircuitBreakerMiddleware", "CommBus", "Middleware"]
 
-T = TypeVar("T")
-
-CATEGORIES: Final[dict[str, str]] = {
-    "event": "something happened; any number listen",
-    "command": "do this; one handler",
-    "query": "tell me this; one handler, one answer",
-}
 _ID_LENGTH: Final = 16
-_TRUST: Final = tuple(word.value for word in Trust)
-
-
-class BusMessage(msgspec.Struct, frozen=True, eq=False):
-    """What travels. Reads like its payload where that is a mapping: `message["key"]`; equals what it carries."""
-
-    category: str
-    type: str
-    payload: Any = None
-    trust: str = "trusted"  # or "untrusted": text from outside that may carry somebody else's instructions
-    id: str = ""
-    timestamp: float = 0.0
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.payload[key]
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self.payload
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return self.payload.get(key, default)
-
-    def __eq__(self, other: object) -> bool:
-        """Two messages are the same by id; beside anything else a message is its payload."""
-        if isinstance(other, BusMessage):
-            return self.id == other.id and self.type == other.type and bool(self.payload == other.payload)
-        return bool(self.payload == other)
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
 
 class Middleware(Protocol):
@@ -107,7 +63,7 @@ class CommBus:
         self._subscribers: dict[str, dict[Subscriber, None]] = {}
         self._handlers: dict[str, Callable[[BusMessage], Any]] = {}
         self._middleware: list[Any] = []
-        self._queues: dict[_Queue, None] = {}
+        self._queues: dict[Queue, None] = {}
         self.published = 0
         self.sent = 0
         self.queried = 0
@@ -116,7 +72,7 @@ class CommBus:
 
     def subscribe(self, type: str, fn: Callable[[BusMessage], Any]) -> Callable[[], None]:  # noqa: A002 (a settled name)
         """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
-        _check_type(type)
+        check_type(type)
         _check_callable(fn, "a subscriber")
         listeners = self._subscribers.setdefault(type, {})
         if len(listeners) >= BUS_SUBSCRIBERS_MAX:
@@ -137,7 +93,7 @@ class CommBus:
 
     def register_handler(self, type: str, fn: Callable[[BusMessage], Any]) -> None:  # noqa: A002
         """Let `fn` answer commands and queries of that type; there is one for each."""
-        _check_type(type)
+        check_type(type)
         _check_callable(fn, "a handler")
         if type in self._handlers:
             raise NameTaken(f"messages of type {type!r} have a handler already", type=type)
@@ -172,8 +128,8 @@ class CommBus:
             raise ConfigError("a stream needs at least one message type", key="types")
         whole(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
         for word in wanted:
-            _check_type(word)
-        queue = _Queue(self._kernel, size)
+            check_type(word)
+        queue = Queue(self._kernel, size)
         self._queues[queue] = None
         queue.ends = [self.subscribe(word, queue.put) for word in dict.fromkeys(wanted)]
         queue.ends.append(lambda: self._queues.pop(queue, None))
@@ -223,10 +179,10 @@ class CommBus:
 
     def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
         self._open()
-        _check_type(type)
+        check_type(type)
         kernel = self._kernel
         return BusMessage(
-            category, type, payload, _trust(trust), f"msg_{kernel.entropy.text(_ID_LENGTH)}", kernel.clock.now()
+            category, type, payload, checked_trust(trust), f"msg_{kernel.entropy.text(_ID_LENGTH)}", kernel.clock.now()
         )
 
     async def _handle(self, message: BusMessage) -> Any:
@@ -313,186 +269,7 @@ class CommBus:
             queue.close()
 
 
-class _Queue:
-    """What a stream has not read yet; the bus holds this, and the reader holds the stream."""
-
-    __slots__ = ("__weakref__", "_kernel", "closed", "dropped", "ends", "messages", "size", "waiter")
-
-    def __init__(self, kernel: Kernel, size: int) -> None:
-        self._kernel = kernel
-        self.size = size
-        self.messages: deque[BusMessage] = deque()
-        self.ends: list[Callable[[], Any]] = []
-        self.waiter: asyncio.Future[None] | None = None
-        self.closed = False
-        self.dropped = 0
-
-    def put(self, message: BusMessage) -> None:
-        if len(self.messages) >= self.size:
-            oldest = self.messages.popleft()
-            self.dropped += 1
-            self._kernel.publish("", "bus.dropped", {"type": oldest.type, "id": oldest.id, "dropped": self.dropped})
-        self.messages.append(message)
-        self.wake()
-
-    def wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    async def get(self) -> BusMessage | None:
-        """The oldest unread message; None when there will be no more."""
-        if self.waiter is not None:
-            raise ProcessError("this stream is being read already", hint="one reader a stream: open another")
-        while not self.messages and not self.closed:
-            self.waiter = self._kernel.loop.create_future()
-            try:
-                await self.waiter
-            finally:
-                self.waiter = None
-        return self.messages.popleft() if self.messages else None
-
-    def close(self) -> None:
-        self.closed = True
-        ends, self.ends = self.ends, []
-        for end in ends:
-            end()
-        self.wake()
-
-
-class BusStream:
-    """Events in order: `async for message in kernel.bus.stream("tick")`. Forgetting it ends it, like `aclose()`."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self, queue: _Queue) -> None:
-        self._queue = queue
-
-    @property
-    def dropped(self) -> int:
-        """Messages lost because this reader was too slow."""
-        return self._queue.dropped
-
-    def __aiter__(self) -> BusStream:
-        return self
-
-    async def __anext__(self) -> BusMessage:
-        message = await self._queue.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
-
-    async def aclose(self) -> None:
-        self._queue.close()
-
-    async def __aenter__(self) -> BusStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._queue.close()
-
-    def __del__(self) -> None:
-        self._queue.close()
-
-
-class CircuitBreakerMiddleware:
-    """After `threshold` failures in a row of one message type, its messages are refused for `reset_after` seconds.
-
-    `threshold` 0 never opens; types in `exclude` are never refused. Only failures that say something about the health
-    of the handler count (`lyra.core.breaker`). What subscribers raise is never returned, so events open nothing.
-    """
-
-    __slots__ = ("_breakers", "_clock", "circuit_breaker", "exclude")
-
-    def __init__(
-        self,
-        circuit_breaker: CircuitBreaker | dict[str, Any] | None = None,
-        *,
-        exclude: Iterable[str] = (),
-        clock: Clock | None = None,
-        **settings: Any,
-    ) -> None:
-        if circuit_breaker is not None and settings:
-            raise ConfigError("give a circuit breaker or its settings, not both", key=next(iter(settings)))
-        known_keys(settings, CircuitBreaker.__struct_fields__, "circuit_breaker")
-        self.circuit_breaker = CircuitBreaker.of(settings if circuit_breaker is None else circuit_breaker)
-        self.exclude = frozenset([exclude] if isinstance(exclude, str) else exclude)
-        self._clock = clock
-        self._breakers: dict[str, Breaker] = {}
-
-    def bind(self, clock: Clock) -> None:
-        """The bus's clock, unless one was given."""
-        self._clock = self._clock or clock
-
-    def state(self, type: str) -> str:  # noqa: A002
-        found = self._breakers.get(type)
-        return found.state if found is not None else "closed"
-
-    def before(self, message: BusMessage) -> BusMessage:
-        breaker = self._breaker(message)
-        if breaker is not None:
-            try:
-                breaker.admit(self._now())
-            except CircuitOpen as refusal:
-                raise CircuitOpen(
-                    f"messages of type {message.type} are refused: their handler kept failing",
-                    hint=refusal.hint,
-                    type=message.type,
-                    **refusal.fields,
-                ) from None
-        return message
-
-    def after(self, message: BusMessage, _result: Any, error: BaseException | None) -> None:
-        breaker = self._breaker(message)
-        if breaker is None:
-            return
-        if error is None:
-            breaker.success(self._now())
-        elif counts_as_failure(error):
-            breaker.failure(self._now())
-        else:
-            breaker.abandon()
-
-    def _breaker(self, message: BusMessage) -> Breaker | None:
-        if message.type in self.exclude or self.circuit_breaker.threshold == 0:
-            return None
-        found = self._breakers.get(message.type)
-        if found is None:
-            found = self._breakers[message.type] = Breaker(self.circuit_breaker)
-        return found
-
-    def _now(self) -> float:
-        if self._clock is None:
-            raise ConfigError("a circuit breaker needs a clock", hint="hand it to `kernel.bus.use`, or give clock=…")
-        return self._clock.monotonic()
-
-
 # ---------------------------------------------------------------------- small things
-
-
-async def within(clock: Clock, work: Awaitable[T], timeout_s: float, late: BaseException) -> T:
-    """`await work`, cancelled and answered with `late` when the clock says that its time is up."""
-    task = asyncio.current_task()
-    assert task is not None
-    passed = False
-
-    def stop() -> None:
-        nonlocal passed
-        passed = True
-        task.cancel()
-
-    timer = clock.call_at(clock.monotonic() + timeout_s, stop)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if passed and task.uncancel() <= 0:
-            raise late from None
-        raise
-    finally:
-        timer.cancel()
-
-
-def _trust(word: Any) -> str:
-    return word if word == "trusted" else str(one_of(word.lower() if isinstance(word, str) else word, _TRUST, "trust"))
 
 
 def _awaitable(value: Any) -> bool:
@@ -532,12 +309,6 @@ def _nobody(message_type: str) -> NoSuchHandler:
     return NoSuchHandler(
         f"no handler registered for {message_type}", hint="kernel.bus.register_handler(type, fn)", type=message_type
     )
-
-
-def _check_type(word: Any) -> None:
-    if not isinstance(word, str) or not 0 < len(word) <= NAME_LENGTH_MAX:
-        raise ConfigError(f"a message type is text of 1 to {NAME_LENGTH_MAX} characters, not {word!r}", key="type")
-    sendable_text(word, "a message type")
 
 
 def _check_callable(fn: Any, what: str) -> None:

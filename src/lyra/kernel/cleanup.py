@@ -30,8 +30,6 @@ def clean(
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
     expired = kernel.interrupts.expire_old_interrupts()
-    for pid in list(kernel.lifecycle.state.entries):
-        kernel.resources.check_quota(pid)  # one that nobody reports on: that its time is up is told here
     ended = _ended_entries(kernel, before=kernel.clock.now() - processes_s)
     for pid in ended:
         kernel.lifecycle.cleanup_process(pid)

@@ -397,10 +397,11 @@ class Context:
 
     def ready(self) -> None:
         """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
-        parent = self._process.parent
+        process, parent = self._process, self._process.parent
         if parent is not None:
-            me = Ready(self._process.pid)
-            once(self._process, "ready", "", lambda: self._process.kernel.mailboxes.deliver(parent, me))
+            once(process, "ready", "", lambda: process.kernel.mailboxes.deliver(parent, Ready(process.pid)))
+        elif _comes_next(process, "ready"):  # its parent was told and has ended since
+            once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
         kernel = self._process.kernel
@@ -506,6 +507,15 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
         process.kernel.door.cut_short(process, key, refusal, form=what, name=name)
         raise
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
+
+
+def _comes_next(process: Process, kind: str) -> bool:
+    """Whether the journal's next answer on this line of the program is of that kind; takes no key."""
+    if process.recall is None:
+        return False
+    branch = None if process.stepping else current_branch(process)
+    entry = process.recall.get(process.keys if branch is None else f"{branch.path}{branch.keys}")
+    return entry is not None and entry.kind == kind
 
 
 def _seconds(value: Any, what: str) -> float | None:

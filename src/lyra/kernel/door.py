@@ -177,7 +177,7 @@ class Door:
             if kernel.draining and self.in_flight == 0:
                 kernel.drained()
         if journal is None and kernel.listening:
-            self._publish_finished(process, key, effect, usage=usage.to_data() if usage.items else None)
+            self._publish_finished(process, key, effect, "usage", usage.to_data() if usage.items else None)
         return value
 
     # ------------------------------------------------------------------ the steps that are not a line
@@ -234,7 +234,7 @@ class Door:
         self._settle(process, effect, reservation, usage)
         if kernel.journal is None:
             if kernel.listening:
-                self._publish_finished(process, key, effect, error=row)
+                self._publish_finished(process, key, effect, "error", row)
         elif stage >= _STARTED and not kernel.stopping and (usage.items or row["code"] != "cut_off"):
             finished = rows.Finished(key, error=row, usage=usage.to_data() if usage.items else None)
             kernel.journal.write(process.pid, "effect.finished", rows.encode(finished))
@@ -271,8 +271,8 @@ class Door:
         """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
         return not self._kernel.stopping and process.kill_reason is None and process.exit is None
 
-    def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, **facts: Any) -> None:
-        self._kernel.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, **facts})
+    def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, word: str, fact: Any) -> None:
+        self._kernel.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, word: fact})
 
     # ------------------------------------------------------------------ running
 

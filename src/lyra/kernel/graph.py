@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from lyra.kernel.pipeline import AgentConfig, NodeKind, PipelineConfig, RunMode
+from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pipeline_keys import NodeKind, RunMode
 
 __all__ = ["Edge", "edges", "svg"]
 

@@ -7,10 +7,11 @@
     timeout_warning   `timeout_percent` of a budget's seconds have passed            never
     high_iterations   `iterations_percent` of its iterations, or `effects` effects   never
 
-The monitor folds Events and looks at the table every `interval_s` seconds of the kernel's clock; it changes nothing and
-stops nobody. A process that waits for a message, a human, a child or a timer is not stale. Money, seconds and
-iterations belong to a budget's scope: of several processes that spend from one, the first in the table gets the alert.
-An alert is an Event `health.alert` with the process's pid and `{alert, pid, …figures}`; it is not journaled.
+The monitor folds facts as they come (`kernel.watch`) and looks at the table every `interval_s` seconds of the kernel's
+clock; it changes nothing and stops nobody. It costs an effect a line in its books, and a step a note of the time. A
+process that waits for a message, a human, a child or a timer is not stale. Money, seconds and iterations belong to a
+budget's scope: of several processes that spend from one, the first in the table gets the alert. An alert is an Event
+`health.alert` with the process's pid and `{alert, pid, …figures}`; it is not journaled.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core.budget import Budget
 from lyra.core.check import Declaration, real, whole
-from lyra.core.event import Event
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
+from lyra.kernel import rows
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -41,6 +42,8 @@ ALERTS: Final[dict[str, str]] = {
     "high_iterations": "it goes round and round",
 }
 
+_read_started: Final = rows.DECODERS["effect.started"].decode
+_read_finished: Final = rows.DECODERS["effect.finished"].decode
 _A_SLICE: Final = 500  # processes looked at before others have their turn
 _NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
 
@@ -97,8 +100,9 @@ class HealthMonitor:
         "_checking",
         "_interval_s",
         "_kernel",
+        "_now",
+        "_running",
         "_scopes",
-        "_stop_listening",
         "_timer",
         "_watched",
         "thresholds",
@@ -106,17 +110,18 @@ class HealthMonitor:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._now = kernel.clock.monotonic
         self.thresholds = HealthThresholds()
         self._interval_s = HEALTH_INTERVAL_S
         self._watched: dict[str, _Watch] = {}
         self._scopes: set[int] = set()  # budgets already looked at in this round
-        self._stop_listening: Callable[[], None] | None = None
+        self._running = False
         self._timer: Timer | None = None
         self._checking: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> bool:
-        return self._stop_listening is not None
+        return self._running
 
     def start(
         self,
@@ -130,16 +135,17 @@ class HealthMonitor:
         interval_s = real(interval_s, "interval_s", above=0.0)
         self.thresholds = HealthThresholds.of(thresholds)
         self._interval_s = interval_s
-        self._stop_listening = self._kernel.on_event(self._hear)
-        now = self._kernel.clock.monotonic()
+        self._kernel.watch(self._heard())
+        self._running = True
+        now = self._now()
         self._watched = {pid: _Watch(now) for pid, process in self._kernel.processes.items() if process.exit is None}
         self._arm()
 
     def stop(self) -> None:
         """Watch no longer; stopping twice is harmless."""
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
+        if self._running:
+            self._kernel.watch({})
+            self._running = False
         if self._timer is not None:
             self._timer.cancel()
         if self._checking is not None:
@@ -148,32 +154,64 @@ class HealthMonitor:
 
     # ------------------------------------------------------------------ hearing
 
-    def _hear(self, event: Event) -> None:
-        heard = _HEARD.get(event.kind)
-        if heard is None or not event.pid:
-            return
-        if event.kind == "process.terminated":
-            self._watched.pop(event.pid, None)
-            return
-        watch = self._watched.get(event.pid)
+    def _heard(self) -> dict[str, Callable[[str, dict[str, Any] | bytes], object]]:
+        return {
+            "effect.started": self._started,
+            "effect.finished": self._finished,
+            "effect.retried": self._moved,
+            "process.created": self._moved,
+            "process.terminated": self._ended,
+            "message.received": self._moved,
+            "timer.set": self._moved,
+            "interrupt.resolved": self._moved,
+        }
+
+    def _moved(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
+        """A sign of life; None for one that is not in the table, or over."""
+        watch = self._watched.get(pid)
         if watch is None:
-            process = self._kernel.processes.get(event.pid)
+            process = self._kernel.processes.get(pid)
             if process is None or process.exit is not None:
-                return
-            watch = self._watched[event.pid] = _Watch(self._kernel.clock.monotonic())
-        if heard(self, watch, event) is not False:
-            watch.moved_at = self._kernel.clock.monotonic()
+                return None
+            watch = self._watched[pid] = _Watch(self._now())
+        else:
+            watch.moved_at = self._now()
             watch.stale = False
+        return watch
 
-    def _started(self, watch: _Watch, event: Event) -> None:
+    def _started(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        watch = self._watched.get(pid) or self._moved(pid)
+        if watch is None:
+            return
+        watch.moved_at = self._now()
+        watch.stale = False
         watch.effects += 1
-        watch.in_flight[event.data.get("key")] = str(event.data.get("name", ""))
+        if isinstance(data, dict):
+            watch.in_flight[data["key"]] = data["name"]
+        else:
+            row = _read_started(data)
+            watch.in_flight[row.key] = row.name
 
-    def _finished(self, watch: _Watch, event: Event) -> None:
-        watch.in_flight.pop(event.data.get("key"), None)
-        error = event.data.get("error")
-        if isinstance(error, Mapping) and error.get("code") not in _NO_FAILURE:
-            self._failed(watch, event.pid, error)
+    def _finished(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        watch = self._watched.get(pid) or self._moved(pid)
+        if watch is None:
+            return
+        watch.moved_at = self._now()
+        watch.stale = False
+        key: Any
+        if isinstance(data, dict):
+            key, error = data["key"], data.get("error")
+        else:
+            row = _read_finished(data)
+            key, error = row.key, row.error
+        watch.in_flight.pop(key, None)
+        if error is not None and error.get("code") not in _NO_FAILURE:
+            self._failed(watch, pid, error)
+
+    def _ended(self, pid: str, _data: dict[str, Any] | bytes) -> None:
+        self._watched.pop(pid, None)
+        if self._kernel.scheduler.stepped is not None:
+            self._kernel.scheduler.stepped.pop(pid, None)
 
     def _failed(self, watch: _Watch, pid: str, error: Mapping[str, Any]) -> None:
         most = self.thresholds.errors
@@ -181,7 +219,7 @@ class HealthMonitor:
             return
         if watch.errors is None:
             watch.errors = deque(maxlen=most)
-        now = self._kernel.clock.monotonic()
+        now = self._now()
         watch.errors.append(now)
         looping = len(watch.errors) == most and now - watch.errors[0] <= self.thresholds.error_window_s
         if looping and not watch.looping:
@@ -189,11 +227,13 @@ class HealthMonitor:
             self._alert(pid, "error_loop", errors=most, window_s=window_s, last_error=str(error.get("message", "")))
         watch.looping = looping
 
-    def _stepped(self, _watch: _Watch, event: Event) -> bool:
-        return bool(event.data.get("new_state") == "running")
-
-    def _moved(self, _watch: _Watch, _event: Event) -> None:
-        """Any other sign of life."""
+    def _last_step(self, pid: str, watch: _Watch) -> None:
+        """Steps are so many that they are only noted; what that comes to is seen here."""
+        stepped = self._kernel.scheduler.stepped
+        at = None if stepped is None else stepped.pop(pid, None)
+        if at is not None:
+            watch.moved_at = max(watch.moved_at, at)
+            watch.stale = False
 
     # ------------------------------------------------------------------ looking
 
@@ -223,10 +263,11 @@ class HealthMonitor:
     def _look(self, process: Process) -> int:
         if process.exit is not None:
             return 0
-        now = self._kernel.clock.monotonic()
+        now = self._now()
         watch = self._watched.get(process.pid)
         if watch is None:
             watch = self._watched[process.pid] = _Watch(now)
+        self._last_step(process.pid, watch)
         found = self._stale(process, watch, now) + self._effects(process, watch)
         if process.budget is not self._kernel.budget and id(process.budget) not in self._scopes:
             self._scopes.add(id(process.budget))
@@ -289,16 +330,3 @@ class HealthMonitor:
         assert alert in ALERTS
         self._kernel.publish(pid, "health.alert", {"alert": alert, "pid": pid, **figures})
         return 1
-
-
-_HEARD: Final[dict[str, Callable[[HealthMonitor, _Watch, Event], Any]]] = {
-    "effect.started": HealthMonitor._started,
-    "effect.finished": HealthMonitor._finished,
-    "process.state_changed": HealthMonitor._stepped,
-    "process.created": HealthMonitor._moved,
-    "process.terminated": HealthMonitor._moved,
-    "message.received": HealthMonitor._moved,
-    "timer.set": HealthMonitor._moved,
-    "interrupt.resolved": HealthMonitor._moved,
-    "effect.retried": HealthMonitor._moved,
-}

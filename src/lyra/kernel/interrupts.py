@@ -1,10 +1,10 @@
 """Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
 
-The table of kinds is the requirement document's, with `in_doubt` added for effects whose outcome nobody knows. A
-question comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of its process, so
-a restart asks nothing twice. Or somebody outside raises one about a process (`create_interrupt`), as pipelines and the
-gRPC face do: those are facts of `InterruptState`. Both are answered, cancelled, listed and expired by the same methods,
-and both are found by pid, oldest first. Expiry is looked at when somebody looks, and by a timer.
+A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
+its process, so a restart asks nothing twice. Or somebody outside raises one about a process (`create_interrupt`), as
+pipelines and the gRPC face do: those are facts of `InterruptState`. Both are answered, cancelled, listed and expired by
+the same methods, and both stand in one line (`interrupt_state`): found by pid, oldest first, however many there are.
+Expiry is looked at when somebody looks, and by a timer.
 
 Never decides what an answer means: the program, or the pipeline's resume stages, do.
 """
@@ -12,26 +12,37 @@ Never decides what an answer means: the program, or the pipeline's resume stages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import Declaration, known_keys, one_of, real, sendable_text
+from lyra.core.check import known_keys, real, sendable_text
 from lyra.core.effect import canonical_hash
-from lyra.core.faultpoint import SimulatedCrash
+from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
 from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
+from lyra.kernel.interrupt import (
+    DECISIONS_IN_DOUBT,
+    KINDS,
+    STATUSES,
+    Answer,
+    FlowInterrupt,
+    Interrupt,
+    InterruptConfig,
+    InterruptKind,
+    InterruptStatus,
+    known_word,
+)
+from lyra.kernel.interrupt_state import InterruptState, Line
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.lifecycle import ProcessControlBlock
 
 __all__ = [
     "KINDS",
@@ -48,167 +59,18 @@ __all__ = [
 ]
 
 
-class InterruptConfig(Declaration, frozen=True):
-    """How questions of one kind behave: seconds to live (None: for ever), whether they end by themselves when those
-    are over, and whether an empty answer is refused."""
-
-    WORD: ClassVar[str] = "interrupt config"
-
-    default_ttl: float | None = 3600.0
-    auto_expire: bool = True
-    require_response: bool = True
-
-    def __post_init__(self) -> None:
-        if self.default_ttl is not None:
-            self._put(default_ttl=real(self.default_ttl, "default_ttl", above=0.0))
-        for name in ("auto_expire", "require_response"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is true or false, not {getattr(self, name)!r}", key=name)
-
-    @classmethod
-    def of(cls, value: Any) -> InterruptConfig:
-        return value if isinstance(value, InterruptConfig) else cls.from_data(value)
-
-
-class InterruptKind(StrEnum):
-    CLARIFICATION = "clarification"
-    CONFIRMATION = "confirmation"
-    AGENT_REVIEW = "agent_review"
-    CHECKPOINT = "checkpoint"
-    RESOURCE_EXHAUSTED = "resource_exhausted"
-    TIMEOUT = "timeout"
-    SYSTEM_ERROR = "system_error"
-    IN_DOUBT = "in_doubt"
-
-
-class InterruptStatus(StrEnum):
-    PENDING = "pending"
-    RESOLVED = "resolved"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
-
-
-STATUSES: Final[tuple[str, ...]] = tuple(status.value for status in InterruptStatus)
-
-KINDS: Final[dict[str, InterruptConfig]] = {
-    "clarification": InterruptConfig(24 * 3600.0, True, True),
-    "confirmation": InterruptConfig(3600.0, True, True),
-    "agent_review": InterruptConfig(1800.0, True, True),
-    "checkpoint": InterruptConfig(None, False, False),
-    "resource_exhausted": InterruptConfig(300.0, True, False),
-    "timeout": InterruptConfig(300.0, True, False),
-    "system_error": InterruptConfig(3600.0, True, False),
-    "in_doubt": InterruptConfig(None, False, True),  # only a person knows; it never answers itself
-}
-
-DECISIONS_IN_DOUBT: Final = ("retry", "skip", "fail")
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What came back."""
-
-    text: str = ""
-    approved: bool | None = None  # None: not said
-    decision: str = ""
-    data: Any = None
-    received_at: float | None = None  # set by the kernel
-
-    @property
-    def empty(self) -> bool:
-        return not self.text and self.approved is None and not self.decision and self.data is None
-
-
-class Interrupt(msgspec.Struct):
-    id: str
-    pid: str
-    kind: str
-    question: str = ""
-    message: str = ""
-    status: str = "pending"  # → resolved | expired | cancelled
-    created_at: float = 0.0
-    expires_at: float | None = None
-    resolved_at: float | None = None
-    response: Answer | None = None
-    reason: str = ""
-    seq: int = 0  # the journal row that ended it
-    # What only a question from outside a program has:
-    data: Any = None
-    request_id: str = ""
-    user_id: str = ""  # its owner; empty: anybody may answer
-    session_id: str = ""
-    envelope_id: str = ""
-    trace_id: str = ""
-    span_id: str = ""
-    auto_expire: bool = True
-
-
-FlowInterrupt = Interrupt  # the name on the wire
-
-
-class InterruptState:
-    """The questions from outside programs: a fold of three kinds of rows."""
-
-    NAME: ClassVar[str] = "interrupts"
-    KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"pcb.interrupt_created", "pcb.interrupt_ended", "pcb.interrupts_forgotten"}
-    )
-
-    __slots__ = ("by_id", "by_pid", "ended")
-
-    def __init__(self) -> None:
-        self.by_id: dict[str, Interrupt] = {}
-        self.by_pid: dict[str, dict[str, None]] = {}  # pid → its questions, oldest first
-        self.ended: dict[str, None] = {}  # in the order of their end
-
-    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
-        del time  # every row says its own, to the same digit live and after a restart
-        if kind == "pcb.interrupt_created":
-            self._keep(msgspec.convert({**data, "pid": pid}, Interrupt))
-        elif kind == "pcb.interrupt_ended":
-            found = self.by_id[data["id"]]
-            found.status = data["status"]
-            found.resolved_at = data["at"]
-            found.reason = data["reason"]
-            found.response = msgspec.convert(data["response"], Answer | None)
-            self.ended[found.id] = None
-            if len(self.ended) > ENDED_INTERRUPTS_KEPT:
-                self._forget(next(iter(self.ended)))
-        else:
-            for interrupt_id in data["ids"]:
-                self._forget(interrupt_id)
-
-    def dump(self) -> Any:
-        return {"interrupts": list(self.by_id.values()), "ended": list(self.ended)}
-
-    def load(self, data: Any) -> None:
-        for interrupt in msgspec.convert(data["interrupts"], list[Interrupt]):
-            self._keep(interrupt)
-        self.ended = dict.fromkeys(data["ended"])
-
-    def _keep(self, interrupt: Interrupt) -> None:
-        self.by_id[interrupt.id] = interrupt
-        self.by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
-
-    def _forget(self, interrupt_id: str) -> None:
-        self.ended.pop(interrupt_id, None)
-        found = self.by_id.pop(interrupt_id)
-        siblings = self.by_pid[found.pid]
-        del siblings[interrupt_id]
-        if not siblings:
-            del self.by_pid[found.pid]
-
-
 class InterruptService:
     """Every question there is. `configs` says how each kind behaves in this kernel."""
 
-    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_timers", "_waiters", "configs", "state")
+    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_line", "_timers", "_waiters", "configs", "state")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = InterruptState()
         self.configs: dict[str, InterruptConfig] = dict(KINDS)
+        self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
-        self._by_pid: dict[str, list[str]] = {}
+        self._by_pid: dict[str, dict[str, None]] = {}
         self._waiters: dict[str, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
         self._ended: deque[str] = deque()
@@ -217,8 +79,9 @@ class InterruptService:
 
     def pending(self, pid: str | None = None) -> list[Interrupt]:
         """Unanswered questions that a program waits on, oldest first; of one process or of all."""
-        ids = self._by_pid.get(pid, []) if pid is not None else list(self._by_id)
-        return [found for key in ids if (found := self._by_id[key]).status == "pending"]
+        if pid is not None:
+            return self._line.of(pid, outside=False)
+        return [found for found in self._by_id.values() if found.status == "pending"]
 
     def get(self, interrupt_id: str) -> Interrupt:
         found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
@@ -231,7 +94,7 @@ class InterruptService:
         interrupt = self._still_open(interrupt_id)
         if isinstance(response, Mapping):
             known_keys(response, Answer.__struct_fields__, "an answer")
-        answer = _answer(response)
+        answer = Answer.of(response)
         if user_id and interrupt.user_id and interrupt.user_id != user_id:
             raise Denied(f"interrupt {interrupt_id} is not {user_id}'s to answer", id=interrupt_id, user_id=user_id)
         if self.configs[interrupt.kind].require_response and answer.empty:
@@ -287,8 +150,10 @@ class InterruptService:
         the kind's unless said. A running entry of the lifecycle waits until it is answered."""
         kernel = self._kernel
         kernel._raise_if_closed()
-        word = _one_of(kind, KINDS, "an interrupt's kind")
-        owner = self._owner(pid)
+        word = known_word(kind, KINDS, "an interrupt's kind")
+        owner = kernel.lifecycle.owner(pid)  # a pipeline without a process keeps its questions in its envelope
+        if owner.terminal:
+            raise InvalidTransition(f"process {pid} has ended and asks nothing", pid=pid, state=owner.state)
         config = self.configs[word]
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
         now = kernel.clock.now()
@@ -310,17 +175,11 @@ class InterruptService:
         }
         kernel.fact(self.state, pid, "pcb.interrupt_created", row)
         interrupt = self.state.by_id[row["id"]]
+        self._line.enter(interrupt, outside=True)
         self._arm(interrupt)
         kernel.publish(pid, "interrupt.created", row)
         kernel.lifecycle.asked(pid)
-        return _copy(interrupt)
-
-    def _owner(self, pid: str) -> ProcessControlBlock:
-        """Whose question it is. A pipeline without a process keeps its questions in its envelope."""
-        owner = self._kernel.lifecycle.get_process(pid)
-        if owner.terminal:
-            raise InvalidTransition(f"process {pid} has ended and asks nothing", pid=pid, state=owner.state)
-        return owner
+        return interrupt.copy()
 
     def resolve_interrupt(
         self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
@@ -331,19 +190,26 @@ class InterruptService:
         return self.get_interrupt(interrupt_id)
 
     def get_interrupt(self, interrupt_id: str) -> Interrupt:
-        return _copy(self.get(interrupt_id))
+        return self.get(interrupt_id).copy()
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
         """The oldest question of a process that can still be answered; None when there is none."""
-        found = min(self._open(pid), key=lambda one: one.created_at, default=None)
-        return None if found is None else _copy(found)
+        while (found := self._line.first(pid)) is not None and self._overdue(found):
+            if self._kernel.stopping or self._kernel.failure is not None:  # nothing ends any more: look past it
+                return self._oldest_left(pid)
+            self._expire(found)
+        return None if found is None else found.copy()
+
+    def _oldest_left(self, pid: str) -> Interrupt | None:
+        left = [one for one in self._line.of(pid) if not self._overdue(one)]
+        return min(left, key=lambda one: one.created_at).copy() if left else None
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one process or of all, ended ones included, oldest first."""
         if status is not None:
-            status = _one_of(status, STATUSES, "an interrupt's status")
+            status = known_word(status, STATUSES, "an interrupt's status")
         found = [one for one in self._all(pid) if status is None or one.status == status]
-        return [_copy(one) for one in sorted(found, key=lambda one: one.created_at)]
+        return [one.copy() for one in sorted(found, key=lambda one: one.created_at)]
 
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
         self._kernel._raise_if_closed()
@@ -362,7 +228,8 @@ class InterruptService:
         return self.get(interrupt_id).status
 
     def has_pending(self, pid: str) -> bool:
-        return bool(self._open(pid))
+        """Whether one of its questions can still be answered."""
+        return self._line.open_until(pid) > self._kernel.clock.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
@@ -379,7 +246,7 @@ class InterruptService:
 
     def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
         """From now on questions of this kind behave so, in this kernel; those already asked keep their time to live."""
-        self.configs[_one_of(kind, KINDS, "an interrupt's kind")] = InterruptConfig.of(config)
+        self.configs[known_word(kind, KINDS, "an interrupt's kind")] = InterruptConfig.of(config)
 
     def get_counts(self) -> dict[str, int]:
         """How many questions there are, by status."""
@@ -396,12 +263,9 @@ class InterruptService:
             *(self.state.by_id[key] for key in self.state.by_pid.get(pid, ())),
         ]
 
-    def _open(self, pid: str) -> list[Interrupt]:
-        return [one for one in self._all(pid) if one.status == "pending" and not self._overdue(one)]
-
     def _overdue(self, interrupt: Interrupt) -> bool:
-        expires_at = interrupt.expires_at if interrupt.auto_expire else None
-        return interrupt.status == "pending" and expires_at is not None and self._kernel.clock.now() >= expires_at
+        due = interrupt.due
+        return interrupt.status == "pending" and due is not None and self._kernel.clock.now() >= due
 
     def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
         """End a question from outside a program: a row, an Event, and the process that waited may go on."""
@@ -414,10 +278,12 @@ class InterruptService:
             "response": None if response is None else codec.decode(codec.encode(response)),
         }
         seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
+        self._line.leave(interrupt)
         self._disarm(interrupt.id)
         event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
         kernel.publish(interrupt.pid, f"interrupt.{status}", event)
         kernel.lifecycle.answered(interrupt.pid)
+        kernel.orchestrator.runner.look_again(interrupt.pid)
         return seq
 
     def _forget(self, ids: list[str]) -> int:
@@ -440,7 +306,7 @@ class InterruptService:
             if entry is not None and entry.done:
                 if entry.error is not None:
                     await met_again(process, entry.error)
-                return _answer(codec.decode(await self._kernel.value_of(entry)))
+                return Answer.of(codec.decode(await self._kernel.value_of(entry)))
             if entry is not None:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
@@ -507,7 +373,7 @@ class InterruptService:
 
     def cancel_all(self, pid: str, reason: str) -> None:
         """The process ended: nobody needs its answers."""
-        for interrupt in self._all(pid):
+        for interrupt in self._line.of(pid):
             if interrupt.status == "pending" and not self._expired_now(interrupt):
                 self.cancel(interrupt.id, reason)
 
@@ -526,9 +392,10 @@ class InterruptService:
 
     def forget(self, pid: str) -> None:
         """Take a process's questions off the list without a row (it may come back)."""
-        for interrupt_id in self._by_pid.pop(pid, []):
+        for interrupt_id in self._by_pid.pop(pid, ()):
             self._by_id.pop(interrupt_id, None)
             self._disarm(interrupt_id)
+        self._line.drop(pid)
 
     def restored(self) -> None:
         """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
@@ -536,18 +403,20 @@ class InterruptService:
             if interrupt.kind not in KINDS:
                 raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
             if interrupt.status == "pending":
+                self._line.enter(interrupt, outside=True)
                 self._arm(interrupt)
 
     def _keep(self, interrupt: Interrupt) -> None:
         self._by_id[interrupt.id] = interrupt
-        self._by_pid.setdefault(interrupt.pid, []).append(interrupt.id)
+        self._by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
+        self._line.enter(interrupt, outside=False)
         self._arm(interrupt)
 
     def _arm(self, interrupt: Interrupt) -> None:
-        if interrupt.expires_at is not None and interrupt.auto_expire:
+        if interrupt.due is not None:
             clock = self._kernel.clock
-            due = clock.monotonic() + max(0.0, interrupt.expires_at - clock.now())
-            self._timers[interrupt.id] = clock.call_at(due, lambda: self._expire(interrupt))
+            rings_at = clock.monotonic() + max(0.0, interrupt.due - clock.now())
+            self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
 
     def _disarm(self, interrupt_id: str) -> None:
         timer = self._timers.pop(interrupt_id, None)
@@ -567,18 +436,24 @@ class InterruptService:
     def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
         interrupt.status = status
         interrupt.resolved_at = self._kernel.clock.now()
+        self._line.leave(interrupt)
         self._disarm(interrupt.id)
         seq = interrupt.seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
+        point("interrupt.ended")
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)
         self._ended.append(interrupt.id)
         if len(self._ended) > ENDED_INTERRUPTS_KEPT:
-            old = self._by_id.pop(self._ended.popleft(), None)
-            if old is not None and old.id in self._by_pid.get(old.pid, ()):
-                self._by_pid[old.pid].remove(old.id)
-                if not self._by_pid[old.pid]:
-                    del self._by_pid[old.pid]
+            self._let_go(self._ended.popleft())
         return seq
+
+    def _let_go(self, interrupt_id: str) -> None:
+        """An ended question was kept long enough."""
+        old = self._by_id.pop(interrupt_id, None)
+        siblings = {} if old is None else self._by_pid.get(old.pid, {})
+        siblings.pop(interrupt_id, None)
+        if old is not None and not siblings:
+            self._by_pid.pop(old.pid, None)
 
     def stop(self) -> None:
         for timer in self._timers.values():
@@ -587,22 +462,3 @@ class InterruptService:
 
 
 Interrupts = InterruptService  # as the simulation's tests know it
-
-
-def _answer(response: Answer | Mapping[str, Any]) -> Answer:
-    if isinstance(response, Answer):
-        return response
-    try:
-        return msgspec.convert(dict(response), Answer)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise ConfigError(f"not an answer: {error}", hint="use text, approved, decision, data") from error
-
-
-def _one_of(word: Any, words: Iterable[str], what: str) -> str:
-    """Words may be written in capitals."""
-    return one_of(word.lower() if isinstance(word, str) else word, words, what)
-
-
-def _copy(interrupt: Interrupt) -> Interrupt:
-    """What callers hold is a value: it does not change under them, and they cannot change the kernel's."""
-    return msgspec.structs.replace(interrupt)

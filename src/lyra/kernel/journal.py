@@ -1,8 +1,9 @@
 """The journal: rows in order, committed in batches, and nobody told before they are durable.
 
-`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` once a round:
-one commit for everything that happened in it. `durable` waits until all rows written so far are in the store. Since
-rows reach the store in order and batches are atomic, what survives a crash is always a prefix of what happened.
+`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` after a round
+whose rows somebody waits for, and when its slice ends: one commit for all that happened since the last. `durable` waits
+until all rows written so far are in the store. Since rows reach the store in order and batches are atomic, what
+survives a crash is always a prefix of what happened.
 
 A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that
 arrive meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal"]
 
 _RETRY_FULL_S = 1.0
+_ROWS_A_COMMIT = 500  # more together are no cheaper
 
 Row = tuple[int, float, str, str, bytes]
 
@@ -76,6 +78,16 @@ class Journal:
         if not self._scheduler.running:
             self._scheduler.poke()
         return seq
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the next commit is worth making now: somebody waits for it, or it has grown long."""
+        return bool(self.waiters or self.onlookers or self.callers or self._held or len(self.pending) >= _ROWS_A_COMMIT)
+
+    @property
+    def time(self) -> float:
+        """When the last row was written that is not in the store yet."""
+        return self.pending[-1][1] if self.pending else self._now()
 
     async def durable(self, process: Process, seq: int) -> None:
         """Wait, inside a process, until a row that was written earlier is in the store."""

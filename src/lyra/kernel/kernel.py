@@ -42,14 +42,16 @@ from lyra.kernel.door import Door
 from lyra.kernel.groups import Groups
 from lyra.kernel.handle import Ack, Handle, stopped_before
 from lyra.kernel.health import HealthMonitor
+from lyra.kernel.instruction import Instruction, SessionState
 from lyra.kernel.interrupts import Answer, Interrupt, InterruptService
 from lyra.kernel.journal import Journal
 from lyra.kernel.life import Life
 from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.links import Links
 from lyra.kernel.mailbox import Mailboxes
-from lyra.kernel.orchestrator import Instruction, Orchestrator, PipelineEvent, SessionState
+from lyra.kernel.orchestrator import Orchestrator
 from lyra.kernel.ownership import Ownership, owner_name
+from lyra.kernel.pipeline_events import PipelineEvent
 from lyra.kernel.pipeline_runner import run_pipeline
 from lyra.kernel.process import Process, resume, suspend
 from lyra.kernel.programs import Programs, program_of
@@ -67,8 +69,10 @@ from lyra.kernel.scheduler import Scheduler
 from lyra.kernel.services import InferenceResponse, ServiceHandler, ServiceInfo, ServiceRegistry, ServiceResponse
 from lyra.kernel.status import RequestStatus, SystemStatus, request_status, system_status
 from lyra.kernel.subsystem import State
-from lyra.kernel.supervisor import SupervisorHandle, Supervisors, supervise
+from lyra.kernel.supervisor import supervise
+from lyra.kernel.supervisor_handle import SupervisorHandle, Supervisors
 from lyra.kernel.tasks import Tasks, Writer
+from lyra.kernel.time_limits import TimeLimits
 from lyra.store.protocol import Store, open_store
 
 if TYPE_CHECKING:
@@ -78,6 +82,8 @@ if TYPE_CHECKING:
 __all__ = ["Kernel"]
 
 _DRAIN_S: Final = 5.0
+
+Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
 
 
 class Kernel:
@@ -139,6 +145,7 @@ class Kernel:
         self.listening = False
         self.listeners_want_states = False
         self._listeners: list[Callable[[Event], Any]] = []
+        self._watchers: Watchers = {}
         self._ownership: Ownership | None = None
         self._recovery: Recovery | None = None
         self._writer: Writer | None = None
@@ -159,6 +166,7 @@ class Kernel:
         self.rate_limiter = RateLimiter(self)
         for state in (self.interrupts.state, self.lifecycle.state, self.resources.state, self.rate_limiter.state):
             self.states[state.NAME] = state
+        self.time_limits = TimeLimits(self)
         self._rounds = Rounds(self)
 
     @classmethod
@@ -206,6 +214,7 @@ class Kernel:
             self.journal = Journal(self, store, epoch=lease.epoch, seq=0)
             await self._recovery.load()
             self.interrupts.restored()
+            self.time_limits.restored()
             self.services.restored()
             self.groups.restored()
         except BaseException:
@@ -274,6 +283,7 @@ class Kernel:
             await self._drain(drain_s)
         self.stopping = True
         self.interrupts.stop()
+        self.time_limits.stop()
         self.services.stop()
         self.health.stop()
         self.bus.stop()
@@ -658,9 +668,16 @@ class Kernel:
 
         return stop
 
+    def watch(self, watchers: Watchers) -> None:
+        """For the health monitor: have a function a kind called with the pid and the data (or the row's bytes), which
+        costs less than an Event each. The steps of programs are in `scheduler.stepped` meanwhile."""
+        self._watchers = watchers
+        self.scheduler.stepped = {} if watchers else None
+        self._listen()
+
     def _listen(self) -> None:
-        self.listening = bool(self._listeners)
-        self.listeners_want_states = self.listening
+        self.listening = bool(self._listeners or self._watchers)
+        self.listeners_want_states = bool(self._listeners)
 
     # ------------------------------------------------------------------ the table
 
@@ -724,8 +741,10 @@ class Kernel:
         """A fact: into the journal if there is one (and published from there), else published now."""
         if self.journal is not None:
             return self.journal.write(pid, kind, rows.encode(row))
-        if self.listening:
+        if self._listeners:
             self.publish(pid, kind, codec.decode(rows.encode(row)))
+        elif (heard := self._watchers.get(kind)) is not None:
+            heard(pid, {})
         return 0
 
     def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
@@ -737,15 +756,23 @@ class Kernel:
             return 0
         raw = codec.encode(data)
         state.apply(kind, pid, self.clock.now(), codec.decode(raw))  # what a restart will apply
-        return self.journal.write(pid, kind, raw)
+        seq = self.journal.write(pid, kind, raw)
+        point("fact.written")
+        return seq
 
     def publish(self, pid: str, kind: str, data: dict[str, Any]) -> None:
         """Tell listeners something that is not in the journal (its seq is 0)."""
+        if (heard := self._watchers.get(kind)) is not None:
+            heard(pid, data)
         if self._listeners:
             self._tell_listeners(Event(0, self.clock.now(), pid, kind, data))
 
     def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
         """A batch is durable: publish it, and think of a snapshot."""
+        if self._watchers:
+            for _, _, pid, kind, data in batch:
+                if (heard := self._watchers.get(kind)) is not None:
+                    heard(pid, data)
         if self._listeners:
             for seq, time, pid, kind, data in batch:
                 self._tell_listeners(Event(seq, time, pid, kind, codec.decode(data)))

@@ -124,8 +124,11 @@ class Life:
         process.coroutine = self._kernel.programs.begin(program, Context(process), args)
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
-        elif self._kernel.listening:
-            self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+            process.created_at = journal.time
+        else:
+            process.created_at = self._kernel.clock.now()
+            if self._kernel.listening:
+                self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
         if own_scope.seconds is not None:
             self.limit_time(own_scope, own_scope.seconds)
@@ -267,8 +270,10 @@ class Life:
                     result = codec.decode(data)
             self._end(process, Exit(reason, result, error))
             process.exit_seq = journal.write(process.pid, "process.terminated", rows.encode(row))
+            process.ended_at = journal.time
         else:
             self._end(process, Exit(reason, result, error))
+            process.ended_at = self._kernel.clock.now()
             if self._kernel.listening:
                 self._kernel.publish(
                     process.pid,

@@ -5,17 +5,14 @@ does its work elsewhere and reports. `TRANSITIONS` (in `process`) is the whole s
 higher priority always goes first, and inside a level the one that has waited longest: since it was submitted, or since
 it became ready again. Program processes share the pids and are shown here as blocks too, but move by themselves.
 
-What callers get is a value, a picture of the entry at that moment. Quotas are kept by `resources`, questions by
+What callers get is a value, a picture of the entry at that moment (`pcb`). Quotas are kept by `resources`, questions by
 `interrupts`; this module only joins them into the picture.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
 from lyra.core.check import one_of, sendable_text, short_text
@@ -29,163 +26,14 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
+from lyra.kernel.pcb import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
 from lyra.kernel.process import PRIORITIES, TRANSITIONS, Process
-from lyra.kernel.resources import ResourceQuota, ResourceUsage
+from lyra.kernel.resources import ResourceQuota
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
-
-STATES: Final = tuple(TRANSITIONS)
-TERMINAL: Final = frozenset({"terminated", "zombie"})
-
-
-class ProcessControlBlock(msgspec.Struct, frozen=True):
-    """One process as the table shows it. Times are wall-clock seconds; `pending_interrupt` is the kind of the oldest
-    unanswered question and `interrupt_data` says which (or, for a blocked one, why it is blocked)."""
-
-    pid: str
-    state: str
-    priority: str
-    quota: ResourceQuota
-    usage: ResourceUsage
-    request_id: str = ""
-    user_id: str = ""
-    session_id: str = ""
-    created_at: float | None = None
-    started_at: float | None = None
-    completed_at: float | None = None
-    last_scheduled_at: float | None = None
-    current_stage: str = ""
-    current_service: str = ""
-    pending_interrupt: str | None = None
-    interrupt_data: Any = None
-    parent_pid: str = ""
-    child_pids: tuple[str, ...] = ()
-    termination_reason: str = ""
-
-    @property
-    def terminal(self) -> bool:
-        return self.state in TERMINAL
-
-    def to_data(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__struct_fields__}
-
-
-class _Entry(msgspec.Struct):
-    request_id: str
-    user_id: str
-    session_id: str
-    priority: int
-    created_at: float
-    parent_pid: str
-    order: int  # its place in line: when it was submitted, or became ready again
-    state: str = "new"
-    started_at: float | None = None
-    completed_at: float | None = None
-    last_scheduled_at: float | None = None
-    current_stage: str = ""
-    current_service: str = ""
-    reason: str = ""  # of its last move
-    child_pids: list[str] = msgspec.field(default_factory=list)
-
-
-class LifecycleState:
-    """The entries and their line: a fold of four kinds of rows."""
-
-    NAME: ClassVar[str] = "lifecycle"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten"})
-
-    __slots__ = ("counts", "ended", "entries", "line", "orders")
-
-    def __init__(self) -> None:
-        self.entries: dict[str, _Entry] = {}
-        self.counts: dict[str, int] = dict.fromkeys(STATES, 0)
-        self.ended: dict[str, None] = {}  # in the order of their end
-        self.orders = 0
-        self.line: list[tuple[int, int, str]] = []  # a heap of (priority, order, pid); stale ones are skipped
-
-    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
-        del time  # rows say their own
-        if kind == "pcb.submitted":
-            self._submitted(pid, data)
-        elif kind == "pcb.moved":
-            self._moved(pid, self.entries[pid], data)
-        elif kind == "pcb.noted":
-            entry = self.entries[pid]
-            entry.current_stage = data.get("current_stage", entry.current_stage)
-            entry.current_service = data.get("current_service", entry.current_service)
-        else:
-            self._forgotten(pid)
-
-    def _submitted(self, pid: str, data: dict[str, Any]) -> None:
-        if pid in self.entries:
-            raise ValueError(f"{pid} is submitted a second time")
-        self.orders += 1
-        self.entries[pid] = msgspec.convert({**data, "order": self.orders}, _Entry)
-        self.counts["new"] += 1
-        parent = self.entries.get(data["parent_pid"])
-        if parent is not None:
-            parent.child_pids.append(pid)
-
-    def _moved(self, pid: str, entry: _Entry, data: dict[str, Any]) -> None:
-        state, old, at = data["new_state"], entry.state, data["at"]
-        if state not in TRANSITIONS[old]:
-            raise ValueError(f"{pid} cannot go from {old} to {state}")
-        self.counts[old] -= 1
-        self.counts[state] += 1
-        entry.state = state
-        entry.reason = data["reason"]
-        if state == "ready":
-            if old != "new":  # back at the end of its level's line
-                self.orders += 1
-                entry.order = self.orders
-            self._queue(pid, entry)
-        elif state == "running":
-            entry.started_at = at if entry.started_at is None else entry.started_at
-            entry.last_scheduled_at = at
-        elif state == "terminated":
-            entry.completed_at = at
-            self.ended[pid] = None
-
-    def _forgotten(self, pid: str) -> None:
-        entry = self.entries.pop(pid)
-        self.ended.pop(pid, None)
-        self.counts[entry.state] -= 1
-        parent = self.entries.get(entry.parent_pid)
-        if parent is not None and pid in parent.child_pids:
-            parent.child_pids.remove(pid)
-
-    def _queue(self, pid: str, entry: _Entry) -> None:
-        heapq.heappush(self.line, (entry.priority, entry.order, pid))
-        if len(self.line) > 64 + 2 * self.counts["ready"]:  # most have left the line since
-            self._line_up()
-
-    def _line_up(self) -> None:
-        self.line = [(one.priority, one.order, pid) for pid, one in self.entries.items() if one.state == "ready"]
-        heapq.heapify(self.line)
-
-    def first(self) -> str | None:
-        """Whose turn it is."""
-        while self.line:
-            _, order, pid = self.line[0]
-            entry = self.entries.get(pid)
-            if entry is not None and entry.state == "ready" and entry.order == order:
-                return pid
-            heapq.heappop(self.line)
-        return None
-
-    def dump(self) -> Any:
-        return {"entries": self.entries, "orders": self.orders, "ended": list(self.ended)}
-
-    def load(self, data: Any) -> None:
-        self.entries = msgspec.convert(data["entries"], dict[str, _Entry])
-        self.orders = data["orders"]
-        self.ended = dict.fromkeys(data["ended"])
-        for entry in self.entries.values():
-            self.counts[entry.state] += 1
-        self._line_up()
 
 
 class LifecycleManager:
@@ -317,13 +165,16 @@ class LifecycleManager:
             self._move(pid, entry, "terminated", reason or "terminated")
         return self.get_process(pid)
 
-    def _move(self, pid: str, entry: _Entry, state: str, reason: str) -> None:
+    def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
         """The one place where an entry changes its state."""
         kernel, old = self._kernel, entry.state
         row = {"old_state": old, "new_state": state, "reason": reason}
         kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
         kernel.publish(pid, "process.state_changed", row)
-        if state == "terminated":
+        if state == "running":
+            kernel.time_limits.watch(pid)
+        elif state == "terminated":
+            kernel.time_limits.forget(pid)
             kernel.interrupts.cancel_all(pid, "its process ended")
             event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
             kernel.publish(pid, "process.terminated", event)
@@ -368,6 +219,16 @@ class LifecycleManager:
             raise _unknown(pid)
         return self._view(process)
 
+    def owner(self, pid: str) -> Owner:
+        """Whose it is and how it stands: what many ask, without the rest of the picture."""
+        entry = self._entry(pid)
+        if entry is not None:
+            return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
+        process = self._kernel.processes.get(pid) if _is_text(pid) else None
+        if process is None:
+            raise _unknown(pid)
+        return Owner(process.state)
+
     def list_processes(self, state: str | None = None, user_id: str | None = None) -> list[ProcessControlBlock]:
         """Entries and program processes, the oldest first; of one state, of one user, or all."""
         word = None if not state else one_of(_lower(state), STATES, "a process's state")
@@ -402,7 +263,7 @@ class LifecycleManager:
         """Entries that have not ended."""
         return len(self.state.entries) - self.state.counts["terminated"] - self.state.counts["zombie"]
 
-    def find(self, pid: Any) -> _Entry | Process | None:
+    def find(self, pid: Any) -> Entry | Process | None:
         return self.state.entries.get(pid) or self._kernel.processes.get(pid)
 
     def must_exist(self, pid: Any) -> None:
@@ -421,10 +282,15 @@ class LifecycleManager:
         until = self._kernel.clock.now() if entry.completed_at is None else entry.completed_at
         return max(0.0, until - entry.started_at)
 
-    def _entry(self, pid: Any) -> _Entry | None:
+    def is_timed(self, pid: str) -> bool:
+        """Whether its time runs: it has been given to a worker and has not ended."""
+        entry = self.state.entries.get(pid)
+        return entry is not None and entry.started_at is not None and entry.state not in TERMINAL
+
+    def _entry(self, pid: Any) -> Entry | None:
         return self.state.entries.get(pid) if isinstance(pid, str) else None
 
-    def _own(self, pid: Any) -> _Entry:
+    def _own(self, pid: Any) -> Entry:
         """An entry that is moved from outside."""
         entry = self._entry(pid)
         if entry is not None:
@@ -435,7 +301,7 @@ class LifecycleManager:
             )
         raise _unknown(pid)
 
-    def _block(self, pid: str, entry: _Entry) -> ProcessControlBlock:
+    def _block(self, pid: str, entry: Entry) -> ProcessControlBlock:
         resources = self._kernel.resources
         kind, data = self._question(pid)
         if kind is None and entry.state == "blocked":
@@ -463,7 +329,7 @@ class LifecycleManager:
         )
 
     def _view(self, process: Process) -> ProcessControlBlock:
-        """A program process, shown as a block; when it began is in its journal, not in the table."""
+        """A program process, shown as a block. It starts with its creation: no worker has to take it."""
         resources = self._kernel.resources
         kind, data = self._question(process.pid)
         return ProcessControlBlock(
@@ -472,6 +338,9 @@ class LifecycleManager:
             PRIORITIES[process.priority],
             resources.get_quota(process.pid),
             resources.get_usage(process.pid),
+            created_at=process.created_at,
+            started_at=process.created_at,
+            completed_at=process.ended_at,
             current_service=process.program,
             pending_interrupt=kind,
             interrupt_data=data,

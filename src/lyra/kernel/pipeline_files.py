@@ -10,8 +10,10 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 from lyra.core.document import form_of, parse, place_of, text_of
+from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.errors import CheckError, ConfigError, ParseError
-from lyra.kernel.pipeline import PipelineConfig, problems
+from lyra.kernel.pipeline import PipelineConfig
+from lyra.kernel.pipeline_check import problems
 
 __all__ = ["Mistake", "check_file", "check_text", "load_file"]
 
@@ -59,8 +61,12 @@ def load_file(path: str | FilePath) -> PipelineConfig:
 
 def read_text(path: str | FilePath) -> str:
     form_of(str(path), what="pipeline")
+    file = FilePath(path)
     try:
-        data = FilePath(path).read_bytes()
+        if file.exists() and not file.is_file():  # a pipe would make us wait for ever
+            raise ConfigError(f"{path} is not a file", key=str(path))
+        with file.open("rb") as opened:
+            data = opened.read(PIPELINE_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key=str(path)) from None
     return text_of(data, str(path))

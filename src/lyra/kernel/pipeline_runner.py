@@ -10,27 +10,47 @@ agent is registered. Decides nothing about routes: `pipeline_session` does.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core import codec
 from lyra.core.check import did_you_mean, short_text
 from lyra.core.effect import Charged, Effect
+from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
-from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
-from lyra.kernel.context import Context, read
+from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded, Divergence, LyraError, NameTaken, ProcessExit
+from lyra.kernel.context import Context, current_branch, read
+from lyra.kernel.instruction import metrics_data
+from lyra.kernel.pipeline_keys import OutputMode
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.orchestrator import Orchestrator, PipelineEvent
+    from lyra.kernel.orchestrator import Orchestrator
     from lyra.kernel.pipeline import AgentConfig
+    from lyra.kernel.pipeline_events import Feed
 
 __all__ = ["AgentResult", "Agents", "Runner", "run_pipeline"]
 
-_POLL_S: Final = 0.1  # how often a runner looks whether a question from outside is over
+
+_WENT_WELL: Final[dict[str, Any]] = {
+    "output": {},
+    "success": True,
+    "error": None,
+    "metrics": None,
+    "break_loop": False,
+    "interrupt": None,
+}
+# What a run was charged, as its metrics call it.
+_SPENT: Final = {
+    "llm_calls": "llm_calls",
+    "tool_calls": "tool_calls",
+    "tokens_in": "input_tokens",
+    "tokens_out": "output_tokens",
+}
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +103,12 @@ class Agents:
             hint = f"did you mean {near!r}?" if near else "kernel.register_agent(name, fn) makes one known"
             raise ConfigError(f"no agent is registered as {missing[0]!r}", hint=hint, key=missing[0], missing=missing)
 
+    def find(self, name: str) -> _Agent | None:
+        return self._by_name.get(name)
+
     def get(self, name: str) -> _Agent:
-        self.check([name])
+        if name not in self._by_name:
+            self.check([name])
         return self._by_name[name]
 
     async def wait_for(self, process: Process, name: str) -> _Agent:
@@ -102,25 +126,26 @@ class Runner:
         self._kernel = kernel
         self._orchestrator = orchestrator
         self._effects: dict[Any, Effect] = {}  # one for each way that an agent is run
+        self._waiters: dict[str, list[Any]] = {}  # runners that wait for their session to change
 
     # ------------------------------------------------------------------ from outside
 
-    def start(self, pid: str, queue: asyncio.Queue[PipelineEvent | None]) -> Process:
-        """The process that runs a session; the queue gets a None when it ends."""
+    def start(self, pid: str, feed: Feed) -> Process:
+        """The process that runs a session; the feed gets a None when it ends."""
         kernel = self._kernel
         handle = kernel.spawn(run_pipeline, pid=pid)
         process = kernel.find(handle.pid)
         if process.program != kernel.programs.name(run_pipeline):
             raise NameTaken(f"process {pid} is no pipeline", hint="use another pid", pid=pid)
         if process.exit is not None:
-            queue.put_nowait(None)
+            feed.put(None)
             return process
         ended: asyncio.Future[None] = kernel.loop.create_future()
 
         def tell(future: asyncio.Future[None]) -> None:
             if not future.cancelled():
                 future.exception()  # looked at: the listener learns why from the process
-            queue.put_nowait(None)
+            feed.put(None)
 
         ended.add_done_callback(tell)
         process.watch(ended)
@@ -153,12 +178,27 @@ class Runner:
             if word == "ask":
                 await self._ask(ctx, kind=plan[1], question=plan[2], message=plan[3])
             elif word == "wait":
-                await self._kernel.pause(process, _POLL_S)
+                await self._wait(process)
             elif len(plan[1]) == 1:
                 run, stage = plan[1][0]
                 await self._perform(ctx, run, stage)
             else:
                 await self._run_together(ctx, plan)
+
+    def look_again(self, pid: str) -> None:
+        """Something that a runner may wait for happened: its session changed, or a question about it is over."""
+        if pid in self._waiters:
+            for waker in self._waiters.pop(pid):
+                resume(waker)
+
+    async def _wait(self, process: Process) -> None:
+        """Until no question from outside holds the session up; not journaled, the next reading of the plan is."""
+        orchestrator = self._orchestrator
+        while True:
+            session = orchestrator.state.sessions.get(process.pid)
+            if session is None or session.terminated or not orchestrator.questions.hold_up(session):
+                return
+            await suspend(process, self._waiters.setdefault(process.pid, []))
 
     def _plan(self, pid: str) -> list[Any]:
         """What is due, as plain data."""
@@ -166,7 +206,7 @@ class Runner:
         session = orchestrator.state.sessions.get(pid)
         if session is None:
             return ["done", "forgotten", "the session was cleaned up"]
-        orchestrator.start_ready(pid)
+        orchestrator.start_ready(session)
         if session.terminated:
             reason = session.terminal_reason.value if session.terminal_reason is not None else ""
             return ["done", reason, session.envelope.termination_reason]
@@ -179,26 +219,45 @@ class Runner:
         return ["wait"]
 
     async def _run_together(self, ctx: Context, plan: list[Any]) -> None:
-        """Branches of a fork, or stages in parallel mode. One reading of the plan for each run that ends, so that a
-        replay, where they end in another order, reads as often."""
+        """Branches of a fork, or stages in parallel mode. The plan is read again after each run that ends; the reading
+        says which, so that a replay, where they end in another order, goes on in the order of then."""
         process = ctx._process
         tasks: dict[int, asyncio.Task[None]] = {}
+        begun: set[int] = set()
         try:
             while plan[0] == "run":
                 alive = {run for run, _ in plan[1]}
                 for run in [run for run in tasks if run not in alive]:
                     tasks.pop(run).cancel()
                 for run, stage in plan[1]:
-                    if run not in tasks:
-                        work = self._perform(ctx, run, stage)
+                    if run not in begun:
+                        begun.add(run)
+                        work = self._branch(ctx, run, stage)
                         tasks[run] = self._kernel.tasks.start(work, name=f"{process.pid} {stage}")
-                done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-                first = min(run for run, task in tasks.items() if task in done)
-                tasks.pop(first).result()
-                plan = read(process, "pipeline", lambda: self._plan(process.pid))
+                first = self._ended_then(process)
+                if first not in tasks:
+                    done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                    first = min(run for run, task in tasks.items() if task in done)
+                ended = tasks.pop(first)
+                await asyncio.wait([ended])
+                ended.result()
+                after = {"after": first}
+                plan = read(process, "pipeline", lambda: [*self._plan(process.pid), after])  # noqa: B023 - read at once
         finally:  # nothing is awaited here: the kernel may be closing the program
             for task in tasks.values():
                 task.cancel()
+
+    @staticmethod
+    def _ended_then(process: Process) -> int:
+        """On replay: the run whose end the next reading of the plan came after; 0 when nobody can say."""
+        entry = process.recall.get(process.keys) if process.recall is not None else None
+        last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
+        return int(last["after"]) if isinstance(last, dict) else 0
+
+    async def _branch(self, ctx: Context, run: int, stage_name: str) -> None:
+        """A run beside others. Its branch is numbered before it waits for anything, so in the order of the plan."""
+        current_branch(ctx._process)
+        await self._perform(ctx, run, stage_name)
 
     async def _perform(self, ctx: Context, run: int, stage_name: str) -> None:
         """One run through the door, and its report."""
@@ -206,14 +265,16 @@ class Runner:
         session = self._orchestrator.state.sessions[process.pid]
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
-        agent = await self._orchestrator.agents.wait_for(process, stage.agent_name)
-        effect = self._effect(stage, session.pipeline_config.default_timeout_seconds, agent)
+        agents = self._orchestrator.agents
+        agent = agents.find(stage.agent_name) or await agents.wait_for(process, stage.agent_name)
+        effect = self._effect(stage, agent)
         try:
             result = await ctx.do(effect, process.pid, run, stage_name)
         except (Divergence, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever an agent raises is a failed stage
             result = {"success": False, "error": str(error) or type(error).__name__}
+        point("pipeline.answered")
         self._report(process.pid, run, result)
 
     def _report(self, pid: str, run: int, result: Mapping[str, Any]) -> None:
@@ -222,24 +283,21 @@ class Runner:
         token = session.running(run=run) if session is not None else None
         if token is None:
             return
-        row = {"agent_name": token.stage, "run_id": run, "output": {}, "success": True, "error": None, **result}
-        row.setdefault("break_loop", False)
-        row.setdefault("interrupt", None)
-        row["metrics"] = self._orchestrator.read_metrics(row.get("metrics"))
+        row = {**_WENT_WELL, "agent_name": token.stage, "run_id": run, **result}
+        row["metrics"] = metrics_data(row["metrics"])
         self._orchestrator.record_report(pid, token, row)
 
-    def _effect(self, stage: AgentConfig, default_timeout_s: float, agent: _Agent) -> Effect:
+    def _effect(self, stage: AgentConfig, agent: _Agent) -> Effect:
         retry = stage.retry
         # A stage that may be run again after a failure may be run again after a crash.
         idempotent = retry is not None or agent.idempotent
-        timeout_s = stage.timeout_seconds or default_timeout_s
-        key = (stage.agent_name, idempotent, retry, timeout_s)
+        key = (stage.agent_name, idempotent, retry)
         found = self._effects.get(key)
         if found is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
             name = f"pipeline:{stage.agent_name}"
-            found = Effect(self._run_agent, name=name, idempotent=idempotent, retry=retry, timeout_s=timeout_s)
+            found = Effect(self._run_agent, name=name, idempotent=idempotent, retry=retry)
             self._effects[key] = found
         return found
 
@@ -255,19 +313,52 @@ class Runner:
         clock = self._kernel.clock
         began = clock.monotonic()
         value = agent.call(session.view(token))
-        if inspect.isawaitable(value):
-            value = await value
+        if hasattr(value, "__await__"):
+            value = await self._in_time(value, stage, session.pipeline_config.default_timeout_seconds)
         usage = None
         if isinstance(value, Charged):
             value, usage = value.value, value.usage
         result = _result(stage, value)
         metrics = result["metrics"] = {"duration_ms": round((clock.monotonic() - began) * 1000), **result["metrics"]}
-        if usage is None:
-            return result
-        spent = {"llm_calls": "llm_calls", "tool_calls": "tool_calls", "tokens_in": "input_tokens"}
-        for name, dimension in (*spent.items(), ("tokens_out", "output_tokens")):
-            metrics.setdefault(name, usage[dimension])
-        return Charged(result, usage)
+        if usage is not None:
+            for name, dimension in _SPENT.items():
+                metrics.setdefault(name, usage[dimension])
+        if self._kernel.journal is None:  # what the door makes of it for a journal: plain, and the session's own
+            result = codec.decode(codec.encode(result))
+        return result if usage is None else Charged(result, usage)
+
+    async def _in_time(self, work: Awaitable[Any], stage: AgentConfig, default_timeout_s: float) -> Any:
+        """Await an agent for as long as its stage may take. Most of the timers would be set for nothing: there is one
+        only if the agent waits for something."""
+        steps = work.__await__()
+        try:
+            waits_for = next(steps)
+        except StopIteration as done:
+            return done.value
+        clock, task = self._kernel.clock, asyncio.current_task()
+        assert task is not None
+        timeout_s = stage.timeout_seconds or default_timeout_s
+        late = False
+
+        def stop() -> None:
+            nonlocal late
+            late = True
+            task.cancel()
+
+        timer = clock.call_at(clock.monotonic() + timeout_s, stop)
+        try:
+            value = await _go_on(steps, waits_for)
+        except asyncio.CancelledError:
+            if late and task.uncancel() <= 0:
+                raise DeadlineExceeded(
+                    f"{stage.agent_name} took longer than {timeout_s:g} s", timeout_s=timeout_s
+                ) from None
+            raise
+        finally:
+            timer.cancel()
+        if late:  # it was told, and gave something all the same
+            task.uncancel()
+        return value
 
     async def _ask(self, ctx: Context, *, kind: str, question: str, message: str) -> None:
         process = ctx._process
@@ -286,7 +377,28 @@ class Runner:
         session = self._orchestrator.state.sessions.get(process.pid)
         waiting = session.waiting if session is not None else None
         if session is not None and waiting is not None and not waiting["id"]:
-            self._orchestrator.resumed(process.pid, dict(session.envelope.interrupt or {}), response)
+            self._orchestrator.questions.over(process.pid, dict(session.envelope.interrupt or {}), response)
+
+
+@coroutine
+def _go_on(steps: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Await something that has taken its first step, and waits."""
+    while True:
+        try:
+            yield waits_for
+        except GeneratorExit:
+            if hasattr(steps, "close"):
+                steps.close()
+            raise
+        except BaseException as error:
+            if not hasattr(steps, "throw"):  # a bare iterator: it cannot handle anything
+                raise
+            try:
+                waits_for = steps.throw(error)
+            except StopIteration as done:
+                return done.value
+        else:
+            return (yield from steps)
 
 
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
@@ -296,20 +408,25 @@ async def run_pipeline(ctx: Context) -> dict[str, Any]:
 
 def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
     """What an agent gave, as a report; a failure it only states is raised, so that it is retried like any other."""
-    if not isinstance(value, AgentResult):
-        if value is not None and not isinstance(value, Mapping):
-            raise AgentFailed(
-                f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"
-            )
-        value = AgentResult(output=dict(value or {}))
-    if not value.success or value.error:
-        raise AgentFailed(value.error or f"{stage.agent_name} failed")
-    missing = [name for name in stage.required_output_fields if name not in value.output]
-    if missing:
-        raise AgentFailed(f"the output of {stage.agent_name} has no {', '.join(missing)}")
-    data: dict[str, Any] = {"output": value.output, "metrics": dict(value.metrics)}
-    if value.break_loop:
-        data["break_loop"] = True
-    if value.interrupt:
-        data["interrupt"] = dict(value.interrupt)
+    data: dict[str, Any] = {"output": {}, "metrics": {}}
+    if isinstance(value, AgentResult):
+        if not value.success or value.error:
+            raise AgentFailed(value.error or f"{stage.agent_name} failed")
+        metrics_data(value.metrics)  # what is wrong with them is the stage's failure
+        data = {"output": value.output, "metrics": dict(value.metrics)}
+        if value.break_loop:
+            data["break_loop"] = True
+        if value.interrupt:
+            data["interrupt"] = dict(value.interrupt)
+    elif isinstance(value, Mapping):
+        data["output"] = dict(value)
+    elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
+        data["output"] = {"text": value}
+    elif value is not None:
+        raise AgentFailed(
+            f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"
+        )
+    wrong = stage.wrong_with(data["output"])
+    if wrong is not None:
+        raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
     return data

@@ -1,34 +1,26 @@
-"""One pipeline in motion: a pure machine that takes rows and moves tokens from stage to stage.
+"""One pipeline in motion: its declaration, its envelope and its tokens, all plain data.
 
-A `Session` is a pipeline, its envelope and its tokens. A token stands at a stage: `ready` (may be run), `running`
-(somebody runs it), `forked` (its branches are under way) or `waiting` (for an answer). Sequential pipelines have one
-token, a fork makes one for each branch, a parallel pipeline has one for each stage whose requirements are met. Gates
-and forks are passed at once; only agents are run. `Move` is what one row does to a session.
-
-`PipelineState` is the fold of the rows (see `subsystem`): it uses the time in the row and never reads a clock. What
-there is to do next is `orchestrator`'s to say; who runs it, `pipeline_runner`'s.
+A token stands at a stage: `ready` (may be run), `running` (somebody runs it), `forked` (its branches are under way) or
+`waiting` (for an answer). Sequential pipelines have one token, a fork makes one for each branch, a parallel pipeline
+has one for each stage whose requirements are met. Here is what can be read off a session; `pipeline_moves` changes
+one, `pipeline_state` keeps all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from lyra.core.envelope import Envelope, StageStatus, TerminalReason
-from lyra.kernel.pipeline import AgentConfig, JoinStrategy, MergeStrategy, NodeKind, PipelineConfig, RunMode
+from lyra.core.envelope import Envelope, TerminalReason
+from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pipeline_keys import ContextOverflow, RunMode
 from lyra.kernel.routing import Facts, condition_holds, holds
 
-__all__ = ["Fork", "Move", "PipelineState", "Session", "Token", "evaluate_routing"]
+__all__ = ["Fork", "Session", "Token", "evaluate_routing", "follows", "session_data"]
 
-Tell = Callable[[str, str, str, dict[str, Any]], None]  # pid, event type, stage, facts
-
-DENIED: Final = "User denied confirmation"
-
-# A copy by way of bytes: what is in an envelope of a session is plain data, and this is many times as fast.
-pack: Final = msgspec.msgpack.Encoder().encode
-unpack: Final = msgspec.msgpack.Decoder(Envelope).decode
+_TOKEN_CHARACTERS: Final = 4  # of a text, on average
 
 
 class Token(msgspec.Struct):
@@ -84,7 +76,16 @@ class Session(msgspec.Struct, kw_only=True):
         return self.pipeline_config.default_run_mode is RunMode.PARALLEL
 
     def token(self, token_id: int) -> Token | None:
-        return next((token for token in self.tokens if token.id == token_id), None)
+        for token in self.tokens:
+            if token.id == token_id:
+                return token
+        return None
+
+    def first(self, state: str) -> Token | None:
+        for token in self.tokens:
+            if token.state == state:
+                return token
+        return None
 
     def running(self, *, run: int = 0, agent: str = "") -> Token | None:
         """The token of a run, by its number or by the agent (or stage) that runs."""
@@ -104,11 +105,27 @@ class Session(msgspec.Struct, kw_only=True):
 
     def view(self, token: Token) -> Envelope:
         """The envelope as the token's agent gets it: a copy, with the outputs of its own line of work."""
-        copy = unpack(pack(self.envelope))
+        copy = self.envelope.copy()
         if token.sees is not None:
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
+        most = self.pipeline_config.by_name[token.stage].max_context_tokens if token.stage else None
+        if most is not None:
+            left_out_until_it_fits(copy, most)
         copy.current_stage = token.stage or copy.current_stage
         return copy
+
+    def over_context(self, stage: AgentConfig, token: Token) -> int:
+        """How many tokens its context would be, if that is more than the stage may get; else 0."""
+        most = stage.max_context_tokens
+        if most is None:
+            return 0
+        outputs = self.envelope.outputs
+        if stage.context_overflow is ContextOverflow.TRUNCATE_OLDEST:
+            shown: list[Any] = []  # all of them may be left out
+        else:
+            shown = [output for name, output in outputs.items() if token.sees is None or name in token.sees]
+        tokens = context_tokens(self.envelope.raw_input, shown)
+        return tokens if tokens > most else 0
 
     def facts(self, token: Token | None) -> Facts:
         envelope = self.envelope
@@ -125,6 +142,27 @@ class Session(msgspec.Struct, kw_only=True):
         )
 
 
+def context_tokens(raw_input: str, outputs: Iterable[Any]) -> int:
+    """What input and outputs come to in a model's context: four characters a token."""
+    return -(-(len(raw_input) + sum(map(_characters, outputs))) // _TOKEN_CHARACTERS)
+
+
+def _characters(output: Any) -> int:
+    return len(msgspec.json.encode(output).decode())
+
+
+def left_out_until_it_fits(envelope: Envelope, most: int) -> None:
+    """Leave out outputs, the first ones first, until what is left fits."""
+    room = most * _TOKEN_CHARACTERS - len(envelope.raw_input)
+    kept: dict[str, dict[str, Any]] = {}
+    for name, output in reversed(envelope.outputs.items()):
+        room -= _characters(output)
+        if room < 0:
+            break
+        kept[name] = output
+    envelope.outputs = dict(reversed(kept.items()))
+
+
 def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
     """Where a stage that went well leads, and why: its first rule that holds, its default, or the end."""
     for index, rule in enumerate(stage.routing_rules):
@@ -134,533 +172,14 @@ def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
             else condition_holds(rule.condition, rule.value, facts.current)
         ):
             return rule.target, f"rule {index + 1}"
+    return follows(stage)
+
+
+def follows(stage: AgentConfig) -> tuple[str, str]:
+    """Where it leads when no rule holds, and why."""
     if stage.default_next:
         return stage.default_next, "default_next"
     return "end", "nothing follows"
-
-
-class Move:
-    """What one row does to one session."""
-
-    __slots__ = ("config", "envelope", "now", "session", "steps", "tell_all")
-
-    def __init__(self, session: Session, now: float, tell: Tell) -> None:
-        self.session = session
-        self.config = session.pipeline_config
-        self.envelope = session.envelope
-        self.now = now
-        self.tell_all = tell
-        self.steps = 0
-        session.last_activity_at = now
-
-    def tell(self, kind: str, stage: str = "", **facts: Any) -> None:
-        self.tell_all(self.session.process_id, kind, stage, facts)
-
-    # ------------------------------------------------------------------ the rows
-
-    def begin(self) -> None:
-        """Bounds and order come from the pipeline; a current stage that it has is kept."""
-        config, envelope = self.config, self.envelope
-        envelope.stage_order = config.stage_order
-        envelope.max_iterations = config.max_iterations
-        envelope.max_llm_calls = config.max_llm_calls
-        envelope.max_agent_hops = config.max_agent_hops
-        envelope.parallel_mode = self.session.parallel
-        if envelope.terminated:
-            return
-        if self.session.parallel:
-            self._release()
-            return
-        first = envelope.current_stage
-        if config.stage(first) is None and first not in ("end", "clarification", "confirmation"):
-            first = config.agents[0].name
-        envelope.current_stage = first
-        self._arrive(self._make(""), first)
-
-    def start(self, token_id: int) -> None:
-        """Somebody runs the token's stage: one hop."""
-        token = self.session.token(token_id)
-        assert token is not None, token_id
-        assert token.state == "ready", token_id
-        stage = self.config.stage(token.stage)
-        assert stage is not None, token.stage
-        self.session.runs += 1
-        token.run = self.session.runs
-        token.state = "running"
-        if self.session.parallel:
-            token.sees = list(self.envelope.outputs)
-            self.envelope.current_stage = token.stage
-        self.envelope.start_stage(token.stage, now=self.now, agent=stage.agent_name)
-        self.tell("stage_started", token.stage, run_id=token.run, agent=stage.agent_name)
-
-    def report(self, token_id: int, result: Mapping[str, Any]) -> None:
-        token = self.session.token(token_id)
-        assert token is not None, token_id
-        stage = self.config.stage(token.stage)
-        assert stage is not None, token.stage
-        if token.state == "ready":
-            self.start(token_id)
-        self._count(result.get("metrics") or {})
-        output: dict[str, Any] = dict(result.get("output") or {})
-        missing = [name for name in stage.required_output_fields if name not in output]
-        if result["success"] and missing:
-            names = ", ".join(missing)
-            self._failed(token, stage, result, f"the output of {stage.name} has no {names}")
-        elif result["success"]:
-            self._went_well(token, stage, result, output)
-        else:
-            self._failed(token, stage, result, str(result.get("error") or f"{stage.name} failed"))
-        if not self.envelope.terminated:
-            self.tell("checkpoint_created", stage.name)
-
-    def wait(self, interrupt: Mapping[str, Any]) -> None:
-        """A question from outside holds the pipeline up."""
-        if self.session.waiting is None:
-            self.session.waiting = {
-                "token": 0,
-                "from": "",
-                "kind": interrupt.get("kind", ""),
-                "id": interrupt.get("id", ""),
-            }
-            self.tell("interrupt_raised", self.envelope.current_stage, interrupt=dict(interrupt))
-        else:  # the same question, now known to the kernel under an id
-            self.session.waiting["id"] = interrupt.get("id", "")
-        self.envelope.interrupt_pending = True
-        self.envelope.interrupt = dict(interrupt)
-
-    def resume(self, interrupt: Mapping[str, Any], response: Mapping[str, Any] | None) -> None:
-        """The question is over: answered, or (response None) expired or taken back."""
-        waiting = self.session.waiting or {"token": 0, "from": ""}
-        kind = str(interrupt.get("kind") or waiting.get("kind") or "")
-        self.session.waiting = None
-        self.envelope.interrupt_pending = False
-        held = dict(interrupt) or dict(self.envelope.interrupt or {})
-        self.envelope.interrupt = {**held, "response": dict(response)} if response is not None else held
-        if response is not None and kind == "confirmation" and response.get("approved") is not True:
-            self.terminate(TerminalReason.USER_CANCELLED, DENIED)
-            return
-        resume_stage = str(getattr(self.config, f"{kind}_resume_stage", "")) if response is not None else ""
-        token = self.session.token(int(waiting.get("token") or 0))
-        if token is not None:
-            self._resume_token(token, str(waiting.get("from") or ""), kind, resume_stage, own=bool(waiting.get("own")))
-        elif resume_stage and not self.session.parallel:
-            self._jump(resume_stage)
-
-    def terminate(self, reason: TerminalReason | str, message: str = "") -> None:
-        """The pipeline is over; only the first reason counts."""
-        if self.envelope.terminated:
-            return
-        for token in self.session.tokens:
-            self._skip(token)
-        self.session.tokens = []
-        self.session.forks = []
-        self.session.waiting = None
-        self.envelope.interrupt_pending = False
-        self.envelope.terminate(reason, now=self.now, message=message)
-        assert self.envelope.terminal_reason is not None
-        if self.envelope.terminal_reason is TerminalReason.COMPLETED:
-            self.envelope.current_stage = "end"
-        facts = {"reason": self.envelope.terminal_reason.value, "message": self.envelope.termination_reason}
-        if self.envelope.terminal_reason.outcome() == "bounds_exceeded":
-            self.tell("bounds_exceeded", self.envelope.current_stage, **facts)
-        self.tell("pipeline_completed", self.envelope.current_stage, **facts)
-
-    # ------------------------------------------------------------------ how a run ended
-
-    def _count(self, metrics: Mapping[str, Any]) -> None:
-        self.envelope.tool_call_count += int(metrics.get("tool_calls") or 0)
-        self.envelope.tokens_in += int(metrics.get("tokens_in") or 0)
-        self.envelope.tokens_out += int(metrics.get("tokens_out") or 0)
-
-    def _went_well(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], output: dict[str, Any]) -> None:
-        calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
-        name = stage.agent_name
-        self.envelope.complete_stage(stage.name, output, now=self.now, agent=name, llm_calls=calls)
-        names = [name, *([stage.output_key] if stage.output_key and stage.output_key != name else [])]
-        for each in names:
-            self.envelope.outputs[each] = self.envelope.outputs[name]
-        if token.sees is not None:
-            token.sees += [each for each in names if each not in token.sees]
-        token.last = name
-        self._gather(stage, output)
-        self.tell("stage_completed", stage.name, run_id=token.run, output=output)
-        if result.get("break_loop"):
-            self._broke(token)
-        elif result.get("interrupt"):
-            self._ask(token, dict(result["interrupt"]), stage.name, own=True)
-        elif self.session.parallel:
-            self._drop(token)
-            self._release()
-        else:
-            self._route(token, stage)
-
-    def _failed(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], error: str) -> None:
-        calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
-        self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, llm_calls=calls)
-        self.tell("stage_failed", stage.name, run_id=token.run, error=error)
-        self._after_failure(token, stage, error)
-
-    def _after_failure(self, token: Token, stage: AgentConfig, error: str) -> None:
-        if stage.error_next and not self.session.parallel:
-            self._go(token, stage.name, stage.error_next, "error_next")
-        else:
-            self._branch_failed(token, f"{stage.name}: {error}")
-
-    def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
-        """Merge what the state_schema names into the pipeline's state."""
-        for key, strategy in self.config.state_schema.items():
-            if key in output:
-                value = output[key]
-            elif key == (stage.output_key or stage.agent_name):
-                value = output
-            else:
-                continue
-            state = self.envelope.metadata.setdefault("state", {})
-            state[key] = _merged(strategy, state.get(key), value)
-
-    # ------------------------------------------------------------------ moving
-
-    def _route(self, token: Token, stage: AgentConfig) -> None:
-        target, why = evaluate_routing(stage, self.session.facts(token))
-        self._go(token, stage.name, target, why)
-
-    def _go(self, token: Token, source: str, target: str, why: str) -> None:
-        """Take the edge: counted, and looped back if the target stands earlier."""
-        self.tell("routing_decision", source, target=target, reason=why)
-        fork = self._fork(token.fork)
-        if fork is not None and target == self._stage(fork.stage).default_next:
-            target = "end"  # where the branches meet
-        if target != "end" and not self._edge(source, target):
-            return
-        self._arrive(token, target)
-
-    def _edge(self, source: str, target: str) -> bool:
-        key = f"{source}->{target}"
-        taken = self.session.edge_traversals[key] = self.session.edge_traversals.get(key, 0) + 1
-        order = self.envelope.stage_order
-        if target in order and source in order and order.index(target) < order.index(source):
-            self.envelope.iteration += 1
-        limit = next(
-            (each.max_count for each in self.config.edge_limits if (each.source, each.target) == (source, target)), None
-        )
-        if limit is not None and taken > limit:
-            self.terminate(TerminalReason.MAX_LOOP_EXCEEDED, f"{source} led to {target} more than {limit} times")
-            return False
-        return True
-
-    def _arrive(self, token: Token, target: str) -> None:
-        """Stand at a target; gates are passed, forks opened, and an agent is ready to run."""
-        if target == "end":
-            self._branch_done(token)
-            return
-        if target in ("clarification", "confirmation"):
-            self._ask(token, {"kind": target, **self._question(token)}, token.stage, own=False)
-            return
-        stage = self._stage(target)
-        if not self._may_visit(stage):
-            return
-        token.stage, token.state, token.run = target, "ready", 0
-        if token.fork == 0:
-            self.envelope.current_stage = target
-        if stage.node_kind is NodeKind.AGENT:
-            return
-        self.steps += 1
-        if self.steps > self.config.step_limit:
-            self.terminate(TerminalReason.MAX_LOOP_EXCEEDED, f"more than {self.config.step_limit} gates in a row")
-        elif stage.node_kind is NodeKind.GATE:
-            self._route(token, stage)
-        else:
-            self._open(token, stage)
-
-    def _may_visit(self, stage: AgentConfig) -> bool:
-        visits = self.session.stage_visits[stage.name] = self.session.stage_visits.get(stage.name, 0) + 1
-        if stage.max_visits is not None and visits > stage.max_visits:
-            message = f"{stage.name} was entered more than {stage.max_visits} times"
-            self.terminate(TerminalReason.MAX_STAGE_VISITS_EXCEEDED, message)
-            return False
-        return True
-
-    def _jump(self, target: str) -> None:
-        """Go on at a stage, whatever was under way: the answer to a question changed the plan."""
-        root = next((token for token in self.session.tokens if token.fork == 0), None)
-        if root is None:
-            return
-        for fork in [each for each in self.session.forks if each.token == root.id]:
-            self._cancel(fork)
-        self._skip(root)
-        self._arrive(root, target)
-
-    # ------------------------------------------------------------------ forks
-
-    def _open(self, token: Token, stage: AgentConfig) -> None:
-        facts = self.session.facts(token)
-        targets = list(stage.branches)
-        for rule in stage.routing_rules:
-            met = (
-                holds(rule.expr, facts)
-                if rule.expr is not None
-                else condition_holds(rule.condition, rule.value, facts.current)
-            )
-            if met and rule.target not in targets:
-                targets.append(rule.target)
-        if not targets:
-            self._go(token, stage.name, stage.default_next or "end", "no branch")
-            return
-        token.state = "forked"
-        sees = list(self.envelope.outputs) if token.sees is None else list(token.sees)
-        fork = Fork(self._id(), stage.name, token.id)
-        self.session.forks.append(fork)
-        branches = []
-        for target in targets:
-            branch = self._make(stage.name, fork=fork.id, last=token.last, sees=list(sees))
-            fork.live.append(branch.id)
-            branches.append((branch, target))
-        for branch, target in branches:
-            if branch in self.session.tokens:  # an earlier branch may have ended the fork, or the pipeline
-                self._go(branch, stage.name, target, "fork")
-
-    def _branch_done(self, token: Token) -> None:
-        """A token came to its end: a branch's, or the pipeline's."""
-        fork = self._fork(token.fork)
-        if fork is None:
-            if self.session.parallel:
-                self._drop(token)
-                self._release()
-            else:
-                self.terminate(TerminalReason.COMPLETED)
-            return
-        self._drop(token)
-        fork.live.remove(token.id)
-        fork.done += 1
-        fork.sees += [name for name in token.sees or () if name not in fork.sees]
-        if not fork.live or self._stage(fork.stage).join_strategy is JoinStrategy.ANY:
-            self._join(fork, token.last)
-
-    def _join(self, fork: Fork, last: str) -> None:
-        parent = self.session.token(fork.token)
-        assert parent is not None, fork.token
-        self._cancel(fork)
-        parent.last = last
-        if parent.sees is not None:
-            parent.sees += [name for name in fork.sees if name not in parent.sees]
-        self._go(parent, fork.stage, self._stage(fork.stage).default_next or "end", "joined")
-
-    def _branch_failed(self, token: Token, error: str) -> None:
-        fork = self._fork(token.fork)
-        if fork is None:
-            self.terminate(TerminalReason.TOOL_FAILED_FATALLY, error)
-            return
-        self._drop(token)
-        fork.live.remove(token.id)
-        fork.failed.append(error)
-        stage = self._stage(fork.stage)
-        if stage.join_strategy is JoinStrategy.ANY and fork.live:
-            return
-        parent = self.session.token(fork.token)
-        assert parent is not None, fork.token
-        self._cancel(fork)
-        self._after_failure(parent, stage, "; ".join(fork.failed))
-
-    def _broke(self, token: Token) -> None:
-        """An agent asked to stop: its branch, or the pipeline."""
-        if token.fork:
-            self._branch_done(token)
-        else:
-            self.terminate(TerminalReason.BREAK_REQUESTED)
-
-    def _cancel(self, fork: Fork) -> None:
-        """The fork is over: branches that still live are dropped, with the forks inside them."""
-        if fork in self.session.forks:
-            self.session.forks.remove(fork)
-        for token in [each for each in self.session.tokens if each.id in fork.live]:
-            for inner in [each for each in self.session.forks if each.token == token.id]:
-                self._cancel(inner)
-            self._skip(token)
-            self._drop(token)
-
-    # ------------------------------------------------------------------ parallel mode
-
-    def _release(self) -> None:
-        """Make a token for each stage whose requirements are met; the end when nothing is left."""
-        session, done = self.session, self.envelope.completed_stage_set
-        while not self.envelope.terminated:
-            here = {token.stage for token in session.tokens}
-            ready = [stage for stage in self.config.agents if stage.name not in here and self._is_due(stage)]
-            for stage in ready:
-                if not self._may_visit(stage):
-                    return
-                if stage.node_kind is NodeKind.AGENT:
-                    self._make(stage.name)
-                else:  # nothing to run: a gate or a fork is a place where requirements meet
-                    done[stage.name] = True
-            if not any(stage.node_kind is not NodeKind.AGENT for stage in ready):
-                break
-        if session.tokens or self.envelope.terminated:
-            return
-        left = [stage.name for stage in self.config.agents if not done.get(stage.name)]
-        if left:
-            message = f"these stages wait for one another: {', '.join(left)}"
-            self.terminate(TerminalReason.TOOL_FAILED_FATALLY, message)
-        else:
-            self.terminate(TerminalReason.COMPLETED)
-
-    def _is_due(self, stage: AgentConfig) -> bool:
-        done = self.envelope.completed_stage_set
-        if done.get(stage.name):
-            return False
-        met = [bool(done.get(name)) for name in stage.requires]
-        enough = any(met) if stage.join_strategy is JoinStrategy.ANY and met else all(met)
-        return enough and all(done.get(name) for name in stage.after)
-
-    # ------------------------------------------------------------------ questions
-
-    def _question(self, token: Token) -> dict[str, Any]:
-        output = self.envelope.outputs.get(token.last, {})
-        texts = {key: output[key] for key in ("question", "message") if isinstance(output.get(key), str)}
-        return {"question": f"{token.stage or self.config.name} asks", **texts}
-
-    def _ask(self, token: Token, interrupt: dict[str, Any], source: str, *, own: bool) -> None:
-        kind = str(interrupt.get("kind") or "clarification")
-        interrupt["kind"] = kind
-        token.state = "waiting"
-        if token.fork == 0 and not own:
-            self.envelope.current_stage = kind
-        self.session.waiting = {"token": token.id, "from": source, "kind": kind, "id": "", "own": own}
-        self.envelope.interrupt_pending = True
-        self.envelope.interrupt = interrupt
-        self.tell("interrupt_raised", source, interrupt=dict(interrupt))
-
-    def _resume_token(self, token: Token, source: str, kind: str, resume_stage: str, *, own: bool) -> None:
-        """Go on at the stage the pipeline names for this kind; else where the question came from makes sense of it."""
-        stage = self.config.stage(source)
-        if resume_stage:
-            self._arrive(token, resume_stage)
-        elif stage is None:
-            self._arrive(token, self.config.agents[0].name)
-        elif own:
-            if self.session.parallel:
-                self._drop(token)
-                self._release()
-            else:
-                self._route(token, stage)
-        elif kind == "confirmation":
-            follows = stage.default_next
-            self._arrive(token, follows if follows not in ("", "confirmation", "clarification") else "end")
-        else:
-            self._arrive(token, source)
-
-    # ------------------------------------------------------------------ small things
-
-    def _id(self) -> int:
-        self.session.made += 1
-        return self.session.made
-
-    def _make(self, stage: str, *, fork: int = 0, last: str = "", sees: list[str] | None = None) -> Token:
-        token = Token(self._id(), stage, fork=fork, last=last, sees=sees)
-        self.session.tokens.append(token)
-        return token
-
-    def _drop(self, token: Token) -> None:
-        self.session.tokens = [each for each in self.session.tokens if each is not token]
-
-    def _skip(self, token: Token) -> None:
-        """A run that nobody waits for any more."""
-        if token.state != "running":
-            return
-        self.envelope.active_stages.pop(token.stage, None)
-        agent = self._stage(token.stage).agent_name
-        for record in reversed(self.envelope.processing_history):
-            if record.agent == agent and record.status is StageStatus.RUNNING:
-                record.status = StageStatus.SKIPPED
-                record.completed_at = self.now
-                break
-
-    def _fork(self, fork_id: int) -> Fork | None:
-        return next((fork for fork in self.session.forks if fork.id == fork_id), None)
-
-    def _stage(self, name: str) -> AgentConfig:
-        stage = self.config.stage(name)
-        assert stage is not None, name
-        return stage
-
-
-def _merged(strategy: MergeStrategy, held: Any, value: Any) -> Any:
-    if strategy is MergeStrategy.APPEND:
-        more = value if isinstance(value, list) else [value]
-        return [*(held if isinstance(held, list) else [] if held is None else [held]), *more]
-    if strategy is MergeStrategy.MERGE_DICT and isinstance(held, Mapping) and isinstance(value, Mapping):
-        return {**held, **value}
-    return value
-
-
-def _nobody(_pid: str, _kind: str, _stage: str, _facts: dict[str, Any]) -> None:
-    """While rows are folded, nobody listens."""
-
-
-class PipelineState:
-    """All sessions, by pid: the fold of these rows."""
-
-    NAME: ClassVar[str] = "pipelines"
-    KINDS: ClassVar[frozenset[str]] = frozenset(
-        {
-            "pipeline.initialized",
-            "pipeline.started",
-            "pipeline.reported",
-            "pipeline.waiting",
-            "pipeline.resumed",
-            "pipeline.terminated",
-            "pipeline.restored",
-            "pipeline.forgotten",
-        }
-    )
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        self.tell: Tell = _nobody
-
-    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
-        now = float(data.get("at", time))
-        if kind == "pipeline.initialized":
-            self._begin(pid, data, now)
-        elif kind == "pipeline.restored":
-            self.sessions[pid] = msgspec.convert({**data["session"], "process_id": pid}, Session)
-        elif kind == "pipeline.forgotten":
-            del self.sessions[pid]
-        else:
-            move = Move(self.sessions[pid], now, self.tell)
-            if kind == "pipeline.started":
-                move.start(int(data["token"]))
-            elif kind == "pipeline.reported":
-                move.report(int(data["token"]), data)
-            elif kind == "pipeline.waiting":
-                move.wait(data["interrupt"])
-            elif kind == "pipeline.resumed":
-                move.resume(data.get("interrupt") or {}, data.get("response"))
-            else:
-                move.terminate(data["reason"], str(data.get("message") or ""))
-
-    def _begin(self, pid: str, data: dict[str, Any], now: float) -> None:
-        session = Session(
-            process_id=pid,
-            pipeline_config=msgspec.convert(data["config"], PipelineConfig),
-            envelope=Envelope.from_data(data["envelope"]),
-            created_at=now,
-            last_activity_at=now,
-        )
-        self.sessions[pid] = session
-        Move(session, now, self.tell).begin()
-
-    def dump(self) -> Any:
-        return {pid: session_data(session) for pid, session in self.sessions.items()}
-
-    def load(self, data: Any) -> None:
-        self.sessions = {pid: msgspec.convert(each, Session) for pid, each in data.items()}
-
-    def idle_since(self, moment: float) -> Iterable[str]:
-        """Sessions that ended, or that nobody touched since."""
-        return [
-            pid for pid, session in self.sessions.items() if session.terminated or session.last_activity_at < moment
-        ]
 
 
 def session_data(session: Session) -> dict[str, Any]:

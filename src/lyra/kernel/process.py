@@ -86,7 +86,9 @@ class Process:
         "children",
         "context",
         "coroutine",
+        "created_at",
         "depth",
+        "ended_at",
         "error",
         "exit",
         "exit_seq",
@@ -133,6 +135,8 @@ class Process:
         self.context = context
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.state = "new"
+        self.created_at = 0.0  # on the wall clock: the time of its first row, and of its last
+        self.ended_at: float | None = None
         self.name: str | None = None
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.keys = 0
@@ -213,6 +217,8 @@ class Process:
         waiter = self._fut_waiter
         if waiter is not None and waiter.cancel(msg=msg):
             return True
+        if waiter is not None:  # a gather whose parts are cancelled already: how it ends is told here, not by it
+            waiter.add_done_callback(looked_at)
         if self.stepping or self.state in ("new", "ready"):
             self._must_cancel = True
         else:

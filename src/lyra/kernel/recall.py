@@ -73,6 +73,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(ProcessState).decode
 _decode_spent = msgspec.msgpack.Decoder(dict[str, int]).decode
 
+_CHECKED: Final = {"read": "reading of", "wait": "end of"}  # kinds of answers whose form is the kernel's own
+
 ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ours begins with ~)
 
 
@@ -100,7 +102,7 @@ class Fold:
                 elif pid in fold.states:
                     subsystem.load(fold.states[pid], data)
                 else:
-                    fold.processes[pid] = _decode_state(data)
+                    fold.processes[pid] = _snapshot_of(pid, data)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
         return fold
@@ -182,6 +184,8 @@ class Fold:
         seq, time, pid, _, _ = record
         if pid in self.processes:
             raise Corrupt(f"row {seq} creates process {pid} a second time", seq=seq)
+        if not pid or pid[0] == "~":  # the second belongs to the subsystems in a snapshot
+            raise Corrupt(f"row {seq} creates a process with the pid {pid!r}", seq=seq)
         self.processes[pid] = ProcessState(created=row, created_at=time, created_seq=seq)
         parent = self.processes.get(row.parent)
         if parent is not None and row.key is not None:
@@ -197,6 +201,25 @@ class Fold:
         if sender is not None and row.key is not None:
             sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
             self.changed.add(row.sender)
+
+
+def _snapshot_of(pid: str, data: bytes) -> ProcessState:
+    state = _decode_state(data)
+    if not pid:
+        raise Corrupt("there is a snapshot of a process with the pid ''", pid=pid)
+    for key, entry in state.effects.items():
+        fault = _fault(entry) if entry.kind in _CHECKED else None
+        if fault is not None:
+            raise Corrupt(f"the snapshot of process {pid} has at {key} no {fault}", pid=pid)
+    return state
+
+
+def _fault(entry: Entry) -> str | None:
+    """Why an answer cannot be what its program asked for; the kernel itself uses these, so they have to fit."""
+    if entry.kind == "wait" and (entry.blob or entry.error is not None):  # read when it is asked for; an error instead
+        return None
+    wrong = rows.answer_fault(entry.kind, entry.name, entry.value)
+    return None if wrong is None else f"{_CHECKED[entry.kind]} {entry.name}: {wrong}"
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
@@ -217,6 +240,10 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
     entry.value = row.value
     entry.blob = row.blob
     entry.error = row.error
+    if entry.kind in _CHECKED:
+        fault = _fault(entry)
+        if fault is not None:
+            raise Corrupt(f"row {seq} (effect.finished) is no {fault}", seq=seq)
 
 
 def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:

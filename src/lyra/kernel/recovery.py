@@ -75,7 +75,8 @@ class Recovery:
             if state.created.budget is not None and scope.seconds is not None:
                 self._kernel.life.limit_time(scope, max(0.0, scope.seconds - (now - state.created_at)))
         for pid, state in ordered:
-            if state.exit is None:
+            # One that had been told to end has ended just now, and may have taken others that were linked to it along.
+            if state.exit is None and self._rebuilt[pid].exit is None:
                 self._go_on(self._rebuilt[pid], state)
         # What a replay may still ask for: the children of the living. The rest is in the table as long as others are.
         self._rebuilt = {
@@ -107,7 +108,14 @@ class Recovery:
             # Narrowed once more by today's root: what the journal allows, the user may have taken back since.
             right = right.narrow(Grant.from_data(created.grant))
         process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
+        process.created_at = state.created_at
         process.name = created.name or None
+        if state.exit is None and created.name in kernel.names:
+            raise Corrupt(
+                f"row {state.created_seq} creates process {pid} with the name {created.name!r}, "
+                f"which is that of process {kernel.names[created.name].pid}",
+                seq=state.created_seq,
+            )
         self._rebuilt[pid] = process
         scope.charge(Usage.from_data(state.spent))
         if state.exit is not None:
@@ -136,6 +144,7 @@ class Recovery:
         data = bytes(ended.value) if not ended.blob else self._store.get_blob(ended.blob)
         process.exit = Exit(ended.reason, codec.decode(data), error)
         process.exit_seq = state.exit_seq
+        process.ended_at = state.exit_at
         process.state = "terminated"
         self._kernel.life.keep_ended(process)
 

@@ -1,10 +1,10 @@
 """Quotas: how much of everything a process may use, what it has used, and what is left.
 
 `ResourceTracker` counts model calls, tool calls, hops, iterations, tokens and inference requests by pid, by user and
-for the whole kernel; time is read from the lifecycle's `started_at`. A quota is exceeded when usage is above it (`>`),
-and `CHECKS` is the order in which that is looked at. Passing four fifths of a limit, or the soft time-out, is said once
-as a `resource.warning`; passing the limit once as a `resource.exceeded`. Nothing here stops a process: whoever drives
-it asks `check_quota`, and the lifecycle refuses to schedule one that is over.
+for the whole kernel; time is read from the lifecycle's `started_at`, and watched by `time_limits`. A quota is exceeded
+when usage is above it (`>`), and `CHECKS` is the order in which that is looked at. Passing four fifths of a limit, or
+the soft time-out, is said once as a `resource.warning`; passing the limit once as a `resource.exceeded`. Nothing here
+stops a process: whoever drives it asks `check_quota`, and the lifecycle refuses to schedule one that is over.
 
 Money and the budgets of programs are another matter: see `lyra.core.budget` and the door.
 """
@@ -175,6 +175,7 @@ COUNTED: Final = (
     "inference_input_chars",
 )
 
+_LIMITS: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS}
 _LEFT: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS if check.resource in COUNTED}
 
 
@@ -192,13 +193,14 @@ class ResourceState:
     NAME: ClassVar[str] = "resources"
     KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.quota", "pcb.used", "pcb.said", "pcb.books_closed"})
 
-    __slots__ = ("accounts", "opened", "total", "users")
+    __slots__ = ("_last", "accounts", "opened", "total", "users")
 
     def __init__(self) -> None:
         self.accounts: dict[str, _Account] = {}
         self.users: dict[str, dict[str, int]] = {}  # the least recently active first
         self.total: dict[str, int] = {}
         self.opened = 0
+        self._last: tuple[dict[str, Any], ResourceQuota] = ({}, ResourceQuota())
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         del time
@@ -213,7 +215,7 @@ class ResourceState:
             del self.accounts[pid]
 
     def _quota(self, pid: str, data: dict[str, Any]) -> None:
-        quota = ResourceQuota(**data["quota"])
+        quota = self._known_quota(data["quota"])
         account = self.accounts.get(pid)
         if account is None:
             self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
@@ -222,10 +224,18 @@ class ResourceState:
             account.quota = quota
             account.said = {}  # under a new quota everything may be said again
 
+    def _known_quota(self, data: dict[str, Any]) -> ResourceQuota:
+        """The quota of a row; the last one again if it says the same, as it does for most pids."""
+        if data != self._last[0]:
+            self._last = data, ResourceQuota(**data)
+        return self._last[1]
+
     def _used(self, account: _Account, data: dict[str, int]) -> None:
-        peak = data.get("context_tokens", 0)
-        amounts = {name: amount for name, amount in data.items() if name != "context_tokens"}
-        account.used["context_tokens"] = max(account.used.get("context_tokens", 0), peak)
+        amounts = data
+        if "context_tokens" in data:
+            amounts = dict(data)
+            peak = amounts.pop("context_tokens")
+            account.used["context_tokens"] = max(account.used.get("context_tokens", 0), peak)
         _add(account.used, amounts)
         _add(self.total, amounts)
         if account.user_id:
@@ -250,12 +260,13 @@ class ResourceState:
 
 
 class ResourceTracker:
-    __slots__ = ("_kernel", "default_quota", "state")
+    __slots__ = ("_kernel", "_said", "default_quota", "state")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = ResourceState()
         self.default_quota = ResourceQuota()
+        self._said = self.default_quota, self.default_quota.to_data()
 
     # ------------------------------------------------------------------ quotas
 
@@ -272,7 +283,9 @@ class ResourceTracker:
 
     def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
         """Begin the books of a pid."""
-        row = {"quota": quota.to_data(), "user_id": user_id, "at": self._kernel.clock.now()}
+        if quota is not self._said[0]:  # most pids have the default
+            self._said = quota, quota.to_data()
+        row = {"quota": self._said[1], "user_id": user_id, "at": self._kernel.clock.now()}
         self._kernel.fact(self.state, pid, "pcb.quota", row)
 
     def close(self, pid: str) -> None:
@@ -308,6 +321,7 @@ class ResourceTracker:
         quota = account.quota.changed(changes)
         self.open(pid, quota, user_id=account.user_id)
         self._look(pid)
+        self._kernel.time_limits.watch(pid)
         return quota
 
     def check_quota(self, pid: str) -> QuotaResult:
@@ -363,14 +377,32 @@ class ResourceTracker:
         amounts = {
             name: whole(value, name, most=COUNTED_MAX) for name, value in zip(COUNTED, given, strict=True) if value
         }
-        if llm_calls <= 1 and (tokens_in or tokens_out):  # one call's worth: what its context held
-            amounts["context_tokens"] = min(tokens_in + tokens_out, COUNTED_MAX)
-        if pid not in self.state.accounts:
+        self.count(pid, amounts)
+        return self.get_usage(pid)
+
+    def count(self, pid: str, amounts: dict[str, int]) -> None:
+        """The same for amounts that are known to be whole numbers."""
+        tokens = amounts.get("tokens_in", 0) + amounts.get("tokens_out", 0)
+        if tokens and amounts.get("llm_calls", 0) <= 1:  # one call's worth: what its context held
+            amounts = {**amounts, "context_tokens": min(tokens, COUNTED_MAX)}
+        account = self.state.accounts.get(pid)
+        if account is None:
             self.open(self._kernel.lifecycle.checked_pid(pid), self.default_quota)
+            account = self.state.accounts[pid]
         if amounts:
             self._kernel.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._kernel.clock.now()})
-        self._look(pid)
-        return self.get_usage(pid)
+        process = self._kernel.processes.get(pid)
+        if self._is_near(pid, account, amounts) or (process is not None and _has_own_budget(process)):
+            self._look(pid)
+
+    def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
+        """Whether there may be something new to say of what was just counted, or of the time."""
+        quota, used, said = account.quota, account.used, account.said
+        for name in amounts:
+            limit = getattr(quota, _LIMITS[name])
+            if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and said.get(name) != "exceeded":
+                return True
+        return self._kernel.lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
 
     def record_tool_call(self, pid: str) -> ResourceUsage:
         return self.record_usage(pid, tool_calls=1)
@@ -422,10 +454,14 @@ def _level(resource: str, used: float, limit: float, quota: ResourceQuota) -> st
     return "warning" if used * 100 >= limit * QUOTA_WARN_PERCENT else ""
 
 
+def _has_own_budget(process: Process) -> bool:
+    parent = process.parent.budget if process.parent is not None else process.kernel.budget
+    return process.budget is not parent and process.budget is not process.kernel.budget
+
+
 def _spent(process: Process) -> dict[str, int]:
     """What a program spent through the door, where its budget is not shared with others."""
-    parent = process.parent.budget if process.parent is not None else process.kernel.budget
-    if process.budget is parent or process.budget is process.kernel.budget:
+    if not _has_own_budget(process):
         return {}
     spent = process.budget.usage.to_data()
     words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.check import did_you_mean
 from lyra.core.limits import PIPELINE_EXPRESSION_DEPTH_MAX
+from lyra.core.schema import same
 
 __all__ = ["OPS", "SCOPES", "Facts", "Problem", "condition_holds", "expression_problems", "holds", "normal_expression"]
 
@@ -94,17 +95,6 @@ def holds(expression: Mapping[str, Any], facts: Facts) -> bool:
     if op == "not_exists":
         return found is _MISSING
     return found is not _MISSING and _COMPARISONS[op](found, expression.get("value"))
-
-
-def same(left: Any, right: Any) -> bool:
-    """Equal as JSON is: 1 and 1.0 are, True and 1 are not."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
 
 
 def _number(value: Any) -> bool:

@@ -8,6 +8,7 @@ replayed for ever.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -32,6 +33,7 @@ __all__ = [
     "Terminated",
     "TimerSet",
     "Trapping",
+    "answer_fault",
     "encode",
 ]
 
@@ -171,5 +173,36 @@ _KINDS: Final[dict[str, type[Row]]] = {
 DECODERS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     kind: msgspec.msgpack.Decoder(row) for kind, row in _KINDS.items()
 }
+
+
+class Ended(msgspec.Struct):
+    """What a wait for another process gave."""
+
+    reason: str
+    result: Raw
+    error: dict[str, Any] | None
+
+
+_ENDED: Final = msgspec.msgpack.Decoder(Ended)
+_READINGS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {  # what a program reads, by the first word of its name
+    "clock": msgspec.msgpack.Decoder(float),
+    "seed": msgspec.msgpack.Decoder(int),
+    "budget": msgspec.msgpack.Decoder(Annotated[int, msgspec.Meta(ge=0)] | None),
+    "used": msgspec.msgpack.Decoder(Annotated[int, msgspec.Meta(ge=0)]),
+    "parent": msgspec.msgpack.Decoder(str | None),
+}
+
+
+def answer_fault(form: str, name: str, value: Raw) -> str | None:
+    """What is wrong with the answer to a wait, or with a reading of the clock, a seed or a budget, if something is."""
+    decoder = _ENDED if form == "wait" else _READINGS.get(name.partition(".")[0])
+    if decoder is None:
+        return None
+    try:
+        answer = decoder.decode(value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return str(error)
+    return f"it is {answer}" if isinstance(answer, float) and not math.isfinite(answer) else None
+
 
 encode = msgspec.msgpack.Encoder().encode

@@ -1,8 +1,9 @@
 """Who runs next: five priorities, fair within each, no level starved.
 
 Ready processes wait in five queues. A round takes from each in turn, highest first, up to the level's share, so
-realtime work goes first and idle work still moves. After each round the journal's batch is committed once: that is
-the group commit. Rounds repeat until nothing is ready or the slice is over; then the loop gets its turn.
+realtime work goes first and idle work still moves. After a round the journal's batch is committed once, if somebody
+waits for it: that is the group commit. Rounds repeat until nothing is ready or the slice is over; then whatever is
+left is committed and the loop gets its turn.
 
 A simulation replaces the order by one drawn from its seed (`order`).
 """
@@ -27,7 +28,7 @@ SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
 
 
 class Scheduler:
-    __slots__ = ("_kernel", "_levels", "_poked", "order", "ready", "running", "steps", "stopped")
+    __slots__ = ("_kernel", "_levels", "_poked", "order", "ready", "running", "stepped", "steps", "stopped")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -37,6 +38,7 @@ class Scheduler:
         self.stopped = False
         self.ready = 0  # processes waiting for a step
         self.steps = 0
+        self.stepped: dict[str, float] | None = None  # when each process last had a step, while somebody watches
         self.order: Callable[[list[Any]], list[Any]] | None = None
 
     def push(self, process: Process) -> None:
@@ -81,9 +83,11 @@ class Scheduler:
                     break
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     self._step_all(self._round())
-                if journal is not None and journal.pending:
+                over = not self.ready or kernel.stopping or time() >= until
+                # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
+                if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
                     journal.flush()
-                if not self.ready or kernel.stopping or time() >= until:
+                if over and (not self.ready or kernel.stopping or time() >= until):  # the commit may have woken some
                     break
         finally:
             self.running = False
@@ -92,6 +96,8 @@ class Scheduler:
 
     def _step_all(self, batch: list[Process]) -> None:
         self.steps += len(batch)
+        if self.stepped is not None:
+            self.stepped.update(dict.fromkeys([process.pid for process in batch], self._kernel.clock.monotonic()))
         steps = iter(batch)
         try:
             for process in steps:

@@ -20,21 +20,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import Declaration, known_keys, one_of, real, short_text, whole
+from lyra.core.check import known_keys, one_of, real, whole
 from lyra.core.envelope import Envelope
-from lyra.core.limits import (
-    NAME_LENGTH_MAX,
-    RETRY_ATTEMPTS_MAX,
-    SERVICE_CONCURRENT_DEFAULT,
-    SERVICE_HEALTH_CHECK_S,
-    SERVICES_MAX,
-)
+from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
 from lyra.core.retry import Backoff, Retry
 from lyra.errors import (
     ConfigError,
@@ -47,13 +40,27 @@ from lyra.errors import (
     NoSuchService,
     Overloaded,
 )
-from lyra.kernel.bus import within
+from lyra.kernel.deadline import within
 from lyra.kernel.faults import text_of
 from lyra.kernel.handle import Ack
 from lyra.kernel.process import resume
+from lyra.kernel.service import (
+    SERVICE_TYPES,
+    STATUSES,
+    HealthCheck,
+    InferenceResponse,
+    ServiceHandler,
+    ServiceInfo,
+    ServiceRequest,
+    ServiceResponse,
+    ServiceState,
+    ServiceStatus,
+    lower,
+    response_of,
+)
+from lyra.kernel.service_check import ServiceCheck
 
 if TYPE_CHECKING:
-    from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
 __all__ = [
@@ -69,159 +76,7 @@ __all__ = [
     "ServiceStatus",
 ]
 
-SERVICE_TYPES: Final[dict[str, str]] = {
-    "flow": "runs a whole pipeline",
-    "worker": "does one kind of work",
-    "vertical": "knows one field",
-    "inference": "answers as a model",
-}
-
-
-class ServiceStatus(StrEnum):
-    HEALTHY = "healthy"
-    DEGRADED = "degraded"
-    UNHEALTHY = "unhealthy"
-    UNKNOWN = "unknown"
-
-
-# What a status accepts, of `max_concurrent`.
-STATUSES: Final[dict[str, Callable[[int], int]]] = {
-    ServiceStatus.HEALTHY.value: lambda most: most,
-    ServiceStatus.DEGRADED.value: lambda most: max(1, most // 2),
-    ServiceStatus.UNHEALTHY.value: lambda _most: 0,
-    ServiceStatus.UNKNOWN.value: lambda _most: 0,
-}
-
 _BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
-_CONCURRENT_MAX: Final = 1_000_000
-
-ServiceHandler = Callable[["ServiceRequest"], Any]
-HealthCheck = Callable[[], Any]
-
-
-class ServiceInfo(Declaration, frozen=True):
-    """A service as it is registered, and as the registry shows it (which sets its load and its last health check)."""
-
-    WORD: ClassVar[str] = "service"
-
-    name: str
-    service_type: str = "worker"
-    version: str = "1.0.0"
-    capabilities: list[str] = msgspec.field(default_factory=list)
-    max_concurrent: int = SERVICE_CONCURRENT_DEFAULT
-    current_load: int = 0
-    status: str = "healthy"
-    last_health_check: float | None = None
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        capabilities: object = self.capabilities
-        metadata: object = self.metadata
-        if not isinstance(capabilities, (list, tuple, set, frozenset)):
-            raise ConfigError(f"capabilities is a list of words, not {capabilities!r}", key="capabilities")
-        if not isinstance(metadata, Mapping):
-            raise ConfigError(f"metadata is a mapping, not {metadata!r}", key="metadata")
-        self._put(
-            name=_name(self.name),
-            service_type=one_of(_lower(self.service_type), SERVICE_TYPES, "service_type"),
-            version=short_text(self.version, "version", most=NAME_LENGTH_MAX),
-            capabilities=[short_text(word, "a capability", most=NAME_LENGTH_MAX) for word in capabilities],
-            max_concurrent=whole(self.max_concurrent, "max_concurrent", least=1, most=_CONCURRENT_MAX),
-            current_load=whole(self.current_load, "current_load", most=_CONCURRENT_MAX),
-            status=one_of(_lower(self.status), STATUSES, "status"),
-            metadata=dict(metadata),
-        )
-
-    @classmethod
-    def of(cls, value: Any) -> ServiceInfo:
-        if isinstance(value, ServiceInfo):
-            return value
-        if isinstance(value, Mapping) and "name" not in value:
-            raise ConfigError("a service needs a name", key="name")
-        return cls.from_data(value)
-
-    @property
-    def capacity(self) -> int:
-        """How many requests at once its status lets it take."""
-        return STATUSES[self.status](self.max_concurrent)
-
-    @property
-    def is_healthy(self) -> bool:
-        return self.capacity > 0
-
-
-class ServiceRequest(msgspec.Struct, kw_only=True):
-    """What a handler gets: for which process, the work itself, and anything else."""
-
-    pid: str = ""
-    envelope: Envelope | None = None
-    metadata: dict[str, Any] = {}
-
-    @classmethod
-    def of(cls, value: Any) -> ServiceRequest:
-        """A request, an envelope, a mapping of the fields, or None for an empty one."""
-        if isinstance(value, ServiceRequest):
-            return value
-        if value is None:
-            return cls()
-        if isinstance(value, Envelope):
-            return cls(envelope=value)
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"a service request is a ServiceRequest or a mapping, not {type(value).__name__}")
-        known_keys(value, cls.__struct_fields__, "a service request")
-        return cls(**{**value, "envelope": _envelope(value.get("envelope"))})
-
-
-class ServiceResponse(msgspec.Struct, kw_only=True):
-    """What comes back. `error` is the handler's own word for "it did not work"; what it raises is raised."""
-
-    envelope: Envelope | None = None
-    metadata: dict[str, Any] = {}
-    error: str | None = None
-    retries: int = 0
-    duration_s: float = 0.0
-
-    @property
-    def success(self) -> bool:
-        return self.error is None
-
-
-class InferenceResponse(ServiceResponse, kw_only=True):
-    """A response of a model, and who gave it."""
-
-    model: str = ""
-    service: str = ""
-    input_chars: int = 0
-
-
-class ServiceState:
-    """What survives: who is registered, with which health."""
-
-    NAME: ClassVar[str] = "services"
-    KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"service.registered", "service.unregistered", "service.health_changed"}
-    )
-
-    __slots__ = ("services",)
-
-    def __init__(self) -> None:
-        self.services: dict[str, dict[str, Any]] = {}
-
-    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
-        name = data["service_name"]
-        if kind == "service.registered":
-            kept = {key: value for key, value in data.items() if key != "service_name"}
-            self.services[name] = {**kept, "name": name, "last_health_check": time}
-        elif kind == "service.unregistered":
-            del self.services[name]
-        else:
-            self.services[name].update(status=data["status"], last_health_check=time)
-
-    def dump(self) -> Any:
-        return self.services
-
-    def load(self, data: Any) -> None:
-        self.services = {name: ServiceInfo.from_data(found).to_data() for name, found in data.items()}
 
 
 class _Live:
@@ -232,7 +87,7 @@ class _Live:
     def __init__(self, *, claimed: bool) -> None:
         self.claimed = claimed  # registered in this life, not only remembered from an earlier one
         self.handler: ServiceHandler | None = None
-        self.check: _Check | None = None
+        self.check: ServiceCheck | None = None
         self.checked_at: float | None = None
         self.load = 0
         self.dispatched = 0
@@ -304,7 +159,7 @@ class ServiceRegistry:
         return [self.get_service(name) for name in self.state.services]
 
     def list_services_by_type(self, service_type: str) -> list[ServiceInfo]:
-        wanted = one_of(_lower(service_type), SERVICE_TYPES, "service_type")
+        wanted = one_of(lower(service_type), SERVICE_TYPES, "service_type")
         return [
             self.get_service(name) for name, found in self.state.services.items() if found["service_type"] == wanted
         ]
@@ -332,7 +187,7 @@ class ServiceRegistry:
         """Report a service's health; only a change is a row and an Event."""
         self._kernel._raise_if_closed()
         found = self._find(name)
-        word = one_of(_lower(status), STATUSES, "status")
+        word = one_of(lower(status), STATUSES, "status")
         self._live[name].checked_at = self._kernel.clock.now()
         if found["status"] == word:
             return self._kernel._acknowledge()
@@ -358,7 +213,7 @@ class ServiceRegistry:
         self._find(name)
         if not callable(check):
             raise ConfigError(f"a health check is a function without arguments, not {check!r}", name=name)
-        watch = _Check(
+        watch = ServiceCheck(
             self,
             name,
             check,
@@ -463,7 +318,7 @@ class ServiceRegistry:
             failure: Exception
             response: ServiceResponse | None = None
             try:
-                response = _response(name, request, await _result(handler, request))
+                response = response_of(name, request, await _result(handler, request))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
                 failure = error
             else:
@@ -499,8 +354,9 @@ class ServiceRegistry:
         """Ask the least busy inference service that has this model.
 
         `input` is text, a list of texts, or a mapping with `text` and `texts`. With a `pid`, its quota is checked
-        first, and the request and its characters are counted after, also when it failed. The handler finds the text
-        in the envelope's `raw_input`, and `model` and `input` in the request's metadata.
+        first, and the request and its characters are counted after, also when it failed; when the time of its quota is
+        over, before or meanwhile, that is DeadlineExceeded. The handler finds the text in the envelope's `raw_input`,
+        and `model` and `input` in the request's metadata.
         """
         self._kernel._raise_if_closed()
         name = self._service_for(model)
@@ -511,8 +367,10 @@ class ServiceRegistry:
         envelope = Envelope.create(kernel.entropy, now=kernel.clock.now(), raw_input="\n".join(texts))
         request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
         chars = sum(map(len, texts))
+        work = self.dispatch(name, request, timeout_s, max_retries)
+        left_s = kernel.time_limits.left_s(pid)
         try:
-            found = await self.dispatch(name, request, timeout_s, max_retries)
+            found = await (work if left_s is None else within(kernel.clock, work, left_s, _out_of_time(pid)))
         finally:
             if pid:
                 self._record(pid, chars)
@@ -537,6 +395,8 @@ class ServiceRegistry:
         result = self._kernel.check_quota(pid)
         if not result.within_bounds:
             reason = result.exceeded_reason
+            if reason == "timeout_exceeded":
+                raise _out_of_time(pid)
             raise LimitExceeded(f"process {pid} is over its quota: {reason}", pid=pid, reason=reason)
 
     def _record(self, pid: str, chars: int) -> None:
@@ -563,109 +423,12 @@ class ServiceRegistry:
         return found
 
 
-class _Check:
-    """One service's health check, again and again on the kernel's clock; never two at a time."""
-
-    __slots__ = (
-        "_check",
-        "_degraded_after",
-        "_failures",
-        "_interval_s",
-        "_name",
-        "_registry",
-        "_stopped",
-        "_timer",
-        "_unhealthy_after",
-    )
-
-    def __init__(
-        self,
-        registry: ServiceRegistry,
-        name: str,
-        check: HealthCheck,
-        *,
-        interval_s: float,
-        degraded_after: int,
-        unhealthy_after: int,
-    ) -> None:
-        self._registry = registry
-        self._name = name
-        self._check = check
-        self._interval_s = interval_s
-        self._degraded_after = degraded_after
-        self._unhealthy_after = unhealthy_after
-        self._failures = 0
-        self._timer: Timer | None = None
-        self._stopped = False
-
-    def arm(self) -> None:
-        clock = self._registry._kernel.clock
-        self._timer = clock.call_at(clock.monotonic() + self._interval_s, self._ring)
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _ring(self) -> None:
-        if not self._stopped:
-            self._registry._kernel.tasks.start(self._once(), name=f"lyra-health {self._name}")
-
-    async def _once(self) -> None:
-        kernel = self._registry._kernel
-        try:
-            late = DeadlineExceeded(f"the health check of {self._name} took too long")
-            status = self._status(await within(kernel.clock, _answer(self._check), self._interval_s, late))
-        except Exception:  # noqa: BLE001 - whatever it raised, the service did not answer well
-            status = self._status(False)
-        if self._stopped or kernel.stopping or kernel.failure is not None:
-            return
-        if status is not None:
-            self._registry.update_health(self._name, status)
-        self.arm()
-
-    def _status(self, answer: Any) -> str | None:
-        """What an answer makes of the service; None leaves it as it is."""
-        if answer is not False:
-            self._failures = 0
-            return "healthy" if answer is None or answer is True else one_of(_lower(answer), STATUSES, "a health check")
-        self._failures += 1
-        if self._failures >= self._unhealthy_after:
-            return "unhealthy"
-        return "degraded" if self._failures >= self._degraded_after else None
-
-
 # ---------------------------------------------------------------------- small things
 
 
 async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
     result = handler(request)
     return await result if hasattr(type(result), "__await__") else result
-
-
-async def _answer(check: HealthCheck) -> Any:
-    answer = check()
-    return await answer if hasattr(type(answer), "__await__") else answer
-
-
-def _response(name: str, request: ServiceRequest, result: Any) -> ServiceResponse:
-    """Everything a handler may give, as a response."""
-    if isinstance(result, ServiceResponse):
-        return result
-    if result is None:
-        return ServiceResponse(envelope=request.envelope)
-    if isinstance(result, Envelope):
-        return ServiceResponse(envelope=result)
-    if not isinstance(result, Mapping):
-        raise ConfigError(
-            f"service {name!r} gave {type(result).__name__}",
-            hint="give a ServiceResponse, an Envelope, a mapping or None",
-            name=name,
-        )
-    if result and set(result) <= {"envelope", "metadata", "error"}:
-        envelope = _envelope(result.get("envelope", request.envelope))
-        return ServiceResponse(**{**result, "envelope": envelope})
-    return ServiceResponse(envelope=request.envelope, metadata=dict(result))
 
 
 def _refusal(found: Mapping[str, Any], live: _Live) -> Overloaded:
@@ -677,6 +440,15 @@ def _refusal(found: Mapping[str, Any], live: _Live) -> Overloaded:
 
 def _wrapped(name: str, error: Exception) -> EffectFailed:
     return EffectFailed(f"service {name} failed: {text_of(error)}", name=name, type=type(error).__name__)
+
+
+def _out_of_time(pid: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"process {pid} is over its quota: timeout_exceeded",
+        hint="adjust_quota raises it",
+        pid=pid,
+        reason="timeout_exceeded",
+    )
 
 
 def _has_model(found: Mapping[str, Any], model: str) -> bool:
@@ -701,17 +473,3 @@ def _texts(value: Any) -> list[str]:
         if not isinstance(one, str):
             raise ConfigError(f"an inference input is text or a list of texts, not {type(one).__name__}", key="input")
     return found
-
-
-def _envelope(value: Any) -> Envelope | None:
-    return value if value is None or isinstance(value, Envelope) else Envelope.from_data(value)
-
-
-def _lower(word: Any) -> Any:
-    return word.lower() if isinstance(word, str) else word
-
-
-def _name(word: Any) -> str:
-    if not isinstance(word, str) or not 0 < len(word) <= NAME_LENGTH_MAX or not word.isprintable():
-        raise ConfigError(f"a service's name is 1 to {NAME_LENGTH_MAX} printable characters, not {word!r}", key="name")
-    return word

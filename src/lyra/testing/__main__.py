@@ -39,16 +39,22 @@ def _sim(options: argparse.Namespace) -> int:
 
 
 def _crash(options: argparse.Namespace) -> int:
-    from lyra.testing import crash, crash_tree
+    from lyra.testing import crash, crash_pipeline, crash_tree
 
     points = crash.point_kills(progress=_progress)
     result = crash.random_kills(options.n, options.seed, progress=_progress)
     trees = crash_tree.run(max(10, options.n // 10), options.seed)
-    failures = [*points.failures, *result.failures, *trees.failures]
+    stages = crash_pipeline.point_kills()
+    flows = crash_pipeline.run(max(10, options.n // 2), options.seed)
+    failures = [*points.failures, *result.failures, *trees.failures, *stages.failures, *flows.failures]
     _show(failures, f"python -m lyra.testing crash --seed {options.seed} --n {options.n}")
     slowest = max(points.open_s_max, result.open_s_max)
     print(f"crash: {points.kills} kills at named points, {result.workloads} workloads, slowest opening {slowest:.3f} s")
     print(f"crash: {trees.kills} kills of supervised trees, {trees.lives} lives, {trees.acts} acts")
+    print(
+        f"crash: {flows.kills} kills of pipelines that wait for an answer, {flows.lives} lives, {flows.acts} acts; "
+        f"{stages.kills} at named points of theirs"
+    )
     return _verdict(f"crash: {result.kills} kills from seed {options.seed}", len(failures))
 
 

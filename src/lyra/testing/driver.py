@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import ConfigError, Conflict, InvalidTransition, LyraError, StoreFull
 from lyra.kernel import Kernel
-from lyra.testing import invariants
+from lyra.testing import inspections, invariants
 from lyra.testing.faults import FaultStore
 from lyra.testing.loop import LoopClock
 from lyra.testing.workload import SINK, sink, worker
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["drive", "drive_briefly"]
 
-_HORIZON_S: Final = 4 * 3600.0
 _SINK_READS: Final = 40
 
 
@@ -33,12 +32,18 @@ async def drive(world: World, life: Life, *, ending: str) -> None:
     async with asyncio.TaskGroup() as group:
         trouble = [group.create_task(_survive(world, life, cause)) for cause in TROUBLE for _ in range(TROUBLE[cause])]
         await _survive(world, life, _start_programs)
+        for scene in world.scenes:
+            await _survive(world, life, scene.begin)
+            causes = [cause for cause, count in scene.trouble.items() for _ in range(count)]
+            trouble += [group.create_task(_survive(world, life, cause)) for cause in causes]
         if ending == "end":
-            await _come_to_rest(world, life)
+            for scene in world.scenes:
+                await _survive(world, life, scene.finish)
+            await _come_to_rest(world, life, trouble)
         elif ending == "close":
             await asyncio.sleep(life.rng.choice([0.0, 1.0, 30.0, 300.0]) * life.rng.random())
         else:
-            await asyncio.sleep(_HORIZON_S)
+            await asyncio.sleep(world.horizon_s)
         for task in trouble:
             task.cancel()
     await _close(world, life)
@@ -47,6 +52,8 @@ async def drive(world: World, life: Life, *, ending: str) -> None:
 async def drive_briefly(world: World, life: Life) -> None:
     await _open(world, life)
     await _survive(world, life, _start_programs)
+    for scene in world.scenes:
+        await _survive(world, life, scene.begin)
     await asyncio.sleep(life.rng.uniform(0.0, 30.0))
     await _close(world, life)
 
@@ -67,6 +74,10 @@ async def _open(world: World, life: Life) -> None:
             world.violate("acknowledged", f"{pid} was killed, that was acknowledged, and it lives again")
     for interrupt in kernel.interrupts.pending():
         life.asked(interrupt.id, interrupt.kind)
+    if world.scenes:
+        for interrupt in kernel.interrupts.list_interrupts(status="pending"):
+            life.asked(interrupt.id, interrupt.kind)
+        world.found(inspections.same_as_journal(kernel, world.ledger.rows))
 
 
 async def _survive(world: World, life: Life, cause: Callable[[World, Life], Awaitable[None]]) -> None:
@@ -96,10 +107,10 @@ async def _started(world: World, handle: Any) -> None:
         world.violate("acknowledged", f"{handle.pid} was acknowledged as started and is not in the journal")
 
 
-async def _come_to_rest(world: World, life: Life) -> None:
+async def _come_to_rest(world: World, life: Life, trouble: list[asyncio.Task[None]]) -> None:
     """Wait for the ends; stop what never ends; look at what is left."""
     kernel = life.kernel
-    for grace_s in (_HORIZON_S, 60.0):
+    for grace_s in (world.horizon_s, 60.0):
         deadline = world.clock.monotonic() + grace_s
         while _living(kernel) and world.clock.monotonic() < deadline:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(grace_s / 60)
@@ -110,7 +121,19 @@ async def _come_to_rest(world: World, life: Life) -> None:
     journal = kernel.journal
     while journal is not None and (journal.pending or journal.stuck is not None):  # noqa: ASYNC110 - same
         await asyncio.sleep(5.0)
+    if world.scenes:  # theirs go on using services until they are told to stop
+        for task in trouble:
+            task.cancel()
+        await asyncio.wait(trouble)
+        await _survive(world, life, _until_written)
+        world.found(inspections.inspect_rest(kernel, world.ledger))
+        world.found(inspections.same_as_journal(kernel, world.ledger.rows))
     world.found(invariants.inspect_rest(kernel, world.ledger))
+
+
+async def _until_written(_world: World, life: Life) -> None:
+    await asyncio.sleep(100.0)  # requests that nobody waits for any more come to their time-out
+    await life.kernel.durable()
 
 
 def _living(kernel: Kernel) -> list[str]:
@@ -120,11 +143,14 @@ def _living(kernel: Kernel) -> list[str]:
 async def _close(world: World, life: Life) -> None:
     kernel = life.kernel
     try:
+        if world.scenes and life.rng.random() < 0.3:
+            await kernel.shutdown("closing time")
         await kernel.close()
     except StoreFull:
         pass
     except LyraError as error:
-        world.violate("ends", f"closing the kernel raised {error!r}")
+        if "disk is full" not in error.message:  # a shutdown tells all that went wrong in one error
+            world.violate("ends", f"closing the kernel raised {error!r}")
     await kernel.close()
     life.closed = True
     holder = world.disk.holder()
@@ -224,9 +250,13 @@ def answer(world: World, life: Life, interrupt_id: str, kind: str) -> None:
             return
         decision = rng.choice(["retry", "skip", "fail"]) if kind == "in_doubt" else "yes"
         data = {"key": "skipped", "nth": 0} if decision == "skip" else None
+        approved = True
+        if world.scenes:
+            approved = rng.random() < 0.7
+            data = {**data, "output": {"run": -1}} if data is not None else None  # as an answer of an agent
         try:
             life.kernel.resolve_interrupt(
-                interrupt_id, {"text": "ok", "approved": True, "decision": decision, "data": data}
+                interrupt_id, {"text": "ok", "approved": approved, "decision": decision, "data": data}
             )
         except InvalidTransition:
             pass  # it expired, or its process ended

@@ -5,21 +5,22 @@ own books from the rows that reached the store, independently of the kernel's fo
 new row. `inspect(...)` looks at a live kernel between two steps, `inspect_idle` when nothing is ready,
 `inspect_rest` when all is over. A check only looks; it returns sentences and never changes anything.
 
-Supervision: the kernel's part that counts restarts today is `core.restart.RestartWindow`, so `supervisor_window`
-holds that against a naive count on random times; a supervisor that keeps such windows is checked as soon as it has
-one.
+Supervisors and subsystems have books of their own (`books`, by rows) and are looked at in `inspections` (live).
+`supervisor_window` holds `core.restart.RestartWindow` against a naive count on random times; the restarts of real
+supervisors are counted again in `books`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lyra.core.budget import DIMENSIONS, Budget
 from lyra.core.ids import ProcessRandom
 from lyra.core.restart import RestartWindow, Supervision
 from lyra.kernel import Kernel, rows
 from lyra.store.protocol import Record
+from lyra.testing.books import MOVES, Parts, Violation
 
 __all__ = [
     "INVARIANTS",
@@ -39,10 +40,10 @@ INVARIANTS: Final[dict[str, str]] = {
     "child_budget": "no scope's limit is above its parent's",
     "transitions": "every change of state is in the table of transitions, and nothing happens to an ended process",
     "message_lost": "a message for an ended process is dropped only with an Event that says so",
-    "supervisor_window": "restarts are counted in a sliding window, its edge included",
+    "supervisor_window": "restarts are counted in a sliding window, its edge included, and one too many is the last",
     "parents": "a process has a parent that lives and knows it, or hangs under the root",
-    "interrupt_waiting": "a process with a pending Interrupt waits",
-    "slots": "what was acquired is released at rest: reservations, gates, probes, waiters, effects in flight",
+    "interrupt_waiting": "a process, an entry or a pipeline with a pending Interrupt waits",
+    "slots": "what was acquired is released at rest: reservations, gates, services, waiters, ties, effects in flight",
     "grant": "no Effect is performed outside its process's Grant",
     "idle": "when the loop is idle, every process is terminal or waiting",
 }
@@ -56,26 +57,19 @@ PROMISES: Final[dict[str, str]] = {
     "acknowledged": "what was acknowledged is in the journal",
     "budget_exact": "what a scope has used is what the journal says its processes used",
     "replay": "a process replayed from its journal asks for the same and ends the same, performing nothing",
+    "children": "a supervisor's live children are the ones in its table, and those that must run do",
+    "links": "who is linked to a process that ended is told of it or ends too, and who monitors it is told",
+    "groups": "members of a group live, and whoever ends has left",
+    "turns": "a worker gets the ready entry of the highest priority that has waited longest",
+    "stage_once": "a run of a stage is reported once, and asking twice for an instruction changes nothing",
+    "pipeline_bounds": "no pipeline goes past its hops, its edge limits or the visits of a stage",
+    "rates": "no user gets more requests in a window than the limit",
+    "bus": "an event reaches each subscriber once, a query its one handler",
+    "state_is_fold": "what a subsystem knows is the fold of its rows, live, from a snapshot and after a restart",
     "events": "listeners get every journal row, once and in order",
     "contained": "no error escapes into the event loop",
     "ends": "what is killed ends, and a run comes to its end",
 }
-
-# Written again here on purpose: a table that is checked against itself proves nothing.
-_MOVES: Final = {
-    ("new", "ready"), ("new", "terminated"),
-    ("ready", "running"), ("ready", "terminated"),
-    ("running", "ready"), ("running", "waiting"), ("running", "blocked"), ("running", "terminated"),
-    ("waiting", "ready"), ("waiting", "terminated"),
-    ("blocked", "ready"), ("blocked", "terminated"),
-    ("terminated", "zombie"),
-}  # fmt: skip
-
-
-class Violation(NamedTuple):
-    name: str
-    detail: str
-
 
 # ---------------------------------------------------------------------- the books
 
@@ -107,13 +101,18 @@ class Ledger:
         self.rows: list[Record] = []
         self.processes: dict[str, _Books] = {}
         self.interrupts: dict[str, tuple[str, str]] = {}  # id → (pid, key)
+        self.parts = Parts()
 
     def add(self, record: Record) -> Iterator[Violation]:
         seq, _, pid, kind, data = record
         if seq != len(self.rows) + 1:
             yield Violation("journal_dense", f"row {seq} came after row {len(self.rows)}")
         self.rows.append(record)
-        row: Any = rows.DECODERS[kind].decode(data) if kind in rows.DECODERS else None
+        if kind not in rows.DECODERS:
+            yield from self.parts.fact(seq, pid, kind, data)
+            return
+        row: Any = rows.DECODERS[kind].decode(data)
+        yield from self.parts.process(seq, pid, kind, row)
         books = self.processes.get(pid)
         if kind == "process.created":
             if books is not None:
@@ -241,7 +240,7 @@ _KEEP: Final[dict[str, Callable[[Ledger, _Books, str, int, Any], Iterator[Violat
 
 
 def move(pid: str, old: str, new: str) -> Iterator[Violation]:
-    if (old, new) not in _MOVES:
+    if (old, new) not in MOVES:
         yield Violation("transitions", f"{pid} went from {old} to {new}")
 
 

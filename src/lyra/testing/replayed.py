@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec
+from lyra.errors import LyraError
 from lyra.kernel import Kernel, rows
 from lyra.kernel.recall import Fold
 from lyra.store.memory import MemoryStore
 from lyra.store.protocol import Record
+from lyra.testing import scenes
 from lyra.testing.clock import SimClock
+from lyra.testing.inspections import plain
 from lyra.testing.invariants import Violation
 from lyra.testing.loop import Deadlock, SimLoop
 from lyra.testing.provider import Provider, use
@@ -31,6 +34,7 @@ __all__ = ["Replay", "dump", "ends_to_replay", "fold_agrees", "judge_end", "load
 
 _PATIENCE_S: Final = 3 * 24 * 3600.0
 _REPLAYS_A_WORLD: Final = 2
+_WITH_OTHERS: Final = ("shutdown", "killed", "linked")
 _BY_ITSELF: Final = ("normal", "error", "done")
 
 
@@ -46,7 +50,7 @@ class Replay:
 def replay(
     journal: Iterable[Record],
     *,
-    programs: Iterable[Callable[..., Any]] = (worker, sink),
+    programs: Iterable[Callable[..., Any]] | None = None,
     until: str | None = None,
     now: float | None = None,
     blobs: dict[str, bytes] | None = None,
@@ -66,7 +70,10 @@ def replay(
     provider.on_perform = lambda key, _request: seen.performed.append(key)
 
     async def main() -> None:
-        kernel = Kernel(store, clock=clock, programs=programs, seed=0, lease_s=3600.0)
+        known: Iterable[Callable[..., Any]] = programs or [worker, sink, *scenes.programs()]
+        kernel = Kernel(store, clock=clock, programs=known, seed=0, lease_s=3600.0)
+        for name in _agents(held):
+            kernel.register_agent(name, _stand_in(seen, name))
         kernel.on_event(lambda event: _note(seen, event))
         await kernel.start()
         waited = 0.0
@@ -85,6 +92,20 @@ def replay(
     for record in store.read(after=held[-1].seq if held else 0, kind="process.terminated"):
         seen.ended[record.pid] = rows.DECODERS["process.terminated"].decode(record.data)
     return seen
+
+
+def _agents(journal: list[Record]) -> set[str]:
+    """The agents of the pipelines in it: a stage waits until its agent is there, also for an answer it has."""
+    begun = [codec.decode(record.data) for record in journal if record.kind == "pipeline.initialized"]
+    return {stage["agent"] or stage["name"] for row in begun for stage in row["config"]["agents"]}
+
+
+def _stand_in(seen: Replay, name: str) -> Callable[[Any], Any]:
+    async def agent(_envelope: Any) -> dict[str, Any]:
+        seen.performed.append(f"{name.partition('.')[0]}:{name}")
+        return {}
+
+    return agent
 
 
 def _no_dice() -> Any:
@@ -136,7 +157,11 @@ def judge_end(journal: list[Record], index: int, *, blobs: dict[str, bytes] | No
     pid = journal[index].pid
     was: rows.Terminated = rows.DECODERS["process.terminated"].decode(journal[index].data)
     now = max(record.time for record in journal[: index + 1])  # whatever it slept for is over by then
-    seen = replay(journal[:index], until=pid, now=now, blobs=blobs)
+    try:
+        seen = replay(journal[:index], until=pid, now=now, blobs=blobs)
+    except LyraError as error:
+        yield Violation("replay", f"{pid}: its journal cannot be opened: {error}")
+        return
     ended = seen.ended.get(pid)
     again = [key for key in seen.performed if key.startswith(f"{pid}:")]
     diverged = [text for text in seen.diverged if text.startswith(f"{pid}:")]
@@ -144,8 +169,16 @@ def judge_end(journal: list[Record], index: int, *, blobs: dict[str, bytes] | No
         yield Violation("replay", f"{pid} replayed: performed {again}, {diverged}")
     elif ended is None:
         yield Violation("replay", f"{pid} replayed: it did not end")
+    elif ended.reason in _WITH_OTHERS and pid in _tied(journal[:index]):
+        return  # the others went on too, and one that it was tied to was quicker this time
     elif ended.reason != was.reason or _value(ended) != _value(was):
         yield Violation("replay", f"{pid} ended {was.reason}, and replayed {ended.reason} or with another result")
+
+
+def _tied(journal: list[Record]) -> set[str]:
+    """Processes that were ever linked to others, as supervised ones are."""
+    linked = [record for record in journal if record.kind == "process.linked"]
+    return {end for record in linked for end in (record.pid, rows.DECODERS[record.kind].decode(record.data).to)}
 
 
 def _value(row: rows.Terminated) -> Any:
@@ -156,11 +189,15 @@ def _value(row: rows.Terminated) -> Any:
 
 def fold_agrees(world: World) -> Iterator[Violation]:
     """Snapshot and tail say the same as the whole journal."""
-    whole = Fold()
+    parts = [type(state) for state in Kernel().states.values()]
+    whole = Fold([part() for part in parts])
     whole.add_all(world.ledger.rows)
     snapshot = world.disk.load_snapshots()
-    part = Fold.load(snapshot.seq, snapshot.states)
+    part = Fold.load(snapshot.seq, snapshot.states, [part() for part in parts])
     part.add_all(world.disk.read(after=snapshot.seq))
+    for name, found in part.states.items():
+        if plain(found) != plain(whole.states[name]):
+            yield Violation("state_is_fold", f"the snapshot of {name} differs from the fold of its rows")
     for pid, state in whole.processes.items():
         if pid in part.processes and part.processes[pid] != state:
             yield Violation("replay", f"the snapshot of {pid} differs from the fold of its rows")

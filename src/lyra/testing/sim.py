@@ -26,8 +26,9 @@ class Report(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-def run_seed(seed: int, *, verbose: bool = False) -> Report:
-    world = World(seed, verbose=verbose)
+def run_seed(seed: int, *, verbose: bool = False, cast: tuple[str, ...] | None = None) -> Report:
+    """`cast` names the scenes of the world; unsaid, the seed draws them."""
+    world = World(seed, verbose=verbose, cast=cast)
     world.run()
     return Report(
         seed,

@@ -10,6 +10,7 @@ here decides what is right.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
@@ -21,12 +22,13 @@ from lyra.errors import Conflict
 from lyra.kernel import Kernel
 from lyra.store.memory import MemoryStore
 from lyra.store.protocol import Record
-from lyra.testing import driver, invariants, replayed
+from lyra.testing import driver, inspections, invariants, replayed
 from lyra.testing.clock import SimClock
 from lyra.testing.faults import FaultStore
 from lyra.testing.invariants import Ledger, Violation
 from lyra.testing.loop import Deadlock, LoopClock, SimLoop
 from lyra.testing.provider import EFFECTS, Provider, use
+from lyra.testing.scenes import POINTS_OF_PARTS, cast_of, make_scenes, programs
 from lyra.testing.workload import Generator, sink, worker
 
 __all__ = ["ENDINGS", "Life", "World"]
@@ -39,6 +41,8 @@ ENDINGS: Final[dict[str, int]] = {
     "paused": 2,  # held still until another kernel owns the store
 }
 _VIOLATIONS_MAX: Final = 10
+_HORIZON_S: Final = 4 * 3600.0
+_HORIZON_WITH_SCENES_S: Final = 1200.0  # supervisors and services go on for ever, and every second of it costs
 # Complaints that are no findings: what the world does itself, and programs that fail while they are cut off.
 _EXPECTED: Final = (
     "on purpose",
@@ -68,7 +72,7 @@ class Life:
         self.kernel = Kernel(
             self.store,
             clock=LoopClock(world.clock, self.loop),
-            programs=[worker] if late_programs else [worker, sink],
+            programs=[worker, *programs()] if late_programs else [worker, sink, *programs()],
             seed=self.rng.getrandbits(32),
             budget={"usd": 2_000_000},
             grant=["net.http:*", "fs.read:/sim/**", "fs.write:/sim/**"],
@@ -78,12 +82,17 @@ class Life:
         )
         self.kernel.scheduler.order = self._order
         self.loop.on_idle = self._idle
+        self.suspects = inspections.Suspects()
+        for scene in world.scenes:
+            scene.furnish(self)
 
     # ------------------------------------------------------------------ looking
 
     def _order(self, batch: list[Any]) -> list[Any]:
         """Called at the start of each round: what the last one did is looked at, and the seed says who goes first."""
         self.world.found(invariants.inspect(self.kernel, overrun_usd=7 * self.world.provider.overruns))
+        if self.world.scenes:
+            self.world.found(inspections.inspect(self.kernel))
         if len(batch) > 1:
             self.rng.shuffle(batch)
             if self.rng.random() < 0.2:
@@ -92,6 +101,9 @@ class Life:
 
     def _idle(self) -> None:
         self.world.found(invariants.inspect_idle(self.kernel))
+        if self.world.scenes:
+            loose = self.world.ledger.parts.supervised.loose
+            self.world.found(inspections.inspect_idle(self.kernel, self.suspects, loose=loose))
 
     def heard(self, event: Event) -> None:
         world = self.world
@@ -125,6 +137,7 @@ class Life:
                 self.unread[pid] = self.unread.get(pid, 0) + books.dropped - before
                 if self.unread[pid] > self.dropped.get(pid, 0):
                     self.world.violate("message_lost", f"{pid} lost {self.unread[pid]} messages without an Event")
+        self.world.found(ledger.parts.ties.committed())
 
     # ------------------------------------------------------------------ the end
 
@@ -147,10 +160,12 @@ class Life:
             if process.coroutine is not None:
                 with suppress(BaseException):
                     process.coroutine.close()
-        for task in asyncio.all_tasks(self.loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the world ended; it is meant
-            with suppress(BaseException):
-                task.get_coro().close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what a task held and had no time to await
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # the world ended; it is meant
+                with suppress(BaseException):
+                    task.get_coro().close()
         self.loop._ready.clear()
         self.loop._scheduled.clear()
         if not self.loop.is_running():
@@ -160,7 +175,15 @@ class Life:
 class World:
     """Everything that follows from one seed."""
 
-    def __init__(self, seed: int, *, lives_max: int = 4, rough: bool = True, verbose: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        lives_max: int = 4,
+        rough: bool = True,
+        verbose: bool = False,
+        cast: tuple[str, ...] | None = None,
+    ) -> None:
         self.seed = seed
         self.rng: ProcessRandom = seeded(seed)
         self.verbose = verbose
@@ -179,6 +202,11 @@ class World:
         generator = Generator(seeded(rng.getrandbits(32)))
         self.roots = {f"r{number}": generator.root() for number in range(rng.randint(2, 4))}
         self.may = generator.may
+        self.cast = cast_of(seed) if cast is None else cast
+        self.horizon_s = _HORIZON_S if not self.cast else _HORIZON_WITH_SCENES_S
+        if self.cast:  # the programs are the background here
+            self.roots = dict(list(self.roots.items())[:1])
+        self.scenes = make_scenes(self, self.cast)
         self.lives: list[Life] = []
         self.acked: list[tuple[int, str]] = []  # (seq, what) that the kernel said is durable
         self.killed: set[str] = set()  # pids whose kill was acknowledged
@@ -198,9 +226,12 @@ class World:
             self.violations.append(Violation(name, detail))
 
     def _judge(self, key: str, request: dict[str, Any]) -> None:
-        effect = EFFECTS[request["kind"]]
         if any(life.fenced and life.loop is asyncio._get_running_loop() for life in self.lives):
             return  # a kernel that sleeps through its end cannot know; the journal refuses what it brings
+        if request["kind"] == "stage":
+            self.found(self.ledger.parts.pipelines.judge(request["pid"], request, request["calls"]))
+            return
+        effect = EFFECTS[request["kind"]]
         tries = effect.retry.max_attempts if effect.retry is not None else 1
         self.found(
             self.ledger.judge_act(key, request, self.provider.performed[key], idempotent=effect.idempotent, tries=tries)
@@ -254,7 +285,8 @@ class World:
         self._say(f"life {life.number} begins, to end by {ending}")
         self._point = None
         if ending == "point":
-            self._point = (self.rng.choice(list(POINTS)), self.rng.choice([1, 1, 2, 3, 5, 8, 13, 30]))
+            points = [name for name in POINTS if self.scenes or name not in POINTS_OF_PARTS]
+            self._point = (self.rng.choice(points), self.rng.choice([1, 1, 2, 3, 5, 8, 13, 30]))
         elif ending in ("moment", "paused"):
             delay = self.rng.choice([0.0, 0.5, 3.0, 20.0, 100.0, 1000.0]) * self.rng.random()
             life.loop.call_later(delay, life.crash if ending == "moment" else life.loop.halt)

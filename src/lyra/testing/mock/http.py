@@ -147,15 +147,14 @@ async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> byt
 async def _chunks(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while True:
-        line = await reader.readline()
-        try:
-            size = int(line.partition(b";")[0].strip() or b"x", 16)
+        try:  # a line that is too long is a ValueError too
+            size = int((await reader.readline()).partition(b";")[0].strip() or b"x", 16)
         except ValueError:
             raise _Wrong(400, "a chunk begins with its size") from None
         if size < 0 or len(body) + size > BODY_BYTES_MAX:
             raise _Wrong(413, "the body is too large")
         body += await reader.readexactly(size)
-        if (await reader.readline()).strip():
+        if await reader.readexactly(2) != b"\r\n":
             raise _Wrong(400, "a chunk ends with a line")
         if not size:
             return bytes(body)

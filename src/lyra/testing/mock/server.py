@@ -9,6 +9,7 @@ piece that cannot be read (`malformed`), a web page (`bad_response`). No key is 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,6 +31,7 @@ from lyra.testing.mock.wire import Refused, Turn, Wire
 __all__ = ["LOOPBACK", "MockServer"]
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_REQUESTS_KEPT: Final = 1_000
 _JSON: Final = {"content-type": "application/json"}
 _PAGE: Final = b"<!doctype html><title>mock</title><p>This is a web page, not an answer.\n"
 _WIRES: Final[dict[str, Wire]] = {
@@ -70,7 +72,8 @@ class MockServer:
         self._seen = seen
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any]] = set()
-        self.requests: list[Request] = []  # those that were understood, in order
+        self.requests: deque[Request] = deque(maxlen=_REQUESTS_KEPT)  # those that were understood, the last of them
+        self._count = 0
 
     @property
     def url(self) -> str:
@@ -152,7 +155,8 @@ class MockServer:
             return
         self.requests.append(request)
         read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
-        turn = Turn(data, request, len(self.requests), read)
+        self._count += 1
+        turn = Turn(data, request, self._count, read)
         try:
             if streamed:
                 await self._stream(wire, turn, exchange)

@@ -1,0 +1,80 @@
+"""The settings file as a file: where it is, its text, and the line of each key in it.
+
+Anything but a small UTF-8 TOML file is a `ConfigError` with its place. What the keys mean is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from lyra.errors import ConfigError
+
+__all__ = ["FILE_BYTES_MAX", "FILE_NAME", "folder", "read_toml", "same_file"]
+
+FILE_NAME: Final = "lyra.toml"
+FILE_BYTES_MAX: Final = 1024 * 1024  # a settings file this large is something else by mistake
+
+
+def folder(cwd: str | os.PathLike[str] | None) -> str:
+    try:
+        return os.path.abspath(os.getcwd() if cwd is None else cwd)
+    except FileNotFoundError:
+        raise ConfigError("the working folder no longer exists", hint="change to a folder that does") from None
+
+
+def same_file(path: str, other: str | None) -> bool:
+    return other is not None and os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
+
+
+def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+    """The document and the line of each key; anything but a small UTF-8 TOML file is a ConfigError."""
+    import tomllib
+    from decimal import Decimal
+
+    from lyra.core.toml_places import DEPTH_MAX, TooDeep, key_lines
+
+    text = _read_text(path, shown)
+    try:
+        lines = key_lines(text)
+        return tomllib.loads(text, parse_float=Decimal), lines
+    except TooDeep as deep:
+        raise ConfigError(f"nested more than {DEPTH_MAX} deep", place=f"{shown}:{deep.line}") from None
+    except tomllib.TOMLDecodeError as error:
+        message, line, column = _toml_mistake(str(error), text)
+        raise ConfigError(message, place=f"{shown}:{line}:{column}", line=line, column=column) from None
+    except (ValueError, ArithmeticError):  # a number too long for Python, or too large for a Decimal
+        raise ConfigError("it holds a number beyond all bounds", place=shown) from None
+
+
+def _read_text(path: str, shown: str) -> str:
+    import stat
+
+    if os.path.islink(path) and not os.path.exists(path):
+        raise ConfigError("it is a link to a file that is not there", place=shown, hint="mend the link or remove it")
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make us wait for ever
+            raise ConfigError("it is not a file", place=shown, hint=f"{FILE_NAME} is a text file of settings")
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"it cannot be read: {error.strerror}", place=shown) from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"it is larger than {FILE_BYTES_MAX} bytes", place=shown, hint="is it a settings file?")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError("it is not UTF-8", place=f"{shown}:{line}", hint="save it as UTF-8") from None
+
+
+def _toml_mistake(message: str, text: str) -> tuple[str, int, int]:
+    """`tomllib` puts the place into its sentence; take it out again."""
+    import re
+
+    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    sentence = message[: found.start()] if found else message
+    if found and found[1]:
+        return sentence, int(found[1]), int(found[2])
+    before = text.rstrip()
+    return sentence, before.count("\n") + 1, len(before) - before.rfind("\n")

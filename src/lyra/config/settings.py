@@ -1,0 +1,112 @@
+"""`Config`: the settings in force, as the rest of Lyra reads them, and as a person may see them.
+
+`Config.load` reads every source; a row of `rows()` is plain data with passwords masked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from lyra.config.files import folder
+from lyra.config.keys import KEYS, SECTIONS, hint_for
+from lyra.config.merge import Merged, Origin
+from lyra.config.sources import Flags, Loading
+from lyra.config.values import Kind
+from lyra.core.capability import ANY_NAME, Grant
+from lyra.core.money import Money
+from lyra.core.secret import Secret
+from lyra.errors import ConfigError
+
+__all__ = ["BudgetConfig", "Config", "KernelConfig", "Row"]
+
+
+class Row(NamedTuple):
+    """One line of `lyra config show`: plain data, passwords masked."""
+
+    name: str
+    value: Any
+    origin: Origin
+
+
+class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    store: Secret
+    durability: str
+    lease_s: float
+    snapshot_every_events: int
+    mailbox_messages_max: int
+    processes_max: int
+    retention_s: float
+
+
+class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
+    usd: Money | None
+    seconds: float | None
+    on_exceed: str
+
+
+class Config:
+    """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant."""
+
+    __slots__ = ("_rows", "budget", "files", "grant", "kernel", "notes")
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, Origin], grant: Grant) -> None:
+        self.kernel = KernelConfig(**_section(values, "kernel"))
+        self.budget = BudgetConfig(**_section(values, "budget"))
+        self.grant = grant
+        self.files: list[tuple[Kind, str]] = []
+        self.notes: list[str] = []
+        shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
+        self._rows = {name: Row(name, _plain(shown[name]), origins[name]) for name in KEYS}
+
+    @classmethod
+    def load(
+        cls,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        flags: Flags = (),
+        user_file: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Read every source; the first mistake is raised, with up to five more in its field `also`."""
+        loading = Loading(folder(cwd), os.environ if env is None else env)
+        merged = Merged(loading.layers(flags, user_file))
+        config = cls(merged.values, merged.origins, merged.grant)
+        config.files, config.notes = loading.files, merged.notes
+        return config
+
+    def origin(self, name: str) -> Origin:
+        """Where a setting's value comes from."""
+        return self._row(name).origin
+
+    def rows(self) -> list[Row]:
+        return list(self._rows.values())
+
+    def to_data(self) -> dict[str, dict[str, Any]]:
+        """The settings as nested plain data, passwords masked."""
+        data: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+        for name, row in self._rows.items():
+            data[KEYS[name].section][KEYS[name].field] = row.value
+        return data
+
+    def _row(self, name: str) -> Row:
+        if name not in self._rows:
+            raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
+        return self._rows[name]
+
+
+def _section(values: Mapping[str, Any], section: str) -> dict[str, Any]:
+    return {key.field: values[key.name] for key in KEYS.values() if key.section == section}
+
+
+def _layers(grant: Grant) -> list[Any]:
+    """Allow rules as one list, or as a list of lists where more than one has to agree."""
+    layers = [[str(rule) for rule in layer] for layer in grant.layers]
+    return [ANY_NAME] if not layers else layers[0] if len(layers) == 1 else layers
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, (Secret, Money)) else value

@@ -1,0 +1,171 @@
+"""Where settings come from: defaults, two files, the environment, flags; each becomes one `Layer` of checked values.
+
+`Loading` goes through all of them before it complains: the first mistake is raised, with up to five more in its field
+`also`. Which layer wins is `merge`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from lyra.config.files import FILE_NAME, read_toml, same_file
+from lyra.config.keys import KEYS, NONE, SECTIONS, hint_for
+from lyra.config.values import READERS, Kind, Source, shape
+from lyra.core.check import did_you_mean
+from lyra.errors import ConfigError
+
+__all__ = ["ALSO_MAX", "Flags", "Layer", "Loading"]
+
+ALSO_MAX: Final = 5  # further mistakes told along with the first
+_MESSAGE_LENGTH_MAX: Final = 300  # a value quoted back is cut here
+
+Flags = Iterable[str]
+
+
+class Layer(NamedTuple):
+    """The checked values of one source, with their places."""
+
+    kind: Kind
+    values: dict[str, Any]
+    places: dict[str, str]
+
+
+class Loading:
+    """One load: the mistakes found so far, and the layers in rising precedence."""
+
+    def __init__(self, cwd: str, env: Mapping[str, str]) -> None:
+        self.cwd = cwd
+        self.env = env
+        self.mistakes: list[ConfigError] = []
+        self.files: list[tuple[Kind, str]] = []
+
+    def layers(self, flags: Flags, user_file: str | os.PathLike[str] | None) -> list[Layer]:
+        """Every source, the weakest first; raises what is wrong with any of them."""
+        user = os.fspath(user_file) if user_file is not None else self.user_file()
+        project = self.project_file(user)
+        base = os.path.dirname(project) if project else self.cwd
+        defaults = self.layer("default", base, ((name, key.default, "") for name, key in KEYS.items()))
+        layers = [
+            defaults,
+            self.layer("user", base, self.file_items("user", user)),
+            self.layer("project", base, self.file_items("project", project)),
+            self.layer("env", self.cwd, self.env_items()),
+            self.layer("flag", self.cwd, self.flag_items(flags)),
+        ]
+        self.raise_mistakes()
+        return layers
+
+    def layer(self, kind: Kind, base: str, items: Iterable[tuple[str, Any, str]]) -> Layer:
+        layer = Layer(kind, {}, {})
+        source = Source(kind, base, self.env)
+        for name, value, place in items:
+            key = KEYS[name]
+            absent = value is None or (key.optional and value == NONE)
+            try:
+                layer.values[name] = None if absent else READERS[key.type](key, value, source)
+            except ConfigError as mistake:
+                self.mistake(mistake.message, place, hint=mistake.hint, key=name)
+            layer.places[name] = place
+        return layer
+
+    def mistake(self, message: str, place: str, *, hint: str | None, key: str = "", **fields: Any) -> None:
+        self.mistakes.append(ConfigError(message[:_MESSAGE_LENGTH_MAX], hint=hint, place=place, key=key, **fields))
+
+    def raise_mistakes(self) -> None:
+        if not self.mistakes:
+            return
+        first, *others = self.mistakes
+        if others:
+            first.fields["also"] = [_in_one_line(other) for other in others[:ALSO_MAX]]
+        raise first
+
+    # ------------------------------------------------------------ files
+    def user_file(self) -> str | None:
+        folder = self.env.get("XDG_CONFIG_HOME", "")
+        home = self.env.get("HOME", "")
+        if os.path.isabs(folder):  # the XDG rules say to ignore a relative one
+            return os.path.join(folder, "lyra", FILE_NAME)
+        return os.path.join(home, ".config", "lyra", FILE_NAME) if os.path.isabs(home) else None
+
+    def project_file(self, user: str | None) -> str | None:
+        """The nearest `lyra.toml` from the working folder up; the user's own file is no project's."""
+        folder = self.cwd
+        while True:
+            path = os.path.join(folder, FILE_NAME)
+            if os.path.lexists(path) and not same_file(path, user):
+                return path
+            above = os.path.dirname(folder)
+            if above == folder:
+                return None
+            folder = above
+
+    def file_items(self, kind: Kind, path: str | None) -> Iterator[tuple[str, Any, str]]:
+        if path is None or not os.path.lexists(path):
+            return
+        self.files.append((kind, path))
+        shown = os.path.relpath(path, self.cwd) if os.path.dirname(path) == self.cwd else path
+        try:
+            document, lines = read_toml(path, shown)
+        except ConfigError as mistake:
+            self.mistakes.append(mistake)
+            return
+        for section, table in document.items():
+            place = f"{shown}:{lines.get((section,), 1)}"
+            if section not in SECTIONS:
+                known = not isinstance(table, dict)
+                what = f"there is no setting {section!r}" if known else f"there is no section [{section}]"
+                self.mistake(what, place, hint=hint_for(section), key=section)
+            elif not isinstance(table, dict):
+                self.mistake(
+                    f"{section} is a section, not {shape(table)}",
+                    place,
+                    hint=f"write [{section}]",
+                    key=section,
+                )
+            else:
+                yield from self.section_items(section, table, lines, shown)
+
+    def section_items(
+        self, section: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
+    ) -> Iterator[tuple[str, Any, str]]:
+        for field, value in table.items():
+            name = f"{section}.{field}"
+            place = f"{shown}:{lines.get((section, field), 1)}"
+            if name in KEYS:
+                yield name, value, place
+            else:
+                self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
+
+    # ------------------------------------------------------------ environment and flags
+    def env_items(self) -> Iterator[tuple[str, Any, str]]:
+        """Variables named after a section are ours to understand; other LYRA_ ones are somebody else's."""
+        known = {key.variable: name for name, key in KEYS.items()}
+        prefixes = tuple(f"LYRA_{section}_".upper() for section in SECTIONS)
+        for variable, value in sorted(self.env.items()):
+            if not variable.startswith(prefixes) or not value:
+                continue
+            if variable in known:
+                yield known[variable], value, variable
+            else:
+                near = did_you_mean(variable, known)
+                hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+                self.mistake(f"no setting has the variable {variable}", variable, hint=hint, key=variable)
+
+    def flag_items(self, flags: Flags) -> Iterator[tuple[str, Any, str]]:
+        for flag in flags:
+            name, equals, value = flag.partition("=")
+            name = name.strip()
+            place = f"--set {name}"
+            if not equals:
+                self.mistake("--set wants KEY=VALUE", place, hint="such as --set kernel.store=memory", key=name)
+            elif name not in KEYS:
+                self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
+            else:
+                yield name, value, place
+
+
+def _in_one_line(mistake: ConfigError) -> str:
+    hint = f" ({mistake.hint})" if mistake.hint else ""
+    return f"{mistake.place}: {mistake.message}{hint}"

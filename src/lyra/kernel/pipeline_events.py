@@ -1,0 +1,59 @@
+"""What happens in a pipeline, told to those who run it: events, and the feed that a listener reads them from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from lyra.core.envelope import Envelope
+
+__all__ = ["Feed", "PipelineEvent"]
+
+
+class PipelineEvent:
+    """Something that happened in a pipeline, with the envelope as it was then."""
+
+    __slots__ = ("_envelope", "_then", "data", "pid", "stage", "type")
+
+    def __init__(self, kind: str, stage: str, pid: str, envelope: Envelope, data: dict[str, Any]) -> None:
+        self.type = kind
+        self.stage = stage
+        self.pid = pid
+        self.data = data
+        self._then = envelope.snapshot()
+        self._envelope: Envelope | None = None
+
+    @property
+    def envelope(self) -> Envelope:
+        if self._envelope is None:  # most listeners look at few of them
+            self._envelope = self._then.copy()
+        return self._envelope
+
+    def __repr__(self) -> str:
+        return f"<PipelineEvent {self.type} {self.stage}>"
+
+    def to_data(self) -> dict[str, Any]:
+        envelope = self.envelope.to_data()
+        return {"type": self.type, "stage": self.stage, "pid": self.pid, "envelope": envelope, "data": self.data}
+
+
+class Feed:
+    """The events that one listener has not read yet; a None among them is the end of the process behind it."""
+
+    __slots__ = ("_waiter", "events")
+
+    def __init__(self) -> None:
+        self.events: deque[PipelineEvent | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: PipelineEvent | None) -> None:
+        self.events.append(event)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def more(self) -> None:
+        """Until there is one."""
+        while not self.events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter

@@ -1,0 +1,77 @@
+"""The time that a quota gives an entry: said when it passes, not when somebody asks.
+
+From its first turn on an entry has one timer on the kernel's clock: for the soft time-out, then for the hard one. When
+it rings, the books look (`resources`), which says `resource.warning` or `resource.exceeded` once, as for every other
+quota. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. Times are counted on the
+wall clock from `started_at`, so a restart in between changes nothing, and a timer that finds the clock set back is set
+again. Whoever drives the entry decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Timer
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["TimeLimits"]
+
+_GRAIN_S: Final = 0.001  # a quota is passed when usage is above it, so the timer rings this much after
+
+
+class TimeLimits:
+    __slots__ = ("_kernel", "_timers")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._timers: dict[str, Timer] = {}
+
+    def watch(self, pid: str) -> None:
+        """It began to run, or its quota changed: ring when something is to be said next."""
+        self.forget(pid)
+        due_s = self._next_s(pid)
+        if due_s is not None:
+            clock = self._kernel.clock
+            left_s = max(0.0, due_s - self._kernel.lifecycle.elapsed_s(pid))
+            self._timers[pid] = clock.call_at(clock.monotonic() + left_s, lambda: self._ring(pid))
+
+    def forget(self, pid: str) -> None:
+        """Its time no longer runs."""
+        timer = self._timers.pop(pid, None)
+        if timer is not None:
+            timer.cancel()
+
+    def left_s(self, pid: str) -> float | None:
+        """Seconds until its time is up; None for one whose time does not run."""
+        if not self._kernel.lifecycle.is_timed(pid):
+            return None
+        left_s = self._kernel.resources.get_quota(pid).timeout_seconds - self._kernel.lifecycle.elapsed_s(pid)
+        return max(0.0, left_s) + _GRAIN_S
+
+    def restored(self) -> None:
+        """After a restart: time ran on meanwhile."""
+        for pid in self._kernel.lifecycle.state.entries:
+            self.watch(pid)
+
+    def stop(self) -> None:
+        for pid in list(self._timers):
+            self.forget(pid)
+
+    def _next_s(self, pid: str) -> float | None:
+        """How long it will have run when its quota has something to say; None when nothing is left to say."""
+        account = self._kernel.resources.state.accounts.get(pid)
+        if account is None or not self._kernel.lifecycle.is_timed(pid):
+            return None
+        said = account.said.get("elapsed_seconds")
+        if said == "exceeded":
+            return None
+        soft_s, hard_s = account.quota.soft_timeout_seconds, account.quota.timeout_seconds
+        return soft_s if said is None and soft_s < hard_s else hard_s + _GRAIN_S
+
+    def _ring(self, pid: str) -> None:
+        del self._timers[pid]
+        kernel = self._kernel
+        if not kernel.stopping and kernel.failure is None:
+            kernel.resources.check_quota(pid)
+            self.watch(pid)

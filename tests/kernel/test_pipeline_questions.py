@@ -1,0 +1,217 @@
+"""Questions that hold a pipeline up: answered once, known in one place, waited for without looking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lyra.errors import ConfigError
+from lyra.kernel import Kernel
+from tests.kernel.conftest import Crash, pass_time, run, settle
+
+LINE = {"name": "line", "agents": [{"name": "a", "default_next": "b"}, {"name": "b"}]}
+ASKING = {
+    "name": "asking",
+    "agents": [{"name": "a", "default_next": "clarification"}, {"name": "b"}],
+    "clarification_resume_stage": "b",
+}
+
+
+async def nothing(envelope):
+    return {}
+
+
+def test_an_answer_through_the_pipeline_is_the_kernels_too():
+    """resume_after_interrupt on an entry of the process table: the kernel's question is resolved with it."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.submit("p", user_id="u")
+            kernel.schedule("p")
+            kernel.get_next_runnable()
+            kernel.initialize_orchestration("p", ASKING)
+            kernel.get_next_instruction("p")
+            told = kernel.report_agent_result("p", {"agent_name": "a"})
+            asked = kernel.get_pending_interrupt("p")
+            assert told.interrupt is not None
+            assert (told.kind, told.interrupt["id"]) == ("wait_interrupt", asked.id)
+            assert kernel.get_process("p").state == "waiting"
+            told = kernel.orchestrator.resume_after_interrupt("p", None, {"text": "this"})
+            assert (told.kind, told.agent_name) == ("run_agent", "b")
+            assert kernel.get_pending_interrupt("p") is None
+            answered = kernel.interrupts.get_interrupt(asked.id)
+            assert (answered.status, answered.response.text) == ("resolved", "this")
+            assert kernel.get_process("p").state == "ready"
+            assert kernel.get_next_instruction("p") == told
+
+    run(work())
+
+
+def test_an_answer_that_the_kernel_refuses_changes_nothing():
+    """An empty answer to a question that needs one: the pipeline still waits, and so does the question."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.submit("p")
+            kernel.initialize_orchestration("p", ASKING)
+            told = kernel.report_agent_result("p", {"agent_name": "a"})
+            with pytest.raises(ConfigError):
+                kernel.orchestrator.resume_after_interrupt("p", None, {})
+            assert kernel.get_next_instruction("p") == told
+            assert kernel.get_pending_interrupt("p").status == "pending"
+
+    run(work())
+
+
+def test_an_answer_through_the_pipeline_reaches_the_process_that_asked(target):
+    """A pipeline that this kernel runs asks by itself; answered from outside the question, it goes on as well."""
+
+    async def work():
+        async with Kernel(target) as kernel:
+            kernel.register_agent("a", nothing)
+            kernel.register_agent("b", nothing)
+            seen = []
+            async for event in kernel.execute_pipeline(ASKING, pid="x"):
+                seen.append(event.type)
+                if event.type == "interrupt_raised":
+                    await settle(kernel)
+                    told = kernel.orchestrator.resume_after_interrupt("x", None, {"text": "this"})
+                    assert told.agent_name == "b"
+            assert seen.count("interrupt_raised") == 1
+            assert event.envelope.terminal_reason == "completed"
+            assert event.envelope.interrupt is not None
+            assert event.envelope.interrupt["response"]["text"] == "this"
+            assert kernel.interrupts.list_interrupts("x", status="pending") == []
+
+    run(work())
+
+
+def held_up(target, clock, end):
+    """A pipeline that a question from outside holds up for an hour; `end` says how the question is over."""
+
+    async def work():
+        go = asyncio.Event()
+
+        async def first(envelope):
+            await go.wait()
+            return {}
+
+        async with Kernel(target, clock) as kernel:
+            kernel.register_agent("a", first)
+            kernel.register_agent("b", nothing)
+            events = kernel.execute_pipeline(LINE, pid="x")
+            listening = asyncio.ensure_future(collect(events))
+            await settle(kernel)
+            asked = kernel.create_interrupt("x", "confirmation", "hm", question="Go on?", ttl_s=3600.0)
+            go.set()
+            await settle(kernel)
+            assert kernel.orchestrator.get_session_state("x").interrupt_pending
+            before = kernel.scheduler.steps, kernel.journal.seq if kernel.journal else 0
+            await pass_time(kernel, clock, 3599.0, step_s=600.0)
+            assert before == (kernel.scheduler.steps, kernel.journal.seq if kernel.journal else 0)
+            await end(kernel, clock, asked)
+            await settle(kernel)
+            return await listening
+
+    return run(work())
+
+
+async def collect(events):
+    return [event async for event in events]
+
+
+def test_a_held_up_pipeline_waits_without_looking(target, clock):
+    """It takes no step and writes no row, and goes on in the moment of the answer, without time passing."""
+
+    async def answer(kernel, clock, asked):
+        kernel.resolve_interrupt(asked.id, {"approved": True})
+
+    events = held_up(target, clock, answer)
+    assert [event.stage for event in events if event.type == "stage_completed"] == ["a", "b"]
+
+
+def test_a_held_up_pipeline_goes_on_when_nobody_answers(target, clock):
+    """The question's time is over: the pipeline goes on where it was."""
+
+    async def expire(kernel, clock, asked):
+        await pass_time(kernel, clock, 2.0)
+
+    assert held_up(target, clock, expire)[-1].envelope.terminal_reason == "completed"
+
+
+def test_a_held_up_pipeline_goes_on_when_the_question_is_taken_back(target, clock):
+    """Cancelled by whoever raised it."""
+
+    async def cancel(kernel, clock, asked):
+        kernel.interrupts.cancel_interrupt(asked.id)
+
+    assert held_up(target, clock, cancel)[-1].envelope.terminal_reason == "completed"
+
+
+def test_a_held_up_pipeline_ends_with_a_refusal(target, clock):
+    """A confirmation that is not given ends it."""
+
+    async def refuse(kernel, clock, asked):
+        kernel.orchestrator.resume_after_interrupt("x", None, {"approved": False})
+
+    assert held_up(target, clock, refuse)[-1].envelope.terminal_reason == "user_cancelled"
+
+
+def test_a_held_up_pipeline_can_be_ended(target, clock):
+    """terminate_session reaches a runner that waits."""
+
+    async def stop(kernel, clock, asked):
+        kernel.orchestrator.terminate_session("x")
+
+    assert held_up(target, clock, stop)[-1].envelope.terminal_reason == "user_cancelled"
+
+
+@pytest.mark.parametrize("answered_before_another_crash", [False, True])
+def test_a_held_up_pipeline_comes_back_held_up(path, answered_before_another_crash):
+    """After a crash it waits again, however often it dies; the answer is found whenever it comes."""
+    log = []
+
+    def register(kernel, go):
+        async def first(envelope):
+            log.append("a")
+            await go.wait()
+            return {}
+
+        async def second(envelope):
+            log.append("b")
+            return {}
+
+        kernel.register_agent("a", first)
+        kernel.register_agent("b", second)
+
+    async def work():
+        go = asyncio.Event()
+        async with Crash(Kernel(path)) as kernel:
+            register(kernel, go)
+            events = kernel.execute_pipeline(LINE, pid="x")
+            listening = asyncio.ensure_future(collect(events))
+            await settle(kernel)
+            asked = kernel.create_interrupt("x", "clarification", question="Which?")
+            go.set()
+            await settle(kernel)
+            await kernel.durable()
+            listening.cancel()
+        async with Crash(Kernel(path)) as kernel:
+            register(kernel, go)
+            await settle(kernel)
+            assert kernel.interrupts.get_interrupt(asked.id).status == "pending"
+            assert kernel.process("x").alive
+            if answered_before_another_crash:
+                await kernel.resolve_interrupt(asked.id, {"text": "that"})
+        async with Kernel(path) as kernel:
+            register(kernel, go)
+            await settle(kernel)
+            if not answered_before_another_crash:
+                assert log == ["a"]
+                await kernel.resolve_interrupt(asked.id, {"text": "that"})
+            seen = [event async for event in kernel.execute_pipeline(LINE, pid="x")]
+            assert seen[-1].envelope.terminal_reason == "completed"
+            assert log == ["a", "b"]
+
+    run(work())
