@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from lyra import errors
     from lyra.agents.agent import Agent
     from lyra.agents.content import Image
-    from lyra.agents.execution import AgentExecution, AgentState
     from lyra.agents.delegate import delegate, team
+    from lyra.agents.execution import AgentExecution, AgentState
+    from lyra.agents.memory import Memory
     from lyra.agents.orchestrate import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
     from lyra.agents.process import AgentProcess
     from lyra.agents.replies import Reply, Stream
@@ -62,6 +63,7 @@ __all__ = [
     "LLMClient",
     "LLMProvider",
     "LyraError",
+    "Memory",
     "Message",
     "Money",
     "Policy",
@@ -114,6 +116,7 @@ _HOMES = {
     "LLMClient": "lyra.models.client",
     "LLMProvider": "lyra.models.provider",
     "LyraError": "lyra.errors",
+    "Memory": "lyra.agents.memory",
     "Message": "lyra.core.message",
     "Money": "lyra.core.money",
     "Policy": "lyra.core.policy",

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
+import msgspec
+
+from lyra.models.pricing import Price
 from lyra.models.request import Request
 from lyra.models.script import Script
 from lyra.models.sim import SimProvider
@@ -15,7 +18,7 @@ from lyra.testing.loop import run as run_in_virtual_time
 
 
 class Recorded(SimProvider):
-    """A scripted model that remembers what it was asked."""
+    """A scripted model that remembers what it was asked, under whatever name."""
 
     def __init__(self, script: Any) -> None:
         super().__init__(script)
@@ -23,8 +26,11 @@ class Recorded(SimProvider):
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.requests.append(request)
-        async for event in super().stream(request):
+        async for event in super().stream(msgspec.structs.replace(request, model="")):
             yield event
+
+    def price(self, model: str) -> Price | None:
+        return super().price("")
 
 
 def says(*replies: Any, **settings: Any) -> Recorded:

@@ -41,10 +41,7 @@ def _events(text: str, tokens_in: int, tokens_out: int, pieces: int) -> list[dic
     return [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        *[
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}}
-            for part in parts
-        ],
+        *[{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": part}} for part in parts],
         {"type": "content_block_stop", "index": 0},
         {
             "type": "message_delta",

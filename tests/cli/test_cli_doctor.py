@@ -14,7 +14,20 @@ from lyra.cli import doctor
 from lyra.cli.app import Session
 from lyra.store.sqlite import SqliteStore
 
-CHECKS = ["lyra", "python", "postgres", "uvloop", "yaml", "sqlite", "config", "store", "colours", "clock"]
+CHECKS = [
+    "lyra",
+    "python",
+    "postgres",
+    "uvloop",
+    "yaml",
+    "vertex",
+    "bedrock",
+    "sqlite",
+    "config",
+    "store",
+    "colours",
+    "clock",
+]
 CHECKS += ["postgres server"]
 
 
@@ -123,6 +136,10 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     missing = {row.name: row.how for row in doctor._examine(Session()) if row.state == "missing"}
     assert missing["yaml"] == "pip install 'lyra-agents[yaml]'"
+    for module, extra in (("google.auth", "vertex"), ("botocore", "bedrock")):
+        monkeypatch.setitem(sys.modules, module, None)
+        missing = {row.name: row.how for row in doctor._examine(Session()) if row.state == "missing"}
+        assert missing[extra] == f"pip install 'lyra-agents[{extra}]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert doctor._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"
 

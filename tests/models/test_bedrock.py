@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import struct
 import sys
 import traceback
@@ -249,6 +250,16 @@ def test_an_answer_may_lack_only_its_tokens():
     assert events_of(whole)[-1] == Finished("end")
 
 
+def test_tokens_may_come_before_the_end_and_an_end_needs_a_reason():
+    """The order of the last two is not the answer's affair; what stopped it is."""
+    tokens = event("metadata", {"usage": {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3}})
+    early = started() + text(0, "x") + tokens + event("messageStop", {"stopReason": "end_turn"})
+    assert fold(events_of(early)).usage.output_tokens == 2
+    with pytest.raises(ModelError) as caught:
+        events_of(started() + text(0, "x") + event("messageStop", {}) + tokens)
+    assert caught.value.kind == "stream_truncated"
+
+
 def test_events_that_are_new_are_passed_over():
     """Events, blocks and deltas of kinds that are not known."""
     new = event("someNewEvent", {"x": [1]}) + event(
@@ -467,7 +478,8 @@ def full(model: str = CLAUDE, **more: Any) -> Request:
 def test_a_whole_conversation_is_written():
     """Turns of one role joined, ids the API takes, marks for the cache, every setting in its place."""
     point = {"cachePoint": {"type": "default"}}
-    long_id = "c" * 64
+    long_id = bedrock_body(full())["messages"][1]["content"][0]["toolUse"]["toolUseId"]
+    assert re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", long_id)
     assert bedrock_body(full(tool_choice="weather")) == {
         "messages": [
             {"role": "user", "content": [{"text": "look"}]},
@@ -647,6 +659,42 @@ def test_no_credentials_are_a_named_error(monkeypatch):
     error = failing(Reply(SAID, headers=STREAM))
     assert error.kind == "auth"
     assert "AWS_ACCESS_KEY_ID" in str(error.hint)
+
+
+def test_a_profile_that_is_not_there_is_named(monkeypatch):
+    """By whoever looks first: for the region, or for the credentials."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "nobodys")
+    with pytest.raises(ConfigError, match="nobodys"):
+        run(completed(Reply(SAID), region=""))
+    error = failing(Reply(SAID, headers=STREAM))
+    assert error.kind == "auth"
+    assert "nobodys" in error.message
+
+
+def test_credentials_are_found_once(monkeypatch):
+    """Later calls use them, and botocore refreshes those that expire."""
+    from botocore.session import Session
+
+    found: list[int] = []
+    real = Session.get_credentials
+
+    def counted(self: Any) -> Any:
+        found.append(1)
+        return real(self)
+
+    monkeypatch.setattr(Session, "get_credentials", counted)
+
+    async def main() -> None:
+        async with Server(Reply(SAID, headers=STREAM)) as server:
+            ours = provider(server.url)
+            for _ in range(3):
+                await ours.complete(asking())
+            await ours.close()
+
+    run(main())
+    assert found == [1]
 
 
 def test_without_botocore_the_command_is_told(monkeypatch):

@@ -289,6 +289,20 @@ def test_noise_is_a_model_error(name: str, data: bytes) -> None:
         read(STREAMS[name][0](), data)
 
 
+@pytest.mark.parametrize("name", ["gemini said", "bedrock said", "ollama said"])
+def test_endless_nesting_is_a_model_error(name: str) -> None:
+    """Wherever it is."""
+    deep = "[" * 100_000
+    sent = {
+        "gemini said": sse(f'{{"x": {deep}'),
+        "bedrock said": test_bedrock.frame({":event-type": "metadata"}, f'{{"x": {deep}'.encode()),
+        "ollama said": test_ollama.lines(f'{{"x": {deep}'),
+    }
+    with pytest.raises(ModelError) as caught:
+        read(STREAMS[name][0](), sent[name])
+    assert caught.value.kind == "malformed"
+
+
 def test_nothing_heavy_is_imported_before_the_first_call() -> None:
     """Neither the HTTP library nor those of the clouds."""
     modules = ", ".join(f"lyra.models.{name}" for name in ("gemini", "vertex", "bedrock", "ollama", "aws"))

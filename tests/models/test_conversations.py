@@ -22,9 +22,10 @@ from lyra.models.request import Request
 TEXT = st.sampled_from(["", " ", "hello", "Grüße 🌍", '{"a": 1}'])
 NAME = st.sampled_from(["weather", "search-2", "_x"])
 ID = st.sampled_from(["call_0", "call_17", "toolu_01", "call_abc|fc_2", "é" * 80, "g-1"])
-SIGNATURE = st.sampled_from(["", "c2ln", "redacted:aGlkZGVu", 'gemini:{"call 0":"YQ==","end":"Yg=="}', "openai:x"])
+SIGNATURE = st.sampled_from(
+    ["", "c2ln", "gemini:no", "gemini:[]", "redacted:aGlkZGVu", 'gemini:{"call 0":"YQ==","end":"Yg=="}', "openai:x"]
+)
 OUTPUT = st.one_of(TEXT, st.none(), st.integers(), st.dictionaries(st.text(max_size=3), st.booleans(), max_size=2))
-IMAGE = {"type": "image", "media_type": "image/png", "data": "cG5n"}
 
 
 @st.composite
@@ -122,7 +123,8 @@ def test_google_takes_every_conversation(request: Request) -> None:
         types.GenerationConfig.model_validate(body["generationConfig"])
     for before, after in pairwise(body["contents"]):
         assert before["role"] != after["role"] or keys_of([before, after], "functionResponse")
-    assert not [one for one in keys_of(body["contents"], "id") if is_made_up(one)]
+    sent = [*keys_of(body["contents"], "functionCall"), *keys_of(body["contents"], "functionResponse")]
+    assert not [one for one in sent if is_made_up(one.get("id", ""))]
 
 
 @settings(max_examples=100, deadline=None)

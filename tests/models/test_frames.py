@@ -28,9 +28,9 @@ def header(name: str, value: Any) -> bytes:
     if isinstance(value, bool):
         return found + (b"\x00" if value else b"\x01")
     if isinstance(value, tuple):  # (type, bytes as they are)
-        return found + bytes([value[0]]) + value[1]
+        return found + bytes([value[0]]) + bytes(value[1])
     kind = 7 if isinstance(value, str) else 6
-    data = value.encode() if isinstance(value, str) else value
+    data: bytes = value.encode() if isinstance(value, str) else value
     return found + bytes([kind]) + struct.pack("!H", len(data)) + data
 
 

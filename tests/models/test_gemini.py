@@ -280,6 +280,14 @@ def test_arguments_that_are_no_object_are_never_dispatched(args):
     assert (caught.value.kind, caught.value.tool) == ("malformed", "weather")
 
 
+def test_a_call_in_pieces_is_never_dispatched():
+    """It was not asked for, and half of one is none."""
+    half = {"functionCall": {"name": "weather", "partialArgs": [{"jsonPath": "$.city"}], "willContinue": True}}
+    with pytest.raises(ModelError) as caught:
+        read(sse(chunk(half), chunk(finish="STOP")))
+    assert (caught.value.kind, caught.value.tool) == ("malformed", "weather")
+
+
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"])
 def test_a_call_that_the_model_broke_is_an_error(reason):
     """There is nothing to dispatch."""
@@ -363,8 +371,9 @@ def test_a_pause_is_read_from_the_body_or_the_header():
     body = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": details}}
     assert failing(Reply.json(body, status=429)).retry_after_s == 34.0
     assert failing(Reply.json(body, status=429, headers={"retry-after": "2"})).retry_after_s == 2.0
-    details[0]["retryDelay"] = "soon"
-    assert not hasattr(failing(Reply.json(body, status=429)), "retry_after_s")
+    for nonsense in ("soon", "someminutes", "-3s", "nans"):
+        details[0]["retryDelay"] = nonsense
+        assert not hasattr(failing(Reply.json(body, status=429)), "retry_after_s")
 
 
 def test_a_broken_connection_and_a_web_page_are_named():
@@ -502,11 +511,23 @@ def test_images_of_tools_go_where_the_model_can_read_them():
     ]
 
 
-@pytest.mark.parametrize("part", [{"type": "audio"}, {"type": "image"}])
+@pytest.mark.parametrize("part", [{"type": "audio"}, {"type": "image"}, {"type": "image", "data": PIXEL}])
 def test_a_part_that_cannot_be_sent_is_a_mistake_of_the_caller(part):
     """Told before anything is sent."""
     with pytest.raises(ConfigError):
         gemini_body(asking(Message("user", (part,))))
+
+
+def test_an_image_may_be_a_data_url():
+    """It is sent as what it is."""
+    part = {"type": "image", "url": f"data:image/webp;base64,{PIXEL}"}
+    sent = gemini_body(asking(Message("user", (part,))))["contents"][0]["parts"]
+    assert sent == [{"inlineData": {"mimeType": "image/webp", "data": PIXEL}}]
+
+
+def test_the_version_of_the_api_can_be_another():
+    """Google has several."""
+    assert provider(api_version="v1").url(asking()).startswith("http://127.0.0.1:1/v1/models/")
 
 
 def test_thinking_can_be_turned_off():
@@ -630,38 +651,55 @@ def test_googles_types_take_what_is_sent(name):
         Body.model_validate_json(json.dumps(body))
 
 
+def shot() -> Request:
+    """A conversation of the third generation: ids of the wire, a signature, an image inside a result, a schema."""
+    signed = {"type": "thinking", "thinking": "", "signature": 'gemini:{"call 0":"c2lnLWE="}'}
+    return Request(
+        NEW,
+        (
+            Message("user", "look"),
+            Message("assistant", (signed,), (ToolCall("g-1", "weather", {"city": "Ulm"}),)),
+            Message("tool", tool_results=(ToolResult("g-1", "weather", [{"type": "text", "text": "see"}, IMAGE]),)),
+        ),
+        tools=(WEATHER,),
+        output_schema={"type": "object", "properties": {"n": {"type": "integer"}}},
+    )
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_googles_client_sends_the_same():
+@pytest.mark.parametrize("cloud", [False, True], ids=["gemini", "vertex"])
+@pytest.mark.parametrize("request_", [full(), shot()], ids=["full", "shot"])
+def test_googles_client_sends_the_same(request_, cloud):
     """The same conversation through both, compared on the wire."""
     from google import genai
     from google.genai import types
+    from google.oauth2.credentials import Credentials
 
-    request = full()
-    body = gemini_body(request)
+    body = gemini_body(request_)
 
     async def theirs() -> Any:
         async with Server(Reply(SAID)) as server:
             options = types.HttpOptions(base_url=server.url, api_version="v1beta")
-            client = genai.Client(api_key="k", http_options=options)
+            where: dict[str, Any] = {"api_key": "k"}
+            if cloud:
+                where = {"project": "p1", "location": "us-east1", "credentials": Credentials(token="t")}
+            client = genai.Client(vertexai=cloud, http_options=options, **where)
             config = types.GenerateContentConfig(
-                system_instruction=types.Content.model_validate(body["systemInstruction"]),
                 tools=[types.Tool.model_validate(tool) for tool in body["tools"]],
                 tool_config=types.ToolConfig.model_validate(body["toolConfig"]),
-                max_output_tokens=request.max_tokens,
-                temperature=request.temperature,
-                top_p=request.top_p,
-                stop_sequences=list(request.stop),
-                thinking_config=types.ThinkingConfig(thinking_budget=1024, include_thoughts=True),
                 automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+                **body.get("generationConfig", {}),
             )
-            contents = [types.Content.model_validate(content) for content in body["contents"]]
+            if "systemInstruction" in body:
+                config.system_instruction = types.Content.model_validate(body["systemInstruction"])
+            contents = [types.Content.model_validate_json(json.dumps(content)) for content in body["contents"]]
             async for _ in await client.aio.models.generate_content_stream(
-                model=MODEL, contents=contents, config=config
+                model=request_.model, contents=contents, config=config
             ):
                 pass
             await client.aio.aclose()
-            return server.requests[0]
+            return server.requests[-1]
 
     asked = run(theirs(), 60)
     assert camel(asked.data) == camel(body)
-    assert asked.path == f"/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"
+    assert asked.path.endswith(f"/models/{request_.model}:streamGenerateContent?alt=sse")

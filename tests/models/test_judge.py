@@ -91,6 +91,7 @@ def test_too_long_a_conversation_is_not_repeated(llmock: Any, judged: Judged) ->
 def test_a_stream_that_breaks_is_asked_again(llmock: Any, judged: Judged, fault: str, after_chunks: int) -> None:
     """Ended early without a word, cut off, or with a piece that is no JSON: never an answer, and tried again."""
     llmock.reply("It is sunny and warm, with a light wind from the west.", times=None)
+    llmock.pace(30)  # so that the judge sees when the client hangs up
     getattr(llmock, fault)(after_chunks=after_chunks)
     assert answer(llmock, judged).text == "It is sunny and warm, with a light wind from the west."
     assert len(llmock.requests) == 2

@@ -102,7 +102,8 @@ class Agent:
         if not isinstance(system, str) and not callable(system):
             raise ConfigError(f"system is text or a function that gives it, not {system!r}", key="system")
         self.tools: dict[str, Tool] = {}
-        for value in tools:
+        self.memory = None if memory is None else _memory(memory, self.name)
+        for value in (*tools, *_memory_tools(self.memory)):
             made = tool_of(value)
             if made.name in self.tools:
                 raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
@@ -121,8 +122,7 @@ class Agent:
         )
         self.output = None if output is None else _shape(output)
         self.output_retries = whole(output_retries, "output_retries", most=100)
-        self.memory = memory
-        self.context = context
+        self.context = None if context is None else _context(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)
         self.timeouts = timeouts
         self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
@@ -167,6 +167,26 @@ def _model(value: Any, agent: str) -> str | LLMProvider:
 
 def _list(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, (str, LLMProvider)) else tuple(value)
+
+
+def _context(value: Any) -> Any:
+    from lyra.agents.context import ContextPolicy
+
+    return ContextPolicy.of(value)
+
+
+def _memory(value: Any, agent: str) -> Any:
+    from lyra.agents.memory import Memory
+
+    return Memory.of(value, agent=agent)
+
+
+def _memory_tools(memory: Any) -> tuple[Tool, ...]:
+    if memory is None or not memory.tools:
+        return ()
+    from lyra.agents.memory import memory_tools
+
+    return memory_tools(memory)
 
 
 def _shape(output: Any) -> Any:

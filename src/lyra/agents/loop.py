@@ -17,8 +17,10 @@ import msgspec
 from lyra.agents.act import run_tools
 from lyra.agents.ask import Ask, model_effect
 from lyra.agents.content import message_of
+from lyra.agents.context import CHECK_TOKENS, fit
 from lyra.agents.events import Done, Failed, UsageTold
 from lyra.agents.execution import AgentState
+from lyra.agents.memory import recalled
 from lyra.agents.records import turn_record
 from lyra.agents.replies import Pending, Reply
 from lyra.agents.runtime import Runtime, runtime_of, scopes
@@ -26,7 +28,7 @@ from lyra.agents.session import Session
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
-from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError
+from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError, ModelError
 from lyra.kernel.context import Context, read
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
@@ -91,7 +93,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
     """One turn, and its end told to whoever asked."""
     process = ctx._process
     mark, digest = len(session.messages), session.digest
-    session.begin(runtime.kernel.clock.now())
+    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -125,7 +127,7 @@ def _ended(runtime: Runtime, process: Process, session: Session, value: Any, fai
     assert execution is not None
     kernel = runtime.kernel
     execution.end(kernel.clock.now(), value, failure)
-    if kernel.listening and process.recall is None and not kernel.stopping:
+    if kernel.listening and not kernel.stopping and (session.turn_span or not session.replayed):
         kernel.publish(process.pid, "agent.answered", turn_record(kernel, session, execution))
 
 
@@ -134,7 +136,7 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     process = ctx._process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
-    session.begin(runtime.kernel.clock.now())
+    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
     pending = Pending(runtime, "", process.pid, scopes.get(), None)  # nobody waits for it; it brings the scopes
     failure: BaseException | None = None
     try:
@@ -175,7 +177,7 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     metrics.turns += 1
     metrics.last_active_at = runtime.kernel.clock.now()
     session.append(message_of(content))
-    system = await _system(agent, session)
+    system = await _system(ctx._process, runtime, session)
     execution = session.execution
     assert execution is not None
     execution.move(AgentState.THINKING)
@@ -234,26 +236,54 @@ def _reply(completion: Completion, session: Session, before: tuple[int, int, int
     return reply
 
 
-async def _system(agent: Agent, session: Session) -> str:
-    if isinstance(agent.system, str):
-        return agent.system
-    text = agent.system(session)
-    if asyncio.iscoroutine(text):
-        text = await text
-    return str(text)
+async def _system(process: Process, runtime: Runtime, session: Session) -> str:
+    """The system prompt of this turn: the agent's, and what its memory has to say to the message."""
+    agent = session.agent
+    system = agent.system if isinstance(agent.system, str) else await _made(process, session)
+    if agent.memory is None:
+        return system
+    remembered = recalled(runtime, process, agent.memory, session.messages[-1].text)
+    return "\n\n".join(part for part in (system, remembered) if part)
+
+
+async def _made(process: Process, session: Session) -> str:
+    """What the agent's function says; on a replay, what it said then."""
+    text = ""
+    if not process.recall or process.keys not in process.recall:
+        assert callable(session.agent.system)
+        text = session.agent.system(session)
+        if asyncio.iscoroutine(text):
+            text = await text
+    return str(read(process, "system", lambda: str(text)))
 
 
 # ---------------------------------------------------------------------- asking
 
 
 async def _ask(ctx: Context, runtime: Runtime, session: Session, pending: Pending | None, system: str) -> Completion:
-    """The model's answer, from the agent's model or, where that one cannot, from the next it may fall back to."""
+    """The model's answer to as much of the conversation as the agent's context lets through."""
+    if session.agent.context is not None or session.ledger.counted > CHECK_TOKENS:
+        await fit(ctx, runtime, session, pending)
+    try:
+        completion = await _ask_models(ctx, runtime, session, pending, system)
+    except ModelError as error:
+        if error.kind != "context_overflow" or not await fit(ctx, runtime, session, pending, overflow=True):
+            raise
+        completion = await _ask_models(ctx, runtime, session, pending, system)
+    session.ledger.heard(completion, len(session.messages))
+    return completion
+
+
+async def _ask_models(
+    ctx: Context, runtime: Runtime, session: Session, pending: Pending | None, system: str
+) -> Completion:
+    """The answer, from the agent's model or, where that one cannot, from the next it may fall back to."""
     agent = session.agent
     output = agent.output
     request = Request(
         model=runtime.find(agent.model)[1],
-        messages=tuple(session.messages[session.window_from :] if session.window_from else session.messages),
-        system=system,
+        messages=session.sent(),
+        system=session.prompt(system),
         tools=agent.toolbox,
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,

@@ -17,11 +17,12 @@ from typing import Any
 
 from lyra.agents.content import content_of
 from lyra.agents.execution import AgentExecution, AgentState
+from lyra.agents.memory import Remembered
 from lyra.agents.replies import Pending, Stream
 from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
 from lyra.core.message import Message
-from lyra.errors import DeadlineExceeded
+from lyra.errors import ConfigError, DeadlineExceeded
 from lyra.kernel.handle import Handle
 
 __all__ = ["AgentProcess"]
@@ -98,6 +99,15 @@ class AgentProcess(Handle):
             return AgentState.ERROR if ended.error is not None else AgentState.CANCELLED
         begun = self.pid in runtime_of(self._kernel).sessions
         return AgentState.READY if begun else AgentState.INITIALIZING
+
+    @property
+    def memory(self) -> Remembered:
+        """What its agent remembers; refused where it has no memory."""
+        session = runtime_of(self._kernel).sessions.get(self.pid)
+        memory = session.agent.memory if session is not None else None
+        if memory is None:
+            raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
+        return memory.on(self._kernel)
 
     @property
     def metrics(self) -> Metrics:

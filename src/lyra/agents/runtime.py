@@ -163,14 +163,16 @@ class Runtime:
 
     def find(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
         """(provider, its name for the model, our name for it) of what an Agent calls its model."""
-        found = self._found.get(model)
+        recorded = self.client.stand_in is not None  # for a while: nothing found then is kept
+        found = None if recorded else self._found.get(model)
         if found is None:
             if isinstance(model, LLMProvider):
                 found = (model, "", model.name)
             else:
                 name = self.client.resolve(model)
                 found = (self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}")
-            self._found[model] = found
+            if not recorded:
+                self._found[model] = found
         return found
 
     def price(self, ask: Ask) -> Price | None:
@@ -178,6 +180,11 @@ class Runtime:
         assert ask.provider is not None
         own = ask.provider.price(ask.request.model)
         return own if own is not None else self._prices.of(ask.model)
+
+    @property
+    def tokens(self) -> Estimator:
+        """What is known of how models count."""
+        return self._tokens
 
     def estimate(self, model: str, request: Request) -> int:
         """Tokens that a request will take, on the high side."""

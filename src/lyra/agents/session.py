@@ -7,10 +7,11 @@ model call asks the same question as before without hashing a thousand turns eac
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.context import Ledger, Window
 from lyra.agents.execution import AgentExecution
 from lyra.core import codec
 from lyra.core.message import Message
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from lyra.agents.agent import Agent
 
 __all__ = ["Metrics", "Session"]
+
+_BEFORE: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
@@ -63,16 +66,19 @@ class Metrics(msgspec.Struct):
 class Session:
     __slots__ = (
         "_chain",
+        "_window_before",
         "agent",
         "conversation",
         "durable",
         "execution",
+        "ledger",
         "messages",
         "metrics",
         "parent_span",
+        "replayed",
         "trace_id",
         "turn_span",
-        "window_from",
+        "window",
     )
 
     def __init__(self, agent: Agent, conversation: Conversation, *, durable: bool) -> None:
@@ -80,16 +86,21 @@ class Session:
         self.conversation = conversation  # what its messages take, in tokens
         self.durable = durable
         self.messages: list[Message] = []
-        self.window_from = 0  # the first message that is still sent to the model
+        self.window = Window()  # what of them is sent to the model
+        self.ledger = Ledger()
+        self._window_before = self.window
         self.metrics = Metrics()
         self._chain = b""
         self.execution: AgentExecution | None = None  # the run that is under way, or the last one
         self.trace_id = ""  # made with the first call that somebody listens to
         self.turn_span = ""  # of the turn that is under way
+        self.replayed = False  # the turn began with answers from the journal
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
 
-    def begin(self, now: float) -> None:
+    def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins, with what is said next."""
+        self.replayed = replayed
+        self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""
 
@@ -97,6 +108,27 @@ class Session:
         self.messages.append(message)
         if self.durable:
             self._chain = blake2b(self._chain + codec.canonical(message.to_data()), digest_size=16).digest()
+
+    # ------------------------------------------------------------------ what is sent
+
+    def sent(self) -> tuple[Message, ...]:
+        """The messages of the next call."""
+        window = self.window
+        if not window.start:
+            return tuple(self.messages)
+        head = (self.messages[window.head],) if window.head is not None else ()
+        return (*head, *self.messages[window.start :])
+
+    def prompt(self, system: str) -> str:
+        """The system prompt of the next call."""
+        summary = self.window.summary
+        if not summary:
+            return system
+        return f"{system}\n\n{_BEFORE}\n{summary}" if system else f"{_BEFORE}\n{summary}"
+
+    def move_window(self, window: Window) -> None:
+        self.window = window
+        self.ledger.counted = 0  # counted for what is no longer sent
 
     @property
     def digest(self) -> bytes:
@@ -106,14 +138,16 @@ class Session:
         """What a restart begins with."""
         return {
             "messages": [message.to_data() for message in self.messages],
-            "window_from": self.window_from,
+            "window": msgspec.structs.asdict(self.window),
+            "counted": [self.ledger.counted, self.ledger.upto],
             "metrics": msgspec.structs.asdict(self.metrics),
             "chain": self._chain,
         }
 
     def restore(self, data: dict[str, Any]) -> None:
         self.messages = [Message.from_data(message) for message in data["messages"]]
-        self.window_from = data["window_from"]
+        self.window = self._window_before = Window(**data["window"])
+        self.ledger.counted, self.ledger.upto = data["counted"]
         self.metrics = msgspec.convert(data["metrics"], Metrics)
         self._chain = data["chain"]
 
@@ -122,4 +156,7 @@ class Session:
         if self.execution is not None:
             self.execution.keep(self.messages[length:])
         del self.messages[length:]
+        self.ledger.forget(length)
+        if self.window.start > length:
+            self.window = self._window_before
         self._chain = digest

@@ -84,6 +84,8 @@ BUS_STREAM_MESSAGES_MAX: Final = 100  # unread in one stream; then the oldest go
 BUS_QUERY_TIMEOUT_S: Final = 30.0  # for the answer to a query
 GROUPS_MAX: Final = 100_000  # at once
 BLACKBOARD_KEYS_MAX: Final = 10_000  # on the blackboard of one group
+MEMORY_ITEMS_MAX: Final = 10_000  # in one scope; then the oldest goes
+MEMORY_TEXT_MAX: Final = 4_000  # characters of one item: a sentence or two, not a document
 HEALTH_INTERVAL_S: Final = 30.0  # between two looks at all processes
 
 # ---------------------------------------------------------------- store

@@ -49,6 +49,7 @@ from lyra.kernel.life import Life
 from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.links import Links
 from lyra.kernel.mailbox import Mailboxes
+from lyra.kernel.memories import Memories
 from lyra.kernel.orchestrator import Orchestrator
 from lyra.kernel.ownership import Ownership, owner_name
 from lyra.kernel.pipeline_events import PipelineEvent
@@ -133,6 +134,8 @@ class Kernel:
         self.states[self.services.state.NAME] = self.services.state
         self.groups = Groups(self)
         self.states[self.groups.state.NAME] = self.groups.state
+        self.memories = Memories(self)
+        self.states[self.memories.state.NAME] = self.memories.state
         self.orchestrator = Orchestrator(self)
         self.states[self.orchestrator.state.NAME] = self.orchestrator.state
         self.bus = CommBus(self)

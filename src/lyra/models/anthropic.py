@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.errors import ModelError
 from lyra.models.anthropic_body import REDACTED, body_of
-from lyra.models.faults import malformed, of_code, truncated
+from lyra.models.faults import UNREADABLE, malformed, of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.remote import RemoteProvider, last_words, piece
 from lyra.models.request import Request
@@ -124,7 +124,18 @@ _KIND: Final = msgspec.json.Decoder(_Kind)
 class AnthropicReader:
     """The bytes of one answer into its events."""
 
-    __slots__ = ("_blocks", "_broken", "_events", "_signatures", "_stop", "_tools", "_usage", "_whole", "done")
+    __slots__ = (
+        "_blocks",
+        "_broken",
+        "_events",
+        "_signatures",
+        "_started",
+        "_stop",
+        "_tools",
+        "_usage",
+        "_whole",
+        "done",
+    )
 
     def __init__(self) -> None:
         self._events = ServerEvents()
@@ -133,6 +144,7 @@ class AnthropicReader:
         self._whole: dict[int, Any] = {}  # arguments that came with the start of a call, used if no pieces follow
         self._signatures: dict[int, str] = {}
         self._usage = TokenUsage(cached_apart=True)
+        self._started = False
         self._stop = ""
         self._broken: ModelError | None = None
         self.done = False
@@ -159,6 +171,8 @@ class AnthropicReader:
                 if delta.text:
                     found.append(TextDelta(delta.text))
             elif handler := _HANDLERS.get(event.type):
+                if not self._started and event.type not in ("message_start", "error"):
+                    raise malformed(f"the answer begins with {event.type} and not with message_start")
                 found += handler(self, event)
         return found
 
@@ -171,11 +185,12 @@ class AnthropicReader:
             if kind not in _HANDLERS:
                 return None
             raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
     # ------------------------------------------------------------ one event each
-    def _started(self, event: _Event) -> list[StreamEvent]:
+    def _begun(self, event: _Event) -> list[StreamEvent]:
+        self._started = True
         message = event.message or _Message()
         found: list[StreamEvent] = [Started(message.id, message.model)]
         if message.usage is not None:
@@ -274,7 +289,7 @@ def _or(value: int | None, before: int) -> int:
 
 
 _HANDLERS: Final[dict[str, Callable[[AnthropicReader, _Event], list[StreamEvent]]]] = {
-    "message_start": AnthropicReader._started,
+    "message_start": AnthropicReader._begun,
     "content_block_start": AnthropicReader._block_started,
     "content_block_delta": AnthropicReader._block_delta,
     "content_block_stop": AnthropicReader._block_stopped,

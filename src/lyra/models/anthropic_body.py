@@ -13,7 +13,7 @@ from typing import Any, Final
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
-from lyra.models.remote import result_parts, result_text
+from lyra.models.remote import fit_id, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.schemas import worded
 
@@ -23,6 +23,7 @@ MAX_TOKENS: Final = 8192  # the API wants a number; this is what every model of 
 REDACTED: Final = "redacted:"  # the signature of a thought that only the provider can read
 THINKING_LEAST: Final = 1024
 EFFORTS: Final = ((4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
+_ID_MAX: Final = 64
 _CACHED: Final = {"type": "ephemeral"}
 
 
@@ -47,7 +48,7 @@ def body_of(request: Request) -> dict[str, Any]:
 
 def _put_system(body: dict[str, Any], request: Request) -> None:
     texts = [request.system, *(message.text for message in request.messages if message.role == "system")]
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts if text]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts if text.strip()]
     if blocks:
         if request.cache:
             blocks[-1]["cache_control"] = _CACHED
@@ -56,6 +57,7 @@ def _put_system(body: dict[str, Any], request: Request) -> None:
 
 def _put_tools(body: dict[str, Any], request: Request) -> None:
     if not request.tools:
+        _put_remembered(body, request)
         return
     tools: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
@@ -74,6 +76,14 @@ def _put_tools(body: dict[str, Any], request: Request) -> None:
         body["tool_choice"] = choice
 
 
+def _put_remembered(body: dict[str, Any], request: Request) -> None:
+    """A conversation that speaks of tools has to declare them, also where none may be called any more."""
+    names = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
+    if names:
+        body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        body["tool_choice"] = {"type": "none"}
+
+
 def _put_thinking(body: dict[str, Any], request: Request) -> None:
     """Thoughts count towards max_tokens. Models before 4.6 are told how many tokens they may think, which must leave
     room for the answer and takes no temperature; later ones decide themselves, and are told how hard to try."""
@@ -81,15 +91,16 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
     body["max_tokens"] = request.max_tokens or MAX_TOKENS + max(thinking or 0, 0)
     if thinking is None:
         return
+    forced = body.get("tool_choice", {}).get("type") in ("any", "tool")  # the API takes one or the other
     if decides_itself(request.model):
         body.setdefault("output_config", {})["effort"] = next(
             (word for most, word in EFFORTS if thinking < most), "high"
         )
-        if thinking > 0:
+        if thinking > 0 and not forced:
             body["thinking"] = {"type": "adaptive"}
         return
     tokens = min(thinking, body["max_tokens"] - 1)
-    if tokens >= THINKING_LEAST:
+    if tokens >= THINKING_LEAST and not forced:
         body["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         body.pop("temperature", None)
 
@@ -126,15 +137,16 @@ def _messages(request: Request) -> list[dict[str, Any]]:
 
 
 def _blocks(message: Message) -> list[dict[str, Any]]:
-    """Empty texts are left out: the API refuses them."""
+    """Texts without a word are left out: the API refuses them."""
     blocks = [_result(result) for result in message.tool_results]
     if isinstance(message.content, str):
-        if message.content:
+        if message.content.strip():
             blocks.append({"type": "text", "text": message.content})
     else:
         blocks += [block for part in message.content if (block := _part(part)) is not None]
     blocks += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in message.tool_calls
+        {"type": "tool_use", "id": fit_id(call.id, _ID_MAX), "name": call.name, "input": call.arguments}
+        for call in message.tool_calls
     ]
     return blocks
 
@@ -142,7 +154,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 def _part(part: dict[str, Any]) -> dict[str, Any] | None:
     kind = part["type"]
     if kind == "text":
-        return {"type": "text", "text": part["text"]} if part.get("text") else None
+        return {"type": "text", "text": part["text"]} if str(part.get("text", "")).strip() else None
     if kind == "image":
         return _image(part)
     if kind == "thinking":
@@ -168,11 +180,11 @@ def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": fit_id(result.id, _ID_MAX)}
     parts = result_parts(result)
     if parts is not None:
         block["content"] = [found for part in parts if (found := _part(part)) is not None]
-    elif text := result_text(result.output):
+    elif (text := result_text(result.output)).strip():
         block["content"] = text
     if result.is_error:
         block["is_error"] = True

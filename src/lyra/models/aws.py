@@ -63,7 +63,16 @@ class AwsKeys:
 
 def region_of_profile() -> str:
     """The region that the user's AWS profile says; reads files."""
-    region = _session().get_config_variable("region")
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        region = _session().get_config_variable("region")
+    except BotoCoreError as error:
+        raise ConfigError(
+            f"the AWS configuration cannot be used: {error}",
+            hint="look at AWS_PROFILE and ~/.aws/config",
+            key="bedrock",
+        ) from None
     if not region:
         raise ConfigError(
             "there is no region for bedrock",

@@ -21,7 +21,7 @@ from lyra.models.anthropic_body import REDACTED
 from lyra.models.aws import AwsKeys, need_botocore, region_of_profile, sign
 from lyra.models.bedrock_body import AnswerTool, answer_tool, bedrock_body
 from lyra.models.content import refuse_images
-from lyra.models.faults import malformed, of_status, truncated
+from lyra.models.faults import UNREADABLE, malformed, of_status, truncated
 from lyra.models.frames import Frames
 from lyra.models.remote import RemoteProvider
 from lyra.models.request import Request
@@ -57,23 +57,23 @@ _STATUS: Final[dict[str, int]] = {  # what an exception inside a stream would ha
 }
 
 
-class _Camel(msgspec.Struct, rename="camel"):
+class _Camel(msgspec.Struct, rename="camel", gc=False):
     pass
 
 
-class _ToolUse(_Camel):
+class _ToolUse(_Camel, gc=False):
     tool_use_id: str = ""
     name: str = ""
     input: str = ""
 
 
-class _Reasoning(_Camel):
+class _Reasoning(_Camel, gc=False):
     text: str | None = None
     signature: str | None = None
     redacted_content: str | None = None
 
 
-class _Piece(_Camel):
+class _Piece(_Camel, gc=False):
     """A `start` or a `delta`."""
 
     text: str | None = None
@@ -81,14 +81,14 @@ class _Piece(_Camel):
     reasoning_content: _Reasoning | None = None
 
 
-class _Usage(_Camel):
+class _Usage(_Camel, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_input_tokens: int | None = None
     cache_write_input_tokens: int | None = None
 
 
-class _Event(_Camel):
+class _Event(_Camel, gc=False):
     """Every event that is known, in one struct."""
 
     content_block_index: int = 0
@@ -160,7 +160,7 @@ class BedrockReader:
             return []
         try:
             event = _EVENT.decode(payload) if payload else _Event()
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise malformed(f"an event {name} of the answer cannot be read: {error}") from None
         if handler is None:
             status = _STATUS.get(name, 500)
@@ -232,7 +232,7 @@ class BedrockReader:
             return []
         try:
             value = msgspec.json.decode(text)["value"]
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (*UNREADABLE, KeyError, TypeError):
             return [TextDelta(text)]  # whoever asked for the form finds that it has another
         return [TextDelta(msgspec.json.encode(value).decode())]
 

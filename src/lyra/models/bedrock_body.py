@@ -16,6 +16,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.models.anthropic_body import EFFORTS, REDACTED, THINKING_LEAST, decides_itself
 from lyra.models.content import output_text, parts, system_text
+from lyra.models.remote import fit_id
 from lyra.models.request import Request
 
 __all__ = ["CACHING", "AnswerTool", "answer_tool", "bedrock_body"]
@@ -23,7 +24,6 @@ __all__ = ["CACHING", "AnswerTool", "answer_tool", "bedrock_body"]
 _CLAUDE: Final = "anthropic.claude"
 _POINT: Final[dict[str, Any]] = {"cachePoint": {"type": "default"}}
 _NO_OUTPUT: Final = "(no output)"
-_NOT_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
 _ID_MAX: Final = 64
 
 # Models (a pattern within the id, which may start with a region) and the fields that take a cache point.
@@ -181,7 +181,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         elif part["text"].strip():
             blocks.append({"text": part["text"]})
     blocks += [
-        {"toolUse": {"toolUseId": _id(call.id), "name": call.name, "input": dict(call.arguments)}}
+        {"toolUse": {"toolUseId": fit_id(call.id, _ID_MAX), "name": call.name, "input": dict(call.arguments)}}
         for call in message.tool_calls
     ]
     return blocks
@@ -198,10 +198,5 @@ def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _result(result: ToolResult) -> dict[str, Any]:
     text = output_text(result)
-    found = {"toolUseId": _id(result.id), "content": [{"text": text if text.strip() else _NO_OUTPUT}]}
+    found = {"toolUseId": fit_id(result.id, _ID_MAX), "content": [{"text": text if text.strip() else _NO_OUTPUT}]}
     return {**found, "status": "error"} if result.is_error else found
-
-
-def _id(call_id: str) -> str:
-    """An id that the API takes; the same for a call and its result."""
-    return _NOT_IN_ID.sub("_", call_id)[-_ID_MAX:] or "_"

@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+import msgspec
+
 from lyra.errors import ModelError
 
 __all__ = [
     "KINDS",
+    "UNREADABLE",
     "malformed",
     "not_an_answer",
     "of_code",
@@ -25,6 +28,8 @@ __all__ = [
     "truncated",
     "unreachable",
 ]
+
+UNREADABLE: Final = (msgspec.DecodeError, RecursionError)  # what reading JSON raises; the second on endless nesting
 
 KINDS: Final[dict[str, str]] = {
     "rate_limit": "too many requests or tokens; later will do",

@@ -17,7 +17,7 @@ from lyra.errors import ModelError
 from lyra.models.content import first_call_number
 from lyra.models.faults import fault, malformed, of_status, truncated
 from lyra.models.gemini_body import SIGNED, gemini_body
-from lyra.models.lines import ServerEvents
+from lyra.models.lines import ServerEvent, ServerEvents
 from lyra.models.remote import RemoteProvider, piece
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -48,11 +48,11 @@ _STOPS: Final[dict[str, str]] = {
 _BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 
 
-class _Camel(msgspec.Struct, rename="camel", frozen=True):
+class _Camel(msgspec.Struct, rename="camel", gc=False):
     pass
 
 
-class _FunctionCall(_Camel, frozen=True):
+class _FunctionCall(_Camel, gc=False):
     name: str = ""
     args: Any = None
     id: str | None = None
@@ -60,25 +60,25 @@ class _FunctionCall(_Camel, frozen=True):
     will_continue: bool | None = None
 
 
-class _Part(_Camel, frozen=True):
+class _Part(_Camel, gc=False):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
     function_call: _FunctionCall | None = None
 
 
-class _Content(_Camel, frozen=True):
+class _Content(_Camel, gc=False):
     parts: tuple[_Part, ...] | None = None
 
 
-class _Candidate(_Camel, frozen=True):
+class _Candidate(_Camel, gc=False):
     content: _Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
     index: int | None = None
 
 
-class _Counts(_Camel, frozen=True):
+class _Counts(_Camel, gc=False):
     prompt_token_count: int | None = None
     candidates_token_count: int | None = None
     cached_content_token_count: int | None = None
@@ -86,12 +86,12 @@ class _Counts(_Camel, frozen=True):
     tool_use_prompt_token_count: int | None = None
 
 
-class _Feedback(_Camel, frozen=True):
+class _Feedback(_Camel, gc=False):
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
-class _Chunk(_Camel, frozen=True):
+class _Chunk(_Camel, gc=False):
     candidates: tuple[_Candidate, ...] | None = None
     usage_metadata: _Counts | None = None
     prompt_feedback: _Feedback | None = None
@@ -117,10 +117,10 @@ class GeminiReader:
         self._stop = ""
 
     def feed(self, data: bytes) -> list[StreamEvent]:
-        return [event for sent in self._events.feed(data) for event in self._chunk(sent.data)]
+        return self._read(self._events.feed(data))
 
     def close(self) -> list[StreamEvent]:
-        found = [event for sent in self._events.close() for event in self._chunk(sent.data)]
+        found = self._read(self._events.close())
         if not self._stop:
             raise truncated("the answer ended without a finish reason")
         return found if self.done else [*found, *self._end()]
@@ -133,13 +133,17 @@ class GeminiReader:
             stop = "tool_calls"
         return [ThinkingDelta("", signed), Finished(stop)] if self._signatures else [Finished(stop)]
 
-    def _chunk(self, text: str) -> list[StreamEvent]:
-        if self.done:
-            return []
-        chunk: _Chunk = piece(_CHUNK, text)
+    def _read(self, events: list[ServerEvent]) -> list[StreamEvent]:
+        found: list[StreamEvent] = []
+        for sent in events:
+            if self.done:
+                break
+            self._chunk(piece(_CHUNK, sent.data), found)
+        return found
+
+    def _chunk(self, chunk: _Chunk, found: list[StreamEvent]) -> None:
         if chunk.error is not None:
             raise _told(chunk.error)
-        found: list[StreamEvent] = []
         if not self._started:
             self._started = True
             found.append(Started(chunk.response_id or "", chunk.model_version or ""))
@@ -156,22 +160,21 @@ class GeminiReader:
             raise fault("content_filter", said, provider_code=feedback.block_reason)
         if self._stop and counts is not None:  # the tokens come with the reason or after it; nothing else does
             found += self._end()
-        return found
 
     def _candidate(self, candidate: _Candidate, found: list[StreamEvent]) -> None:
-        content = candidate.content
-        for part in (content.parts or ()) if content is not None else ():
-            self._part(part, found)
-        reason = candidate.finish_reason
+        content, reason = candidate.content, candidate.finish_reason
+        if content is not None:
+            for part in content.parts or ():
+                self._part(part, found)
+        if reason is None:
+            return
         if reason in _BROKEN:
-            raise malformed(
-                candidate.finish_message or f"the model's answer is no answer: {reason}", provider_code=reason
-            )
-        self._stop = reason or self._stop
+            said = candidate.finish_message or f"the model's answer is no answer: {reason}"
+            raise malformed(said, provider_code=reason)
+        self._stop = reason
 
     def _part(self, part: _Part, found: list[StreamEvent]) -> None:
-        call = part.function_call
-        place = "text" if part.text else "end"
+        call, place = part.function_call, "text" if part.text else "end"
         if call is not None:
             if call.partial_args is not None or call.will_continue:
                 raise malformed(f"a call to {call.name!r} came in pieces that were not asked for", tool=call.name)

@@ -10,15 +10,16 @@ tools, and images of tools only beside their results. The wire has no word for `
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
-from lyra.errors import ConfigError
 from lyra.models.content import is_made_up, output_parts, parts, schema_in_words, system_text, thoughts
+from lyra.models.faults import UNREADABLE
+from lyra.models.remote import image_url
 from lyra.models.request import Request
 
 __all__ = ["SIGNED", "gemini_body"]
@@ -105,19 +106,15 @@ def _answers(content: dict[str, Any]) -> bool:
     return "functionResponse" in content["parts"][-1]
 
 
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+def _part(part: dict[str, Any]) -> dict[str, Any]:
     return _image(part) if part["type"] == "image" else {"text": part["text"]}
 
 
-def _image(part: Mapping[str, Any]) -> dict[str, Any]:
-    url = str(part.get("url", ""))
-    if "data" in part:
-        return {"inlineData": {"mimeType": part.get("media_type", "image/png"), "data": part["data"]}}
+def _image(part: dict[str, Any]) -> dict[str, Any]:
+    url = image_url(part)
     if url.startswith("data:"):
         kind, _, data = url.removeprefix("data:").partition(",")
-        return {"inlineData": {"mimeType": kind.partition(";")[0] or "image/png", "data": data}}
-    if not url:
-        raise ConfigError("an image has 'data' and a 'media_type', or a 'url'", key="content")
+        return {"inlineData": {"mimeType": kind.partition(";")[0], "data": data}}
     kind = part.get("media_type") or mimetypes.guess_type(url.partition("?")[0])[0] or "image/png"
     return {"fileData": {"fileUri": url, "mimeType": kind}}
 
@@ -158,7 +155,8 @@ def _signatures(message: Message) -> dict[str, str]:
     for thought in thoughts(message):
         signature = thought.get("signature", "")
         if isinstance(signature, str) and signature.startswith(SIGNED):
-            found.update(msgspec.json.decode(signature.removeprefix(SIGNED), type=dict[str, str]))
+            with suppress(*UNREADABLE):  # a transcript that somebody edited
+                found.update(msgspec.json.decode(signature.removeprefix(SIGNED), type=dict[str, str]))
     return found
 
 

@@ -22,7 +22,7 @@ import msgspec
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.secret import MASK
 from lyra.errors import ModelError
-from lyra.models.faults import fault, not_an_answer, of_status, retry_after, too_large, unreachable
+from lyra.models.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
 
 if TYPE_CHECKING:
     import ssl
@@ -195,7 +195,7 @@ class Http:
         status = response.status_code
         try:
             data = msgspec.json.decode(bytes(body))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             data = None
         code, sentence = self._sentence(status, data)
         if not sentence:
@@ -220,7 +220,8 @@ class Http:
             return fault("timeout", f"{self.provider} did not take the connection in time", provider=self.provider)
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
             return fault("stream_truncated", f"{self.provider} broke off: {said}", provider=self.provider)
-        return unreachable(f"{self.provider} cannot be reached: {said}", provider=self.provider)
+        hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in said else None
+        return unreachable(f"{self.provider} cannot be reached: {said}", hint=hint, provider=self.provider)
 
     def clean(self, text: str) -> str:
         """One line of what a server said, without the keys it may have quoted."""

@@ -111,23 +111,23 @@ def _said(message: Message) -> dict[str, Any]:
     return said
 
 
-class _Function(msgspec.Struct, frozen=True):
+class _Function(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     arguments: Any = None
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _Call(msgspec.Struct, gc=False):
     function: _Function = _Function()
     id: str | None = None
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Said(msgspec.Struct, gc=False):
     content: str | None = None
     thinking: str | None = None
     tool_calls: tuple[_Call, ...] | None = None
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(msgspec.Struct, gc=False):
     model: str | None = None
     message: _Said | None = None
     done: bool | None = None

@@ -17,7 +17,7 @@ from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import of_code, truncated
 from lyra.models.http import usual_sentence
 from lyra.models.lines import ServerEvents
-from lyra.models.remote import image_url, last_words, piece, result_parts, result_text
+from lyra.models.remote import fit_id, image_url, last_words, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -34,6 +34,7 @@ _STOPS: Final[dict[str, str]] = {
     "content_filter": "content_filter",
 }
 _CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
+_ID_MAX: Final = 40
 _EFFORTS: Final = ((1, "minimal"), (4_096, "low"), (16_384, "medium"))  # fewer thinking tokens than this
 
 
@@ -110,7 +111,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
     if message.tool_calls:
         data["tool_calls"] = [
             {
-                "id": call.id,
+                "id": fit_id(call.id, _ID_MAX),
                 "type": "function",
                 "function": {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()},
             }
@@ -125,7 +126,7 @@ def _results(message: Message) -> list[dict[str, Any]]:
     images: list[dict[str, Any]] = []
     for result in message.tool_results:
         text, shown = _output(result)
-        found.append({"role": "tool", "tool_call_id": result.id, "content": text})
+        found.append({"role": "tool", "tool_call_id": fit_id(result.id, _ID_MAX), "content": text})
         if shown:
             images += [{"type": "text", "text": f"Images from the call {result.id} to {result.name}:"}, *shown]
     parts = [{"type": "text", "text": message.text}] if message.text else []

@@ -15,10 +15,10 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import malformed, of_code, truncated
+from lyra.models.faults import UNREADABLE, malformed, of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.openai_chat import effort, json_schema
-from lyra.models.remote import image_url, last_words, piece, result_parts, result_text
+from lyra.models.remote import fit_id, image_url, last_words, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -28,6 +28,8 @@ __all__ = ["ResponsesReader", "responses_body"]
 
 _MAKER: Final = "openai:"  # what the signatures of these thoughts begin with
 _CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
+_ID_MAX: Final = 64
+_FAILURES: Final = ("response.failed", "error")
 _INCOMPLETE: Final[dict[str, str]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 
 
@@ -100,7 +102,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
     found += [
         {
             "type": "function_call",
-            "call_id": call.id,
+            "call_id": fit_id(call.id, _ID_MAX),
             "name": call.name,
             "arguments": msgspec.json.encode(call.arguments).decode(),
         }
@@ -124,7 +126,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     output: Any = _parts(tuple(parts)) if parts is not None else result_text(result.output)
     if result.is_error and isinstance(output, str) and not output.lower().startswith("error"):
         output = f"error: {output}"
-    return {"type": "function_call_output", "call_id": result.id, "output": output}
+    return {"type": "function_call_output", "call_id": fit_id(result.id, _ID_MAX), "output": output}
 
 
 def _parts(parts: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
@@ -210,13 +212,13 @@ _KIND: Final = msgspec.json.Decoder(_Kind)
 class ResponsesReader:
     """The bytes of one answer into its events."""
 
-    __slots__ = ("_events", "_got", "_refused", "_tools", "done")
+    __slots__ = ("_events", "_got", "_refused", "_started", "_tools", "done")
 
     def __init__(self) -> None:
         self._events = ServerEvents()
         self._tools = ToolCalls()
         self._got: set[int] = set()  # calls of which a piece has come
-        self._refused = False
+        self._refused = self._started = False
         self.done = False
 
     def feed(self, data: bytes) -> list[StreamEvent]:
@@ -238,11 +240,14 @@ class ResponsesReader:
             event = self._decode(sent.data)
             if event is None:
                 continue
-            if event.type == "response.output_text.delta":
-                if event.delta:
-                    found.append(TextDelta(event.delta))
-            elif handler := _HANDLERS.get(event.type):
-                found += handler(self, event)
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
+                continue
+            if not self._started and event.type not in _FAILURES:
+                self._started = True
+                response = event.response or _Response()
+                found.append(Started(response.id or "", response.model or ""))
+            found += handler(self, event)
         return found
 
     def _decode(self, data: str) -> _Event | None:
@@ -251,16 +256,19 @@ class ResponsesReader:
         except msgspec.ValidationError as error:
             # JSON, but not as we know it: an event of a new kind may have fields of new kinds.
             kind: str = piece(_KIND, data).type
-            if kind not in _HANDLERS and kind != "response.output_text.delta":
+            if kind not in _HANDLERS:
                 return None
             raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
     # ------------------------------------------------------------ one event each
-    def _created(self, event: _Event) -> list[StreamEvent]:
-        response = event.response or _Response()
-        return [Started(response.id or "", response.model or "")]
+    def _text(self, event: _Event) -> list[StreamEvent]:
+        return [TextDelta(event.delta)] if event.delta else []
+
+    def _noted(self, _event: _Event) -> list[StreamEvent]:
+        """Whatever comes first starts the answer; most servers begin with this."""
+        return []
 
     def _thinking(self, event: _Event) -> list[StreamEvent]:
         return [ThinkingDelta(event.delta)] if event.delta else []
@@ -334,7 +342,8 @@ def _usage(usage: _Usage) -> TokenUsage:
 
 
 _HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
-    "response.created": ResponsesReader._created,
+    "response.created": ResponsesReader._noted,
+    "response.output_text.delta": ResponsesReader._text,
     "response.reasoning_summary_part.added": ResponsesReader._next_thought,
     "response.reasoning_summary_text.delta": ResponsesReader._thinking,
     "response.reasoning_text.delta": ResponsesReader._thinking,

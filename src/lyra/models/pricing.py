@@ -209,16 +209,25 @@ def price_of(name: str) -> Price | None:
 # ---------------------------------------------------------------- genai-prices
 def _published(provider_id: str, model: str, now: float) -> tuple[Price | None, bool]:
     """The price in force now, and whether it may be another one later."""
+    found = _find(provider_id, model)
+    if found is None:
+        return None, False
+    prices = found.get_prices(datetime.fromtimestamp(now, UTC))
+    return _price(prices), isinstance(found.prices, list)
+
+
+def published_model(provider: str, model: str) -> Any:
+    """What is published of a model under our name for its provider; None where nothing is."""
+    return _find(_OURS.get(provider, provider), model)
+
+
+def _find(provider_id: str, model: str) -> Any:
     from genai_prices.data_snapshot import get_snapshot
 
     providers = get_snapshot().providers
     # By its id alone: a server that a user calls "my-openai" has prices of its own.
     provider = next((each for each in providers if each.id == provider_id), None)
-    found = provider.find_model(model, all_providers=providers) if provider is not None else None
-    if found is None:
-        return None, False
-    prices = found.get_prices(datetime.fromtimestamp(now, UTC))
-    return _price(prices), isinstance(found.prices, list)
+    return provider.find_model(model, all_providers=providers) if provider is not None else None
 
 
 def _price(prices: Any) -> Price | None:

@@ -9,16 +9,18 @@ that names the provider and the model. Leaving the stream early closes the conne
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgspec
 
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import malformed, not_an_answer, of_code, truncated
+from lyra.models.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated
 from lyra.models.http import Http, usual_sentence
 from lyra.models.lines import ServerEvents
 from lyra.models.provider import LLMProvider
@@ -29,9 +31,11 @@ from lyra.models.stream import StreamEvent
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Reader", "RemoteProvider", "image_url", "last_words", "piece", "result_parts", "result_text"]
+__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "last_words", "piece", "result_parts", "result_text"]
 
 _HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_NOT_IN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
 
 
@@ -139,7 +143,7 @@ class RemoteProvider(LLMProvider):
             return truncated(f"{self.name} sent an empty answer")
         try:
             code, sentence = usual_sentence(200, msgspec.json.decode(head))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             code = sentence = ""
         if sentence:
             return of_code(code, sentence)
@@ -171,7 +175,7 @@ def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
     """One piece of an answer; what cannot be read is an error, never skipped."""
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise malformed(f"a piece of the answer cannot be read: {error}") from None
 
 
@@ -186,6 +190,17 @@ def last_words(read: Callable[[list[Any]], list[StreamEvent]], events: ServerEve
 
 
 # ---------------------------------------------------------------- parts that several formats write alike
+def fit_id(call_id: str, most: int) -> str:
+    """The id of a call as a provider takes it that has not made it: letters, digits, `_` and `-`, and not too long.
+
+    The same id always gives the same, so that a result finds its call; two that differ stay different.
+    """
+    if 0 < len(call_id) <= most and _ID.fullmatch(call_id):
+        return call_id
+    mark = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{_NOT_IN_ID.sub('_', call_id)[: most - 11]}_{mark}"
+
+
 def image_url(part: dict[str, Any]) -> str:
     """The address of an image part; its data as a `data:` URL."""
     if isinstance(part.get("url"), str):

@@ -13,6 +13,8 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Callable
+from copy import copy
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -191,7 +193,8 @@ class _Play:
         error = reply.error
         if error is None or error.attempts is None:
             return error
-        key = msgspec.json.encode([request.model, request.system, [each.to_data() for each in request.messages]])
+        said = [each.to_data() for each in request.messages]
+        key = blake2b(msgspec.json.encode([request.model, request.system, said], enc_hook=str), digest_size=16).digest()
         tried = self._tries.pop(key, 0) + 1
         self._tries[key] = tried
         if len(self._tries) > _REMEMBERED_MAX:
@@ -199,24 +202,31 @@ class _Play:
         return error if tried <= error.attempts else None
 
     def answer(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
-        if request.max_tokens is not None or request.stop:
-            return self._make(request, reply, seen)
+        room = request.max_tokens
+        if not request.stop:
+            found = self._quick(request, reply, seen)
+            if found is not None and (room is None or found.tokens <= room):
+                return found
+        return self._make(request, reply, seen, room)
+
+    def _quick(self, request: Request, reply: Reply, seen: _Seen) -> _Answer | None:
+        """An echo, or an answer that is the same for every request: made once."""
         if reply is _ECHO:
             text = _last_user_text(request.messages)
             return _Answer(tuple(map(TextDelta, _WORDS.findall(text))), _tokens(text), "end")
-        found = self._ready.get(id(reply))
+        key = id(reply)
+        if key not in self._ready:
+            return None
+        found = self._ready[key]
         if found is None:
-            found = self._make(request, reply, seen)
-            if id(reply) in self._ready:
-                self._ready[id(reply)] = found
+            found = self._ready[key] = self._make(request, reply, seen, None)
         return found
 
-    def _make(self, request: Request, reply: Reply, seen: _Seen) -> _Answer:
+    def _make(self, request: Request, reply: Reply, seen: _Seen, room: int | None) -> _Answer:
         chunks = self.script.chunks if reply.chunks is None else reply.chunks
         fields = _Fields(request, seen)
         thinking = fields.fill(reply.thinking) if reply.thinking else ""
         text, stop = _stopped(fields.fill(reply.text), request.stop)
-        room = request.max_tokens
         if room is not None and _tokens(thinking) + _tokens(text) > room:
             thinking = _cut(thinking, room)
             text, stop = _cut(text, room - _tokens(thinking)), "max_tokens"
@@ -234,6 +244,7 @@ class _Play:
 
 
 _ECHO: Final = Reply("{user}")
+_SILENT: Final = Reply()
 _PLAIN: Final = Script(replies=())
 _NOTHING: Final[_Seen] = {}
 
@@ -253,7 +264,11 @@ def _reply_of(value: Any) -> Reply:
     """What a script's function gave: a Reply, a mapping like a file's, or a text."""
     if isinstance(value, Reply):
         return value
-    return Reply(value) if isinstance(value, str) else Reply.from_data(value)
+    if not isinstance(value, str):
+        return Reply.from_data(value)
+    reply = copy(_SILENT)  # checked already, all but the text
+    msgspec.structs.force_setattr(reply, "text", value)
+    return reply
 
 
 # ---------------------------------------------------------------- which reply

@@ -12,7 +12,7 @@ import msgspec
 
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError
-from lyra.models.faults import malformed
+from lyra.models.faults import UNREADABLE, malformed
 from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
 
 __all__ = ["ToolCalls", "tool_call"]
@@ -77,7 +77,7 @@ def tool_call(call_id: str, name: str, text: str) -> ToolCall:
     """The call behind an id, a name and JSON text; no text at all means no arguments."""
     try:
         arguments = msgspec.json.decode(text) if text.strip() else {}
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise malformed(
             f"the arguments of the call to {name!r} are not valid JSON: {error}", tool=name, id=call_id
         ) from None

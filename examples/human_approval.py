@@ -1,0 +1,64 @@
+"""A tool that asks a human first.
+
+    python examples/human_approval.py --sim          # approved
+    python examples/human_approval.py --sim --no     # refused
+    python examples/human_approval.py                # with ANTHROPIC_API_KEY; asks you
+
+A tool that takes `ctx` is a part of the agent's program: its question waits until somebody answers, with a store also
+across restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from lyra import Agent, Context, Event, Kernel, tool
+from lyra.models.sim import SimProvider
+
+SIM = "--sim" in sys.argv
+SCRIPT = [
+    {"tool_calls": [{"name": "send_mail", "arguments": {"to": "ann@example.com", "text": "See you at nine."}}]},
+    {"text": "I tried: {result}"},
+]
+MODEL = SimProvider(SCRIPT) if SIM else "anthropic/claude-sonnet-4-5"
+
+
+async def deliver(to: str, text: str) -> str:
+    return f"sent {text!r} to {to}"
+
+
+@tool
+async def send_mail(ctx: Context, to: str, text: str) -> str:
+    """Send a mail.
+
+    Args:
+        to: the address
+        text: what it says
+    """
+    answer = await ctx.ask(f"Send {text!r} to {to}?", kind="confirmation")
+    if not answer.approved:
+        return "the user refused"
+    return str(await ctx.do(deliver, to, text))
+
+
+def approved(question: str) -> bool:
+    print(question)
+    return "--no" not in sys.argv if SIM else input("y/n ").strip().lower() == "y"
+
+
+async def main() -> None:
+    async with Kernel() as kernel:
+
+        def answer(event: Event) -> None:
+            if event.kind == "interrupt.created":
+                says = {"approved": approved(event.data["question"]), "text": "answered at the terminal"}
+                kernel.resolve_interrupt(event.data["id"], says)
+
+        kernel.on_event(answer)
+        process = await kernel.spawn(Agent("secretary", model=MODEL, tools=[send_mail]))
+        print(await process.send("Tell Ann that we meet at nine."))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,65 @@
+"""Ties a kernel and a file of records together, for as long as the kernel is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from lyra.core.event import Event
+from lyra.errors import ConfigError
+from lyra.observe.database import SqliteRecords
+from lyra.observe.lines import JsonLines
+
+__all__ = ["observe"]
+
+_DATABASE: Final = (".db", ".sqlite", ".sqlite3")
+_LINES: Final = (".jsonl", ".ndjson", ".json")
+
+
+class Observed(Protocol):
+    """What is needed of a kernel."""
+
+    parts: dict[str, Any]
+
+    def on_event(self, listener: Callable[[Event], Any]) -> Callable[[], None]: ...
+
+
+def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None = None) -> JsonLines | SqliteRecords:
+    """Write the records of this kernel's agents to a file, by its ending: `.jsonl` or `.db`; closed with the kernel.
+
+    `kinds`, for JSON lines: Events of these kinds instead (see JsonLines).
+    """
+    suffix = Path(path).suffix.lower()
+    records: JsonLines | SqliteRecords
+    if suffix in _LINES:
+        records = JsonLines(path, kinds=kinds, secrets=lambda: _secrets(kernel))
+    elif suffix in _DATABASE and kinds is None:
+        records = SqliteRecords(path, secrets=lambda: _secrets(kernel))
+    else:
+        raise ConfigError(
+            f"records cannot be written to {str(path)!r}{' by kinds' if kinds is not None else ''}",
+            hint="name a file that ends in .jsonl or .db",
+        )
+    stop = kernel.on_event(records)
+    kernel.parts[f"observe:{path}"] = _Attached(stop, records)
+    return records
+
+
+class _Attached:
+    __slots__ = ("_records", "_stop")
+
+    def __init__(self, stop: Callable[[], None], records: JsonLines | SqliteRecords) -> None:
+        self._stop = stop
+        self._records = records
+
+    async def close(self) -> None:
+        self._stop()
+        await self._records.close()
+
+
+def _secrets(kernel: Observed) -> Iterable[Any]:
+    """The keys that the kernel's agents use, where it has any."""
+    agents = kernel.parts.get("agents")
+    found: Iterable[Any] = agents.client.secrets() if agents is not None else ()
+    return found

@@ -1,0 +1,139 @@
+"""Records in SQLite: to look at with SQL, or with the questions below.
+
+Table `calls` has one row a model call, its columns the fields of the record; table `spans` has every span (turns,
+model calls, tool calls), so that a trace can be shown as a tree. WAL mode: others may read while it is written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.check import one_of, whole
+from lyra.core.event import Event
+from lyra.core.redact import redact_data
+from lyra.errors import ConfigError
+from lyra.observe.spans import Span, SpanNode, span_of, span_tree
+
+__all__ = ["SqliteRecords"]
+
+CALLS: Final[dict[str, str]] = {
+    "trace_id": "TEXT",
+    "span_id": "TEXT",
+    "agent": "TEXT",
+    "model": "TEXT",
+    "input_tokens": "INTEGER",
+    "output_tokens": "INTEGER",
+    "cost_usd": "REAL",
+    "latency_ms": "INTEGER",
+    "status": "TEXT",
+    "retries": "INTEGER",
+    "parent_span": "TEXT",
+}
+SPANS: Final[dict[str, str]] = {
+    "trace_id": "TEXT",
+    "span_id": "TEXT PRIMARY KEY",
+    "parent_span": "TEXT",
+    "kind": "TEXT",
+    "name": "TEXT",
+    "agent": "TEXT",
+    "status": "TEXT",
+    "latency_ms": "INTEGER",
+    "time": "REAL",
+    "pid": "TEXT",
+    "data": "TEXT",
+}
+_SCHEMA: Final = (
+    f"CREATE TABLE IF NOT EXISTS calls ({', '.join(f'{name} {kind}' for name, kind in CALLS.items())})",
+    "CREATE INDEX IF NOT EXISTS calls_by_trace ON calls (trace_id)",
+    "CREATE INDEX IF NOT EXISTS calls_by_agent ON calls (agent, model)",
+    f"CREATE TABLE IF NOT EXISTS spans ({', '.join(f'{name} {kind}' for name, kind in SPANS.items())}) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS spans_by_trace ON spans (trace_id)",
+    "CREATE INDEX IF NOT EXISTS spans_by_time ON spans (time)",
+)
+_ADD_CALL: Final = f"INSERT INTO calls VALUES ({', '.join('?' * len(CALLS))})"  # noqa: S608 (only question marks)
+_ADD_SPAN: Final = f"INSERT OR REPLACE INTO spans VALUES ({', '.join('?' * len(SPANS))})"  # noqa: S608 (the same)
+
+
+def _no_secrets() -> tuple[str, ...]:
+    return ()
+
+
+class SqliteRecords:
+    """A listener, and the questions to what it wrote; open it without a kernel to look at an old file."""
+
+    __slots__ = ("_db", "_secrets", "path")
+
+    def __init__(self, path: str | Path, *, secrets: Callable[[], Iterable[Any]] = _no_secrets) -> None:
+        self.path = Path(path)
+        self._secrets = secrets
+        try:
+            self._db = sqlite3.connect(self.path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            for statement in _SCHEMA:
+                self._db.execute(statement)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self.path} cannot be used for records: {error}") from None
+
+    def __call__(self, event: Event) -> None:
+        span = span_of(event)
+        if span is None:
+            return
+        data = redact_data(span.data, tuple(self._secrets()))
+        row = [data.get(name) for name in CALLS]
+        if span.kind == "model":
+            self._db.execute(_ADD_CALL, row)
+        values = {**msgspec.structs.asdict(span), **{key: data[key] for key in ("agent", "status")}}
+        values["name"] = redact_data(span.name, tuple(self._secrets()))
+        values["data"] = msgspec.json.encode(data).decode()
+        self._db.execute(_ADD_SPAN, [values[name] for name in SPANS])
+
+    # ------------------------------------------------------------------ questions
+
+    def calls(
+        self,
+        *,
+        agent: str | None = None,
+        model: str | None = None,
+        status: str | None = None,
+        trace_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[dict[str, Any]]:
+        """The last model calls that fit, oldest first."""
+        asked = {"agent": agent, "model": model, "status": status, "trace_id": trace_id}
+        wanted = {name: value for name, value in asked.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        query = f"SELECT * FROM calls WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 (names of the table)
+        rows = self._db.execute(query, [*wanted.values(), whole(limit, "limit")]).fetchall()
+        return [dict(zip(CALLS, row, strict=True)) for row in reversed(rows)]
+
+    def totals(self, by: str = "agent") -> dict[str, dict[str, Any]]:
+        """Calls, errors, tokens and money by agent, model, status or trace_id; money None: not all of it is known."""
+        column = one_of(by, ("agent", "model", "status", "trace_id"), "by")
+        query = (
+            f"SELECT {column}, COUNT(*), SUM(status <> 'ok'), SUM(input_tokens), SUM(output_tokens),"  # noqa: S608
+            f" CASE WHEN COUNT(cost_usd) = COUNT(*) THEN SUM(cost_usd) END FROM calls GROUP BY {column}"
+        )
+        names = ("calls", "errors", "input_tokens", "output_tokens", "cost_usd")
+        return {row[0]: dict(zip(names, row[1:], strict=True)) for row in self._db.execute(query)}
+
+    def spans(self, trace_id: str | None = None, *, limit: int = 10_000) -> list[Span]:
+        """The last spans, or those of one trace."""
+        where, values = ("trace_id = ?", [trace_id]) if trace_id is not None else ("1", [])
+        query = f"SELECT {', '.join(SPANS)} FROM spans WHERE {where} ORDER BY time DESC LIMIT ?"  # noqa: S608 (as above)
+        rows = self._db.execute(query, [*values, whole(limit, "limit")]).fetchall()
+        return [
+            msgspec.convert({**dict(zip(SPANS, row, strict=True)), "data": msgspec.json.decode(row[-1])}, Span)
+            for row in reversed(rows)
+        ]
+
+    def tree(self, trace_id: str | None = None) -> list[SpanNode]:
+        return span_tree(self.spans(trace_id))
+
+    async def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,73 @@
+"""JSON lines: a record a line, appended to a file as it happens.
+
+By itself it writes model calls, each line exactly the fields of the record. With `kinds` it writes Events of those
+kinds (`"*"` stands for all), each line a whole Event. Known keys, and what looks like one, are blotted out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lyra.core.codec import to_plain
+from lyra.core.event import KINDS, Event
+from lyra.core.redact import redact_data
+from lyra.errors import ConfigError
+
+__all__ = ["JsonLines"]
+
+_encode = msgspec.json.Encoder(enc_hook=to_plain).encode
+
+
+def _no_secrets() -> tuple[str, ...]:
+    return ()
+
+
+class JsonLines:
+    """A listener. `secrets` gives what is to be blotted out besides what looks like a key."""
+
+    __slots__ = ("_file", "_kinds", "_secrets", "path")
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        kinds: Iterable[str] | None = None,
+        secrets: Callable[[], Iterable[Any]] = _no_secrets,
+    ) -> None:
+        self.path = Path(path)
+        self._kinds = None if kinds is None else _known(kinds)
+        self._secrets = secrets
+        try:
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from None
+
+    def __call__(self, event: Event) -> None:
+        if self._kinds is None:
+            if event.kind == "model.called":
+                self._write(dict(event.data))
+        elif not self._kinds or event.kind in self._kinds:
+            self._write(
+                {"seq": event.seq, "time": event.time, "pid": event.pid, "kind": event.kind, "data": event.data}
+            )
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if not self._file.closed:
+            plain = msgspec.json.decode(_encode(line))
+            self._file.write(_encode(redact_data(plain, tuple(self._secrets()))) + b"\n")
+
+    async def close(self) -> None:
+        self._file.close()
+
+
+def _known(kinds: Iterable[str]) -> frozenset[str]:
+    wanted = frozenset((kinds,) if isinstance(kinds, str) else kinds)
+    if "*" in wanted:
+        return frozenset()
+    for kind in wanted - KINDS.keys():
+        raise ConfigError(f"there are no events of kind {kind!r}", hint="lyra.core.event.KINDS lists them", key=kind)
+    return wanted

@@ -1,0 +1,126 @@
+"""Spans: Events of agents read as what they are, one piece of work inside another.
+
+    turn assistant ok 812 ms
+      model anthropic/claude-sonnet-4-5 ok 640 ms
+      tool search ok 90 ms
+        turn researcher ok 85 ms
+
+`span_of` reads one Event, `span_tree` puts many in their places, `Spans` is a listener that keeps the last ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.check import whole
+from lyra.core.event import Event
+
+__all__ = ["KINDS", "Span", "SpanNode", "Spans", "span_of", "span_tree"]
+
+KINDS: Final[dict[str, str]] = {"agent.answered": "turn", "model.called": "model", "tool.called": "tool"}
+_NAMED_BY: Final[dict[str, str]] = {"turn": "agent", "model": "model", "tool": "tool"}
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One piece of work; `time` is when it ended, `data` the whole record."""
+
+    trace_id: str
+    span_id: str
+    parent_span: str | None
+    kind: str
+    name: str
+    agent: str
+    status: str
+    latency_ms: int
+    time: float
+    pid: str
+    data: dict[str, Any]
+
+    @property
+    def started(self) -> float:
+        return self.time - self.latency_ms / 1000
+
+
+def span_of(event: Event) -> Span | None:
+    """The span that an Event tells of; None where it tells of none."""
+    kind = KINDS.get(event.kind)
+    if kind is None:
+        return None
+    data = dict(event.data)
+    return Span(
+        trace_id=data["trace_id"],
+        span_id=data["span_id"],
+        parent_span=data["parent_span"],
+        kind=kind,
+        name=data[_NAMED_BY[kind]],
+        agent=data["agent"],
+        status=data["status"],
+        latency_ms=data["latency_ms"],
+        time=event.time,
+        pid=event.pid,
+        data=data,
+    )
+
+
+class SpanNode:
+    """A span and what happened inside it, in the order it began."""
+
+    __slots__ = ("children", "span")
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.children: list[SpanNode] = []
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Span]]:
+        yield depth, self.span
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{'  ' * depth}{span.kind} {span.name} {span.status} {span.latency_ms} ms" for depth, span in self.walk()
+        )
+
+
+def span_tree(spans: Iterable[Span]) -> list[SpanNode]:
+    """The spans that have no parent among them, each with those inside it."""
+    nodes = {span.span_id: SpanNode(span) for span in spans}
+    roots: list[SpanNode] = []
+    for node in nodes.values():
+        parent = nodes.get(node.span.parent_span or "")
+        (roots if parent is None else parent.children).append(node)
+    for node in nodes.values():
+        node.children.sort(key=_began)
+    return sorted(roots, key=_began)
+
+
+def _began(node: SpanNode) -> float:
+    return node.span.started
+
+
+class Spans:
+    """A listener that keeps the last `most` spans in memory."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._kept: deque[Span] = deque(maxlen=whole(most, "most", least=1))
+
+    def __call__(self, event: Event) -> None:
+        span = span_of(event)
+        if span is not None:
+            self._kept.append(span)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(tuple(self._kept))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def tree(self, trace_id: str | None = None) -> list[SpanNode]:
+        """All of them, or those of one trace."""
+        return span_tree(span for span in self._kept if trace_id is None or span.trace_id == trace_id)
