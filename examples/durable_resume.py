@@ -3,8 +3,8 @@
     python examples/durable_resume.py run.db --sim     # stop it with Ctrl-C or kill -9, and start it again
     python examples/durable_resume.py run.db           # with ANTHROPIC_API_KEY
 
-The conversation, the model's answers and the results of tools are in the store. Started again on the same store, the agent
-goes on after the last of them.
+The conversation, the model's answers and the results of tools are in the store. Started again on the same store, the
+agent goes on after the last of them; what it is sent now comes after that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ STEPS = 6
 SCRIPT = [
     *({"tool_calls": [{"name": "dig", "arguments": {"metre": metre}}]} for metre in range(1, STEPS + 1)),
     {"text": "The well is dug."},
+    {"text": "It is: six metres, and there is water."},
 ]
 
 
@@ -43,15 +44,11 @@ digger = Agent("digger", model=MODEL, tools=[dig], system=f"Dig metre by metre, 
 
 async def main(store: str) -> None:
     async with Kernel(store, programs=[digger]) as kernel:
+        resumed = "digger" in kernel.processes
         process = await kernel.spawn(digger, pid="digger")
-        await asyncio.sleep(0.1)  # what the store has comes back
-        if process.messages:
-            print(f"going on after {len(process.messages)} messages", flush=True)
-            while process.execution is not None and process.execution.running:
-                await asyncio.sleep(0.05)
-            print(process.messages[-1].text)
-        else:
-            print(await process.send("Please dig a well."))
+        if resumed:
+            print("going on", flush=True)
+        print(await process.send("Is the well done?" if resumed else "Please dig a well."))
 
 
 if __name__ == "__main__":

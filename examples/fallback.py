@@ -1,7 +1,7 @@
 """A model that is down: tried again, then the next one answers; a circuit breaker spares it for a while.
 
-    python examples/fallback.py --sim
-    python examples/fallback.py           # with ANTHROPIC_API_KEY and OPENAI_API_KEY
+python examples/fallback.py --sim
+python examples/fallback.py           # with ANTHROPIC_API_KEY and OPENAI_API_KEY
 """
 
 from __future__ import annotations

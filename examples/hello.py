@@ -1,7 +1,7 @@
 """An agent in ten lines.
 
-    python examples/hello.py --sim        # offline, with a simulated model
-    python examples/hello.py              # with ANTHROPIC_API_KEY
+python examples/hello.py --sim        # offline, with a simulated model
+python examples/hello.py              # with ANTHROPIC_API_KEY
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from lyra import Agent, Context, Event, Kernel, tool
+from lyra import Agent, Context, Kernel, tool
 from lyra.models.sim import SimProvider
 
 SIM = "--sim" in sys.argv
@@ -49,15 +49,14 @@ def approved(question: str) -> bool:
 
 async def main() -> None:
     async with Kernel() as kernel:
-
-        def answer(event: Event) -> None:
-            if event.kind == "interrupt.created":
-                says = {"approved": approved(event.data["question"]), "text": "answered at the terminal"}
-                kernel.resolve_interrupt(event.data["id"], says)
-
-        kernel.on_event(answer)
         process = await kernel.spawn(Agent("secretary", model=MODEL, tools=[send_mail]))
-        print(await process.send("Tell Ann that we meet at nine."))
+        async for event in process.stream("Tell Ann that we meet at nine.", events=True):
+            if event.type == "interrupt":
+                answer = {"approved": approved(event.question), "text": "answered at the terminal"}
+                await kernel.resolve_interrupt(event.id, answer)
+            elif event.type == "text_delta":
+                print(event.delta, end="")
+        print()
 
 
 if __name__ == "__main__":

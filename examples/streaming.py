@@ -1,7 +1,7 @@
 """An answer piece by piece, and everything that happens on the way.
 
-    python examples/streaming.py --sim
-    python examples/streaming.py          # with ANTHROPIC_API_KEY
+python examples/streaming.py --sim
+python examples/streaming.py          # with ANTHROPIC_API_KEY
 """
 
 from __future__ import annotations

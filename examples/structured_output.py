@@ -1,7 +1,7 @@
 """An answer as a value: parsed, checked, asked for again when it does not fit.
 
-    python examples/structured_output.py --sim
-    python examples/structured_output.py  # with ANTHROPIC_API_KEY
+python examples/structured_output.py --sim
+python examples/structured_output.py  # with ANTHROPIC_API_KEY
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     python examples/team.py --sim
     python examples/team.py               # with ANTHROPIC_API_KEY
 
-A helper is a child process: it has its own window and spends the lead's money. The tree at the end shows who called whom.
+A helper is a child process: it has its own window and spends the lead's money. The tree at the end shows who called
+whom.
 """
 
 from __future__ import annotations

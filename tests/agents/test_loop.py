@@ -596,6 +596,51 @@ def test_a_stream_of_events_tells_everything():
     assert events[-1].status == "success"
 
 
+def test_a_question_is_an_event_of_the_stream():
+    """A tool that asks a human: the reader of the stream sees the question and can answer it."""
+
+    @tool
+    async def confirm(ctx: Any) -> str:
+        answer = await ctx.ask("Really?", kind="confirmation")
+        return "yes" if answer.approved else "no"
+
+    async def main():
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("a", model=says(calls("confirm"), "{result}"), tools=[confirm]))
+            types = []
+            async for event in process.stream("go", events=True):
+                types.append(event.type)
+                if event.type == "interrupt":
+                    assert (event.kind, event.question) == ("confirmation", "Really?")
+                    kernel.resolve_interrupt(event.id, {"approved": True, "text": "yes"})
+            return types, process.messages[-1].text
+
+    types, answer = run(main())
+    assert types == ["usage", "tool_start", "interrupt", "tool_end", "text_delta", "usage", "done"]
+    assert answer == "yes"
+
+
+def test_a_listener_may_answer_at_once():
+    """A question is in the list before anybody hears of it."""
+
+    @tool
+    async def confirm(ctx: Any) -> str:
+        return str((await ctx.ask("Really?")).text)
+
+    async def main():
+        async with Kernel() as kernel:
+            kernel.on_event(
+                lambda event: (
+                    event.kind == "interrupt.created"
+                    and kernel.resolve_interrupt(event.data["id"], {"text": "of course"})
+                )
+            )
+            process = await kernel.spawn(Agent("a", model=says(calls("confirm"), "{result}"), tools=[confirm]))
+            return await process.send("go")
+
+    assert run(main()) == "of course"
+
+
 def test_a_failed_stream_tells_and_raises():
     """The error event and done come first, then the exception."""
 

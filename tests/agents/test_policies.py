@@ -129,8 +129,8 @@ def test_nested_scopes_hold_together(ask):
                     assert int(inner.used) == 330
                 await ask(server, agent)
                 assert int(outer.used) == 660
-                assert int(outer.remaining) == 1_000_000 - 660
-                assert int(outer.limit) == 1_000_000
+                assert outer.remaining == lyra.Money(1_000_000 - 660)
+                assert outer.limit == lyra.Money(1_000_000)
                 with lyra.budget("$0.00001"), pytest.raises(BudgetExceeded):
                     await ask(server, agent)
             assert len(server.requests) == 2

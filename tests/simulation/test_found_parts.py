@@ -13,6 +13,7 @@ from lyra.kernel.pipeline_runner import run_pipeline
 from lyra.store.memory import MemoryStore
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import LoopClock, SimLoop
+from lyra.testing.sim import run_seed
 from tests.simulation.test_found import Lives
 
 FORK: dict[str, Any] = {
@@ -174,3 +175,10 @@ def test_asking_twice_for_an_instruction_is_the_same_also_when_a_question_has_ju
     first, second = loop.run_until_complete(main())
     assert first == second == "run_agent"
     loop.close()
+
+
+def test_a_pipeline_with_nothing_to_run_and_nothing_to_ask_does_not_hold_the_kernel_up():
+    """A plan that says `wait` while no question is open: the runner waits for a change instead of looking for ever."""
+    report = run_seed(20882, cast=("pipelines",))
+    assert report.violations == ()
+    assert report.rows < 1_000

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.events import ToolEnded, ToolStarted
+from lyra.agents.events import Interrupted, ToolEnded, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Span, current_span, new_span, turn_of
@@ -22,15 +23,15 @@ from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError
-from lyra.kernel.context import once
+from lyra.kernel.context import Context, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
-    from lyra.agents.replies import Pending
+    from lyra.agents.replies import Pending, Sink
     from lyra.agents.runtime import Runtime
     from lyra.agents.session import Session
-    from lyra.kernel.context import Context
+    from lyra.kernel.interrupts import Answer, Interrupt
 
 __all__ = ["run_tools"]
 
@@ -156,6 +157,26 @@ async def _called(
     return result
 
 
+class _ToolContext(Context):
+    """The agent's ctx as a tool holds it: its questions are events of the answer's stream, too."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, ctx: Context, sink: Sink | None) -> None:
+        super().__init__(ctx._process)
+        self._sink = sink
+
+    def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
+        process = self._process
+        return process.kernel.interrupts.ask(
+            process, kind=kind, key=next_key(process), question=question, message=message, on_open=self._tell
+        )
+
+    def _tell(self, interrupt: Interrupt) -> None:
+        if self._sink is not None:
+            self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question))
+
+
 async def _output(
     ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call: ToolCall, pending: Pending | None
 ) -> Any:
@@ -169,7 +190,7 @@ async def _output(
     assert tool.run is not None
     kept = scopes.set(pending.scopes if pending is not None else ())
     try:
-        return await tool.run(**call.arguments, ctx=ctx)
+        return await tool.run(**call.arguments, ctx=_ToolContext(ctx, pending.sink if pending is not None else None))
     finally:
         scopes.reset(kept)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -204,29 +204,39 @@ async def perform(ask: Ask) -> Completion:
     provider = ask.provider
     assert provider is not None
     fold = Fold()
-    events = provider.stream(ask.request)
-    if ask.timeouts is not None:
-        events = _in_time(events, ask.timeouts, provider.name)
-    if sink is None:
-        async for event in events:
-            fold.feed(event)
-    else:
-        sink.begin(ask.attempts)
-        async for event in events:
-            fold.feed(event)
-            kind = type(event)
-            if kind is TextDelta:
-                if not ask.first_s:
-                    ask.first_s = clock.monotonic()
-                sink.text(event.text)  # type: ignore[union-attr]  # told apart by type
-                if sink.full:
-                    await sink.room()
-            elif kind is ThinkingDelta:
-                sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+    source = provider.stream(ask.request)
+    events = source if ask.timeouts is None else _in_time(source, ask.timeouts, provider.name)
+    try:
+        if sink is None:
+            async for event in events:
+                fold.feed(event)
+        else:
+            sink.begin(ask.attempts)
+            async for event in events:
+                fold.feed(event)
+                kind = type(event)
+                if kind is TextDelta:
+                    if not ask.first_s:
+                        ask.first_s = clock.monotonic()
+                    sink.text(event.text)  # type: ignore[union-attr]  # told apart by type
+                    if sink.full:
+                        await sink.room()
+                elif kind is ThinkingDelta:
+                    sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+    except BaseException:
+        await _closed(source)
+        raise
     completion = fold.completion()
     usage = _spent(ask, completion)
     ask.settle(usage)
     return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+
+
+async def _closed(source: Any) -> None:
+    """A stream that is left in the middle gives its connection back now, not when somebody collects it."""
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()
 
 
 def _spent(ask: Ask, completion: Completion) -> Usage:
@@ -239,23 +249,29 @@ def _spent(ask: Ask, completion: Completion) -> Usage:
 
 
 async def _in_time(events: AsyncIterator[StreamEvent], timeouts: Timeouts, name: str) -> AsyncIterator[StreamEvent]:
-    """The same events, or a time-out: until the first, between two, and over all."""
+    """The same events, or a time-out: until the first, between two, and over all. What the reader does with a piece
+    does not count."""
+    left_s = timeouts.total_s
     limit_s, what = timeouts.first_s, "began to answer"
-    try:
-        async with asyncio.timeout(timeouts.total_s) as total:
-            while True:
-                try:
-                    async with asyncio.timeout(limit_s) as idle:
-                        event = await anext(events)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError:
-                    if not idle.expired():
-                        raise
-                    raise fault("timeout", f"{limit_s:g} s passed before {name} {what}", provider=name) from None
-                limit_s, what = timeouts.idle_s, "sent the next piece of its answer"
-                yield event
-    except TimeoutError:
-        if not total.expired():
-            raise
-        raise fault("timeout", f"{name} took longer than {timeouts.total_s:g} s", provider=name) from None
+    loop = asyncio.get_running_loop()
+    while True:
+        began_s = loop.time()
+        whole = left_s is not None and (limit_s is None or left_s < limit_s)
+        try:
+            async with asyncio.timeout(left_s if whole else limit_s) as waiting:
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            said = (
+                f"{name} took longer than {timeouts.total_s:g} s"
+                if whole
+                else f"{limit_s:g} s passed before {name} {what}"
+            )
+            raise fault("timeout", said, provider=name) from None
+        if left_s is not None:
+            left_s -= loop.time() - began_s
+        limit_s, what = timeouts.idle_s, "sent the next piece of its answer"
+        yield event

@@ -33,10 +33,6 @@ class AgentProcess(Handle):
 
     __slots__ = ()
 
-    async def _durable(self) -> AgentProcess:
-        await super()._durable()
-        return self
-
     def send(  # type: ignore[override]  # a message to an agent has an answer
         self, message: Any, *, timeout: float | None = None, budget: Any = None
     ) -> Coroutine[Any, Any, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
@@ -47,10 +47,10 @@ class Handle:
         self._kernel = kernel
         self._process = process
 
-    def __await__(self) -> Generator[Any, None, Handle]:
+    def __await__(self) -> Generator[Any, None, Self]:
         return self._durable().__await__()
 
-    async def _durable(self) -> Handle:
+    async def _durable(self) -> Self:
         journal = self._kernel.journal
         if journal is not None:
             await journal.acknowledged(journal.seq)

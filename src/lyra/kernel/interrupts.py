@@ -12,7 +12,7 @@ Never decides what an answer means: the program, or the pipeline's resume stages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -293,8 +293,20 @@ class InterruptService:
 
     # ------------------------------------------------------------------ for processes
 
-    async def ask(self, process: Process, *, kind: str, key: rows.Key, question: str, message: str = "") -> Answer:
-        """Raise a question and wait for its answer; on replay, the answer that was given."""
+    async def ask(
+        self,
+        process: Process,
+        *,
+        kind: str,
+        key: rows.Key,
+        question: str,
+        message: str = "",
+        on_open: Callable[[Interrupt], None] | None = None,
+    ) -> Answer:
+        """Raise a question and wait for its answer; on replay, the answer that was given.
+
+        `on_open` is told of a question that has to be answered still.
+        """
         sendable_text(question, "a question")
         sendable_text(message, "a message to a human")
         if kind not in KINDS:
@@ -314,6 +326,8 @@ class InterruptService:
         journal = self._kernel.journal
         try:
             if interrupt.status == "pending":  # a restored one may be answered before its program is back here
+                if on_open is not None:
+                    on_open(interrupt)
                 await suspend(process, self._waiters.setdefault(interrupt.id, []))
             if journal is not None:
                 await journal.durable(process, interrupt.seq)
@@ -361,8 +375,8 @@ class InterruptService:
             expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
+        self._keep(interrupt)  # before it is told: a listener may answer at once
         kernel.record(process.pid, "interrupt.created", row)
-        self._keep(interrupt)
         return interrupt
 
     def restore(self, interrupt: Interrupt) -> None:

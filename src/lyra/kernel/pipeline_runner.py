@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lyra.kernel.orchestrator import Orchestrator
     from lyra.kernel.pipeline import AgentConfig
     from lyra.kernel.pipeline_events import Feed
+    from lyra.kernel.pipeline_session import Session
 
 __all__ = ["AgentResult", "Agents", "Runner", "run_pipeline"]
 
@@ -196,9 +197,18 @@ class Runner:
         orchestrator = self._orchestrator
         while True:
             session = orchestrator.state.sessions.get(process.pid)
-            if session is None or session.terminated or not orchestrator.questions.hold_up(session):
+            if session is None:
+                return
+            held_up = not session.terminated and orchestrator.questions.hold_up(session)
+            if session.terminated or (not held_up and self._may_go_on(process, session)):
                 return
             await suspend(process, self._waiters.setdefault(process.pid, []))
+
+    @staticmethod
+    def _may_go_on(process: Process, session: Session) -> bool:
+        """Something can run, or the journal knows what came next; without either a new look would be the same look."""
+        entry = process.recall.get(process.keys) if process.recall is not None else None
+        return entry is not None or any(token.state in ("ready", "running") for token in session.tokens)
 
     def _plan(self, pid: str) -> list[Any]:
         """What is due, as plain data."""

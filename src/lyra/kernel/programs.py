@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -20,8 +20,21 @@ from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process
 
-__all__ = ["Programs", "program_of"]
+__all__ = ["Programs", "Spawnable", "program_of"]
+
+H_co = TypeVar("H_co", covariant=True)
+
+
+class Spawnable(Protocol[H_co]):
+    """A declaration (an Agent) that knows the program it runs as, and the handle that its users hold."""
+
+    @property
+    def __lyra_program__(self) -> Callable[..., Any]: ...
+
+    @property
+    def __lyra_handle__(self) -> Callable[[Kernel, Process], H_co]: ...
 
 
 def program_of(thing: Any) -> Callable[..., Any]:

@@ -3,90 +3,29 @@
     settings_of("anthropic")                                        ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
     settings_of("here", {"base_url": "http://localhost:8000/v1"})   a server that speaks OpenAI's format
 
-`_USUAL` is the table of variables. A mapping (`[providers.NAME]` of a configuration) goes before the variables; a text
-`env:NAME` in it is a reference. Keys are Secrets: they are looked at when a call is made, and nothing prints them. A
-key never travels over plain HTTP to another machine unless `insecure_http = true` says so.
+The table of variables is in `lyra.core.providers`. A mapping (`[providers.NAME]` of a configuration) goes before the
+variables; a text `env:NAME` in it is a reference. Keys are Secrets: they are looked at when a call is made, and nothing
+prints them. A key never travels over plain HTTP to another machine unless `insecure_http = true` says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from lyra.core.check import known_keys, one_of, real
+from lyra.core.providers import APIS, COMPATIBLE, SETTINGS, USUAL, Usual, is_loopback
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 from lyra.models.http import Timeouts
 
 __all__ = ["APIS", "ProviderSettings", "settings_of"]
 
-APIS: Final = ("chat", "responses")  # OpenAI has two; compatible servers have the first and sometimes the second
-
-
-class _Usual(msgspec.Struct, frozen=True):
-    """Where a provider's settings are usually found. `port`: its address may be written as host or host:port."""
-
-    key: tuple[str, ...] = ()
-    url: tuple[str, ...] = ()
-    base_url: str = ""
-    api_version: tuple[str, ...] = ()
-    project: tuple[str, ...] = ()
-    region: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    port: int = 0
-
-
-_USUAL: Final[dict[str, _Usual]] = {
-    "anthropic": _Usual(
-        key=("ANTHROPIC_API_KEY",),
-        url=("ANTHROPIC_BASE_URL",),
-        base_url="https://api.anthropic.com",
-        needs=("api_key",),
-    ),
-    "openai": _Usual(
-        key=("OPENAI_API_KEY",), url=("OPENAI_BASE_URL",), base_url="https://api.openai.com/v1", needs=("api_key",)
-    ),
-    "azure": _Usual(
-        key=("AZURE_OPENAI_API_KEY",),
-        url=("AZURE_OPENAI_ENDPOINT",),
-        api_version=("OPENAI_API_VERSION",),
-        needs=("api_key", "base_url"),
-    ),
-    "gemini": _Usual(
-        key=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        url=("GOOGLE_GEMINI_BASE_URL",),
-        base_url="https://generativelanguage.googleapis.com",
-        needs=("api_key",),
-    ),
-    "vertex": _Usual(
-        project=("GOOGLE_CLOUD_PROJECT",),
-        region=("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
-        needs=("project",),
-    ),
-    "bedrock": _Usual(
-        key=("AWS_BEARER_TOKEN_BEDROCK",),
-        url=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
-        region=("AWS_REGION", "AWS_DEFAULT_REGION"),
-    ),
-    "ollama": _Usual(url=("OLLAMA_HOST",), base_url="http://127.0.0.1:11434", port=11434),
-    "sim": _Usual(),
-}
-_COMPATIBLE: Final = _Usual(needs=("base_url",))
-_KEYS: Final = (
-    "api_key",
-    "base_url",
-    "api",
-    "api_version",
-    "project",
-    "region",
-    "timeouts",
-    "headers",
-    "insecure_http",
-)
+_REGION: Final = re.compile(r"[A-Za-z0-9-]+")  # it becomes part of a host's name
 
 
 class ProviderSettings(msgspec.Struct, frozen=True):
@@ -121,12 +60,12 @@ def settings_of(
     given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise ConfigError(f"the settings of a provider are a mapping, not {given!r}", key=f"providers.{name}")
-    known_keys(given, _KEYS, f"providers.{name}")
+    known_keys(given, SETTINGS, f"providers.{name}")
     if env is None:
         import os
 
         env = os.environ
-    usual = _USUAL.get(name, _COMPATIBLE)
+    usual = USUAL.get(name, COMPATIBLE)
     found = {
         "base_url": _text(given, "base_url", env, usual.url) or usual.base_url,
         "api_version": _text(given, "api_version", env, usual.api_version),
@@ -137,6 +76,8 @@ def settings_of(
     for need in usual.needs:
         if not (api_key if need == "api_key" else found[need]):
             raise _missing(name, need, usual)
+    if found["region"] and not _REGION.fullmatch(found["region"]):
+        raise ConfigError(f"the region of {name} is a word such as us-east-1", key=f"providers.{name}.region")
     found["base_url"] = _address(name, found["base_url"], usual.port)
     headers = _headers(name, given.get("headers", {}), env)
     if found["base_url"].startswith("http:") and (api_key is not None or headers) and not _insecure(given):
@@ -173,7 +114,7 @@ def _key(given: Mapping[str, Any], env: Mapping[str, str], variables: tuple[str,
     return next((Secret.parse(f"env:{name}", env=env) for name in variables if env.get(name, "").strip()), None)
 
 
-def _missing(name: str, need: str, usual: _Usual) -> ConfigError:
+def _missing(name: str, need: str, usual: Usual) -> ConfigError:
     variables = {"api_key": usual.key, "base_url": usual.url, "project": usual.project}[need]
     what = {"api_key": "key", "base_url": "base URL", "project": "project"}[need]
     ways = [*(f"export {variable}=…" for variable in variables[:1]), f"set providers.{name}.{need}"]
@@ -220,11 +161,7 @@ def _insecure(given: Mapping[str, Any]) -> bool:
 
 def _check_plain(name: str, url: str) -> None:
     host = urlsplit(url).hostname or ""
-    try:
-        near = ip_address(host).is_loopback
-    except ValueError:
-        near = host == "localhost" or host.endswith(".localhost")
-    if not near:
+    if not is_loopback(host):
         raise ConfigError(
             f"the key of {name} would go to {host} unencrypted",
             hint="use https://, or set insecure_http = true where the network is yours",

@@ -1,0 +1,92 @@
+"""The agents' examples run offline, and print what their docstrings promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+# What each prints, in this order, as regular expressions.
+EXPECTED: dict[str, list[str]] = {
+    "hello.py": ["^Hello Ada, nice to meet you.$"],
+    "tools.py": ["^Oslo: snow", "^Rome: sun", "^ValueError: no forecast for Atlantis$"],
+    "streaming.py": ["^An old silent pond$", "^tool_start .*count_words", "^tool_end .*'3'", "^thinking_delta", "^done"],
+    "budget.py": [r"^1: 490 characters for \$0\.00", "^stopped: the budget has", r"^spent \$0\.00\d+ of \$0\.005 here"],
+    "fallback.py": ["try 1 failed: too busy", "overloaded after 1 retries", "ok after 0", "^I am the spare one.$"],
+    "supervision.py": ["restarting after: error", "KeyError: 'language'", "^All is well.$", "^clerk is alive: True$"],
+    "team.py": ["^In 1889.$", "^Of iron.$", "^Too short.$", "^Of iron.$", "^turn lead ok", "^    turn historian ok"],
+    "structured_output.py": ["^Oat bread takes 60 minutes$", "^- 250 g oats$"],
+    "human_approval.py": [r"^Send 'See you at nine.' to ann@example.com\?$", "^I tried: sent"],
+}
+
+
+def start(name: str, *arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")  # nobody may be asked for money
+    environment = {key: value for key, value in os.environ.items() if key not in keys}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def output(name: str, *arguments: str, cwd: Path) -> str:
+    process = start(name, *arguments, cwd=cwd)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert not err
+    return out
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_runs_offline(name, tmp_path):
+    """With `--sim`, without a key; what it prints comes in the expected order."""
+    out = output(name, "--sim", cwd=tmp_path)
+    at = 0
+    for pattern in EXPECTED[name]:
+        found = re.compile(pattern, re.MULTILINE).search(out, at)
+        assert found, (pattern, out)
+        at = found.end()
+
+
+def test_the_breaker_of_the_fallback_example_opens(tmp_path):
+    """By the third question the model that is down is not asked any more."""
+    out = output("fallback.py", "--sim", cwd=tmp_path)
+    assert out.count("I am the spare one.") == 3
+    assert out.count("overloaded after 1 retries") < 3
+
+
+def test_a_refused_approval_sends_nothing(tmp_path):
+    """`--no`: the tool tells the model, and no mail is sent."""
+    assert "I tried: the user refused" in output("human_approval.py", "--sim", "--no", cwd=tmp_path)
+
+
+def test_without_a_key_the_error_says_so(tmp_path):
+    """Without `--sim` and without a key: the variable is named, and there is no traceback of ours to read first."""
+    process = start("hello.py", cwd=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "ANTHROPIC_API_KEY" in err
+
+
+@pytest.mark.slow
+def test_durable_resume_survives_sigkill(tmp_path):
+    """Killed after two metres, it goes on with the next; no metre is dug twice but the one in work."""
+    first = start("durable_resume.py", "run.db", "--sim", cwd=tmp_path)
+    assert first.stdout is not None
+    dug = [first.stdout.readline().strip() for _ in range(2)]
+    first.send_signal(signal.SIGKILL)
+    dug += first.communicate(timeout=30)[0].splitlines()
+    lines = output("durable_resume.py", "run.db", "--sim", cwd=tmp_path).splitlines()
+    assert lines[0] == "going on"
+    assert lines[-1] == "It is: six metres, and there is water."
+    dug += [line for line in lines if line.startswith("dug")]
+    assert {f"dug metre {metre}" for metre in range(1, 7)} == set(dug)
+    assert len(dug) <= 7
