@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from lyra import Agent, Event, Kernel
 from lyra.models.provider import LLMProvider
 from lyra.models.sim import SimProvider
 
-SIM = "--sim" in sys.argv
 DOWN = {"replies": [{"error": {"kind": "overloaded", "message": "too busy"}}]}
-MODEL: str | LLMProvider = SimProvider(DOWN) if SIM else "anthropic/claude-sonnet-4-5"
-SPARE: str | LLMProvider = SimProvider(["I am the spare one."] * 3) if SIM else "openai/gpt-4o-mini"
+
+
+def model(name: str, script: Any) -> str | LLMProvider:
+    if "--sim" not in sys.argv:
+        return name
+    provider = SimProvider(script)
+    provider.name = name  # in records, and for its own circuit breaker
+    return provider
+
+
+MODEL = model("anthropic/claude-sonnet-4-5", DOWN)
+SPARE = model("openai/gpt-4o-mini", {"replies": ["I am the spare one."]})
 
 
 def show(event: Event) -> None:

@@ -1,47 +1,82 @@
-"""An agent that crashes is started again; whoever holds it keeps holding it.
+"""A supervision tree: what crashes is started again, with what depends on it, and stays reachable by its name.
 
-    python examples/supervision.py --sim
-    python examples/supervision.py        # with ANTHROPIC_API_KEY
+    python examples/supervision.py shop.db
+    python examples/supervision.py shop.db      # the same tree goes on, and the restarts of the last run still count
 
-A failed answer is an error for the one who asked, and no crash. What crashes here is a bug in a prompt function.
+    shop            one_for_one
+    ├ kitchen       rest_for_one, three restarts a minute
+    │ ├ stove       permanent: crashes when it is sent something it cannot cook
+    │ └ waiter      permanent: orders taken by a waiter of the old stove are void, so it is restarted with it
+    └ opening       temporary: done once
+
+Each run crashes the stove once. The fourth within a minute is too many for the kitchen: it gives up, and the shop
+starts the whole kitchen again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
 
-from lyra import Agent, Event, Kernel
-from lyra.errors import AgentFailed
-from lyra.models.sim import SimProvider
-
-MODEL = SimProvider({"replies": ["All is well."]}) if "--sim" in sys.argv else "anthropic/claude-sonnet-4-5"
-SETTINGS: dict[str, str] = {}
+from lyra import Context, Kernel
+from lyra.core.event import Event
+from lyra.kernel import Child
 
 
-def system(_session: Any) -> str:
-    return f"Answer in {SETTINGS['language']}."  # KeyError until somebody sets it
+async def stove(ctx: Context) -> None:
+    while True:
+        order = await ctx.receive()
+        if order["dish"] == "stones":
+            raise ValueError("stones cannot be cooked")
+        await ctx.send(order["to"], f"hot {order['dish']}")
 
 
-def show(event: Event) -> None:
-    if event.kind == "child.restarting":
-        print(f"  restarting after: {event.data['reason']}")
+async def waiter(ctx: Context) -> None:
+    while True:
+        order = await ctx.receive()
+        await ctx.send("stove", {"dish": order["dish"], "to": order["to"]})
 
 
-async def main() -> None:
-    agent = Agent("clerk", model=MODEL, system=system)
-    async with Kernel() as kernel:
-        kernel.on_event(show)
-        clerk = await kernel.spawn(agent, name="clerk", supervision={"strategy": "restart", "max_restarts": 3})
-        try:
-            await clerk.send("How is it going?")
-        except AgentFailed as error:
-            print(f"the first try failed: {error.message}")
-        SETTINGS["language"] = "English"
-        print(await clerk.send("How is it going?"))
-        print(f"{clerk.name} is alive: {clerk.alive}")
+async def opening(ctx: Context) -> str:
+    return "open"
+
+
+async def guest(ctx: Context, dish: str) -> str:
+    """Orders by name: whoever is the waiter now gets it."""
+    await ctx.send("waiter", {"dish": dish, "to": ctx.pid})
+    return str(await ctx.receive(timeout=5.0))
+
+
+TREE = [
+    Child.supervisor(
+        "kitchen",
+        [Child("stove", stove, name="stove"), Child("waiter", waiter, name="waiter")],
+        strategy="rest_for_one",
+        max_restarts=3,
+        window_s=60.0,
+        name="kitchen",
+    ),
+    Child("opening", opening, restart="temporary"),
+]
+
+
+def is_waiter(event: Event) -> bool:
+    return event.kind == "process.created" and event.data.get("name") == "waiter"
+
+
+async def main(store: str = "memory") -> dict[str, int]:
+    async with Kernel(store, programs=[stove, waiter, opening, guest]) as kernel:
+        await kernel.supervise(TREE, pid="shop")  # an existing one, if the store has it
+        print(await kernel.run(guest, "soup"))
+        back = asyncio.Event()
+        kernel.on_event(lambda event: back.set() if is_waiter(event) else None)
+        await kernel.send("stove", {"dish": "stones", "to": ""})
+        await back.wait()
+        print(await kernel.run(guest, "tea"))
+        starts = {child.id: child.starts for child in kernel.supervisor("kitchen").which_children()}
+        print("starts:", ", ".join(f"{name} {count}" for name, count in starts.items()))
+        return starts
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(*sys.argv[1:2]))

@@ -16,7 +16,7 @@ from lyra.errors import ConfigError
 from lyra.models import LLMClient, LLMProvider, Message, Request
 from lyra.models.faults import KINDS, fault
 from lyra.models.names import PROVIDERS
-from lyra.models.settings import _KEYS, _USUAL
+from lyra.core.providers import SETTINGS, USUAL
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
 from tests.models.server import Reply, Server, run
 from tests.models.wires import HELLO, KEY, WIRES
@@ -165,10 +165,10 @@ def test_the_page_about_models_is_complete() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE))
     assert {f"`{name}`" for name in (*PROVIDERS, *KINDS)} <= rows
-    for usual in _USUAL.values():
+    for usual in USUAL.values():
         for variable in (*usual.key, *usual.url, *usual.project, *usual.api_version):
             assert variable in page, variable
-    for setting in _KEYS:
+    for setting in SETTINGS:
         assert f"`{setting}`" in page, setting
     retried = {kind for kind in KINDS if Retry().should_retry(fault(kind, "x"), 1)}
     assert retried == set(re.findall(r"^\| `(\w+)` \| .* \| yes \|$", page, re.MULTILINE))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from lyra.agents.trace import Span, current_span, new_span, turn_of
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
-from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError
+from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.context import Context, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
 
@@ -222,6 +222,17 @@ async def _perform(act: Act, **hidden: str) -> Any:
     if run is None:
         raise LyraError(f"tool {act.tool.name!r} has nothing to run")
     arguments = {**act.call.arguments, **hidden}
+    try:
+        return act.runtime.clean_data(await _called_with(act, run, arguments))
+    except Exception as error:
+        said = str(error)
+        if act.runtime.clean(said) == said:
+            raise
+        # What a tool says goes into the journal and to the model: not with a key in it.
+        raise ToolError(act.runtime.clean(f"{type(error).__name__}: {said}"), tool=act.tool.name) from None
+
+
+async def _called_with(act: Act, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
         return await run(**arguments)
     loop = act.runtime.kernel.loop

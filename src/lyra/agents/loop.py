@@ -239,14 +239,14 @@ def _reply(completion: Completion, session: Session, before: tuple[int, int, int
 async def _system(process: Process, runtime: Runtime, session: Session) -> str:
     """The system prompt of this turn: the agent's, and what its memory has to say to the message."""
     agent = session.agent
-    system = agent.system if isinstance(agent.system, str) else await _made(process, session)
-    if agent.memory is None:
-        return system
-    remembered = recalled(runtime, process, agent.memory, session.messages[-1].text)
-    return "\n\n".join(part for part in (system, remembered) if part)
+    system = agent.system if isinstance(agent.system, str) else await _made(process, runtime, session)
+    if agent.memory is not None:
+        remembered = recalled(runtime, process, agent.memory, session.messages[-1].text)
+        system = "\n\n".join(part for part in (system, remembered) if part)
+    return runtime.clean(system) if system else system
 
 
-async def _made(process: Process, session: Session) -> str:
+async def _made(process: Process, runtime: Runtime, session: Session) -> str:
     """What the agent's function says; on a replay, what it said then."""
     text = ""
     if not process.recall or process.keys not in process.recall:
@@ -254,7 +254,7 @@ async def _made(process: Process, session: Session) -> str:
         text = session.agent.system(session)
         if asyncio.iscoroutine(text):
             text = await text
-    return str(read(process, "system", lambda: str(text)))
+    return str(read(process, "system", lambda: runtime.clean(str(text))))
 
 
 # ---------------------------------------------------------------------- asking

@@ -6,6 +6,7 @@ kernel only: what has to survive is in the journal, and a replay finds no caller
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +15,11 @@ from lyra.agents.records import call_record
 from lyra.agents.replies import Pending, Sink
 from lyra.agents.session import Session
 from lyra.agents.trace import current_span
+from lyra.core import codec
 from lyra.core.budget import Budget
-from lyra.core.redact import redact
+from lyra.core.providers import USUAL
+from lyra.core.redact import redact_data
+from lyra.core.secret import MASK
 from lyra.errors import AgentFailed, LyraError
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.kernel.supervisor import supervise
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime", "runtime_of", "scopes"]
 
+_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_KEY_LEAST: Final = 8  # characters; what is shorter is no key, and would blot out half of every text
 _PART: Final = "agents"
 _THREADS: Final = 64  # for sync tools; they wait more than they compute
 
@@ -51,9 +57,11 @@ class Runtime:
     __slots__ = (
         "_asked",
         "_found",
+        "_known",
         "_life",
         "_prices",
         "_requests",
+        "_secrets",
         "_threads",
         "_tokens",
         "client",
@@ -74,6 +82,8 @@ class Runtime:
         self._requests = 0
         self._life = kernel.entropy.text(8)
         self._threads: ThreadPoolExecutor | None = None
+        self._secrets: tuple[str, ...] = ()
+        self._known: tuple[str, ...] = _in_environment()
 
     # ------------------------------------------------------------------ asking
 
@@ -97,7 +107,7 @@ class Runtime:
             asked = self._asked[process.pid] = set()
             process.watch((self._over, None))
         asked.add(request_id)
-        kernel.send(process.pid, {"lyra.ask": request_id, "content": content})
+        kernel.send(process.pid, {"lyra.ask": request_id, "content": self.clean_data(content)})
         return pending
 
     def take(self, request_id: str) -> Pending | None:
@@ -190,9 +200,35 @@ class Runtime:
         """Tokens that a request will take, on the high side."""
         return self._tokens.estimate(model, request)
 
+    # ------------------------------------------------------------------ keys, which nobody may see
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The keys that this process knows: those of its providers, and those in the usual variables."""
+        secrets = self.client.secrets()
+        if secrets != self._secrets:
+            self._secrets = secrets
+            self._known = tuple(sorted({*_in_environment(), *secrets}, key=len, reverse=True))
+        return self._known
+
     def clean(self, text: str) -> str:
         """A text without the keys that this process knows."""
-        return redact(text, self.client.secrets())
+        for key in self.known:
+            if key in text:
+                text = text.replace(key, MASK)
+        return text
+
+    def clean_data(self, value: Any) -> Any:
+        """The same for plain data. What holds no key is given back as it is."""
+        if isinstance(value, str):
+            return self.clean(value)
+        known = self.known
+        if not known or value is None or isinstance(value, (int, float)):
+            return value
+        data = codec.encode(value)
+        if not any(key.encode() in data for key in known):
+            return value
+        return redact_data(codec.decode(data), known)
 
     # ------------------------------------------------------------------ tools that block
 
@@ -210,6 +246,13 @@ class Runtime:
             self._threads.shutdown(wait=False, cancel_futures=True)
         if self.kernel.parts.get("models") is not self.client:
             await self.client.close()
+
+
+def _in_environment() -> tuple[str, ...]:
+    """The values of the variables where keys of providers usually are."""
+    names = {name for usual in USUAL.values() for name in usual.key}
+    found = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
+    return tuple(value for value in found if len(value) >= _KEY_LEAST)
 
 
 def _ended(process: Process) -> LyraError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
+from lyra.config.tables import TABLES
 from lyra.core import limits
 from lyra.core.capability import ANY_NAME
 from lyra.core.check import did_you_mean
@@ -146,10 +147,11 @@ SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _T
 def hint_for(name: str) -> str:
     """The setting or section somebody most likely meant."""
     section, dot, field = name.partition(".")
-    near = did_you_mean(name, KEYS) or (did_you_mean(section, SECTIONS) if not dot else None)
+    sections = (*SECTIONS, *TABLES)
+    near = did_you_mean(name, KEYS) or (did_you_mean(section, sections) if not dot else None)
     elsewhere = [key.name for key in _TABLE if key.field == (field or section)]
     if near or elsewhere:
         return f"did you mean {near or elsewhere[0]}?"
     if section in SECTIONS:
         return f"known here: {', '.join(key.field for key in _TABLE if key.section == section)}"
-    return f"known sections: {', '.join(SECTIONS)}"
+    return f"known sections: {', '.join(sections)}"

@@ -2,25 +2,19 @@
 
 The later layer wins, but a project's file comes with somebody's repository and is trusted less than the person: grants
 and budgets it can only narrow, whatever the person said and wherever they said it. What it asked for in vain is a note.
+Next: `merge_tables`, which does the same for the settings with free names.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from lyra.config.keys import KEYS, Key
+from lyra.config.origin import Origin
 from lyra.config.sources import Layer
-from lyra.config.values import Kind
 from lyra.core.capability import ANY_NAME, Grant
 
-__all__ = ["Merged", "Origin"]
-
-
-class Origin(NamedTuple):
-    """Which source a value comes from, and where in it (None for a default)."""
-
-    kind: Kind
-    place: str | None = None
+__all__ = ["Merged"]
 
 
 class Merged:

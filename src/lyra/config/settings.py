@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from lyra.config.files import folder
 from lyra.config.keys import KEYS, SECTIONS, hint_for
-from lyra.config.merge import Merged, Origin
+from lyra.config.merge import Merged
+from lyra.config.merge_tables import MergedTables
+from lyra.config.origin import Origin
 from lyra.config.sources import Flags, Loading
+from lyra.config.tables import TABLES, Cell
 from lyra.config.values import Kind
 from lyra.core.capability import ANY_NAME, Grant
 from lyra.core.money import Money
+from lyra.core.rate import RateLimit
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["BudgetConfig", "Config", "KernelConfig", "Row"]
+__all__ = ["BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
 
 
 class Row(NamedTuple):
@@ -30,6 +34,7 @@ class Row(NamedTuple):
     name: str
     value: Any
     origin: Origin
+    cell: Cell | None = None  # of a table, whose entries have free names
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +54,27 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config:
-    """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant."""
+    """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant.
 
-    __slots__ = ("_rows", "budget", "files", "grant", "kernel", "notes")
+    Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`.
+    """
 
-    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, Origin], grant: Grant) -> None:
+    __slots__ = (
+        "_rows",
+        "budget",
+        "files",
+        "grant",
+        "kernel",
+        "limits",
+        "notes",
+        "prices",
+        "project_prices",
+        "providers",
+    )
+
+    def __init__(
+        self, values: Mapping[str, Any], origins: Mapping[str, Origin], grant: Grant, tables: MergedTables
+    ) -> None:
         self.kernel = KernelConfig(**_section(values, "kernel"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
@@ -61,6 +82,12 @@ class Config:
         self.notes: list[str] = []
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
         self._rows = {name: Row(name, _plain(shown[name]), origins[name]) for name in KEYS}
+        self.providers: dict[str, dict[str, Any]] = tables.providers
+        self.prices: dict[str, dict[str, Any]] = tables.prices
+        self.project_prices = frozenset(tables.project_prices)  # models whose price is a project's word alone
+        self.limits: dict[str, RateLimit] = tables.limits
+        for cell, value in tables.cells.items():
+            self._rows[str(cell)] = Row(str(cell), _plain(value), tables.origins[cell], cell)
 
     @classmethod
     def load(
@@ -73,9 +100,11 @@ class Config:
     ) -> Self:
         """Read every source; the first mistake is raised, with up to five more in its field `also`."""
         loading = Loading(folder(cwd), os.environ if env is None else env)
-        merged = Merged(loading.layers(flags, user_file))
-        config = cls(merged.values, merged.origins, merged.grant)
-        config.files, config.notes = loading.files, merged.notes
+        layers = loading.layers(flags, user_file)
+        merged = Merged(layers)
+        tables = MergedTables(layers, loading.env)
+        config = cls(merged.values, merged.origins, merged.grant, tables)
+        config.files, config.notes = loading.files, merged.notes + tables.notes
         return config
 
     def origin(self, name: str) -> Origin:
@@ -87,15 +116,23 @@ class Config:
 
     def to_data(self) -> dict[str, dict[str, Any]]:
         """The settings as nested plain data, passwords masked."""
-        data: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-        for name, row in self._rows.items():
-            data[KEYS[name].section][KEYS[name].field] = row.value
-        return data
+        return nested((row, row.value) for row in self._rows.values())
 
     def _row(self, name: str) -> Row:
         if name not in self._rows:
             raise ConfigError(f"there is no setting {name!r}", hint=hint_for(name), key=name)
         return self._rows[name]
+
+
+def nested(rows: Iterable[tuple[Row, Any]]) -> dict[str, dict[str, Any]]:
+    """Something of each row, in the shape of the file."""
+    data: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *TABLES)}
+    for row, value in rows:
+        if row.cell is None:
+            data[KEYS[row.name].section][KEYS[row.name].field] = value
+        else:
+            data[row.cell.section].setdefault(row.cell.name, {})[row.cell.field] = value
+    return data
 
 
 def _section(values: Mapping[str, Any], section: str) -> dict[str, Any]:
@@ -109,4 +146,8 @@ def _layers(grant: Grant) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if type(value).__name__ == "Decimal":
+        return float(value)
     return str(value) if isinstance(value, (Secret, Money)) else value

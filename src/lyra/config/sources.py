@@ -10,8 +10,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, read_toml, same_file
 from lyra.config.keys import KEYS, NONE, SECTIONS, hint_for
+from lyra.config.tables import TABLES, Cell, cell_of, hint_for_cell
 from lyra.config.values import READERS, Kind, Source, shape
 from lyra.core.check import did_you_mean
 from lyra.errors import ConfigError
@@ -24,12 +26,16 @@ _MESSAGE_LENGTH_MAX: Final = 300  # a value quoted back is cut here
 Flags = Iterable[str]
 
 
+Item = tuple[str | Cell, Any, str]  # what is set, to what, and where that is written
+
+
 class Layer(NamedTuple):
-    """The checked values of one source, with their places."""
+    """The checked values of one source, with their places; `cells` are those of the tables."""
 
     kind: Kind
     values: dict[str, Any]
     places: dict[str, str]
+    cells: dict[Cell, tuple[Any, str]]
 
 
 class Loading:
@@ -57,17 +63,20 @@ class Loading:
         self.raise_mistakes()
         return layers
 
-    def layer(self, kind: Kind, base: str, items: Iterable[tuple[str, Any, str]]) -> Layer:
-        layer = Layer(kind, {}, {})
+    def layer(self, kind: Kind, base: str, items: Iterable[Item]) -> Layer:
+        layer = Layer(kind, {}, {}, {})
         source = Source(kind, base, self.env)
         for name, value, place in items:
-            key = KEYS[name]
-            absent = value is None or (key.optional and value == NONE)
             try:
+                if isinstance(name, Cell):
+                    layer.cells[name] = read_cell(name, value, source), place
+                    continue
+                layer.places[name] = place
+                key = KEYS[name]
+                absent = value is None or (key.optional and value == NONE)
                 layer.values[name] = None if absent else READERS[key.type](key, value, source)
             except ConfigError as mistake:
-                self.mistake(mistake.message, place, hint=mistake.hint, key=name)
-            layer.places[name] = place
+                self.mistake(mistake.message, place, hint=mistake.hint, key=str(name))
         return layer
 
     def mistake(self, message: str, place: str, *, hint: str | None, key: str = "", **fields: Any) -> None:
@@ -101,7 +110,7 @@ class Loading:
                 return None
             folder = above
 
-    def file_items(self, kind: Kind, path: str | None) -> Iterator[tuple[str, Any, str]]:
+    def file_items(self, kind: Kind, path: str | None) -> Iterator[Item]:
         if path is None or not os.path.lexists(path):
             return
         self.files.append((kind, path))
@@ -113,7 +122,7 @@ class Loading:
             return
         for section, table in document.items():
             place = f"{shown}:{lines.get((section,), 1)}"
-            if section not in SECTIONS:
+            if section not in SECTIONS and section not in TABLES:
                 known = not isinstance(table, dict)
                 what = f"there is no setting {section!r}" if known else f"there is no section [{section}]"
                 self.mistake(what, place, hint=hint_for(section), key=section)
@@ -124,12 +133,41 @@ class Loading:
                     hint=f"write [{section}]",
                     key=section,
                 )
+            elif section in TABLES:
+                yield from self.table_items(section, table, lines, shown)
             else:
                 yield from self.section_items(section, table, lines, shown)
 
+    def table_items(
+        self, section: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
+    ) -> Iterator[Item]:
+        for name, entry in table.items():
+            place = f"{shown}:{lines.get((section, name), 1)}"
+            if not isinstance(entry, dict):
+                hint = f"write [{section}.{TABLES[section].name}]"
+                self.mistake(f"{section}.{name} is a table, not {shape(entry)}", place, hint=hint, key=section)
+            elif self.named(section, name, place):
+                for field, value in entry.items():
+                    at = f"{shown}:{lines.get((section, name, field), 1)}"
+                    yield from self.cell_items(Cell(section, name, field), value, at)
+
+    def named(self, section: str, name: str, place: str) -> bool:
+        try:
+            check_name(section, name)
+        except ConfigError as mistake:
+            self.mistake(mistake.message, place, hint=mistake.hint, key=f"{section}.{name}")
+            return False
+        return True
+
+    def cell_items(self, cell: Cell, value: Any, place: str) -> Iterator[Item]:
+        if cell.field in TABLES[cell.section].columns:
+            yield cell, value, place
+        else:
+            self.mistake(f"there is no setting {str(cell)!r}", place, hint=hint_for_cell(cell), key=str(cell))
+
     def section_items(
         self, section: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
-    ) -> Iterator[tuple[str, Any, str]]:
+    ) -> Iterator[Item]:
         for field, value in table.items():
             name = f"{section}.{field}"
             place = f"{shown}:{lines.get((section, field), 1)}"
@@ -139,7 +177,7 @@ class Loading:
                 self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
 
     # ------------------------------------------------------------ environment and flags
-    def env_items(self) -> Iterator[tuple[str, Any, str]]:
+    def env_items(self) -> Iterator[Item]:
         """Variables named after a section are ours to understand; other LYRA_ ones are somebody else's."""
         known = {key.variable: name for name, key in KEYS.items()}
         prefixes = tuple(f"LYRA_{section}_".upper() for section in SECTIONS)
@@ -153,17 +191,19 @@ class Loading:
                 hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
                 self.mistake(f"no setting has the variable {variable}", variable, hint=hint, key=variable)
 
-    def flag_items(self, flags: Flags) -> Iterator[tuple[str, Any, str]]:
+    def flag_items(self, flags: Flags) -> Iterator[Item]:
         for flag in flags:
             name, equals, value = flag.partition("=")
             name = name.strip()
             place = f"--set {name}"
             if not equals:
                 self.mistake("--set wants KEY=VALUE", place, hint="such as --set kernel.store=memory", key=name)
-            elif name not in KEYS:
-                self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
-            else:
+            elif name in KEYS:
                 yield name, value, place
+            elif (cell := cell_of(name)) is None:
+                self.mistake(f"there is no setting {name!r}", place, hint=hint_for(name), key=name)
+            elif self.named(cell.section, cell.name, place):
+                yield from self.cell_items(cell, value, place)
 
 
 def _in_one_line(mistake: ConfigError) -> str:

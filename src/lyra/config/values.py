@@ -21,7 +21,7 @@ from lyra.core.money import Money
 from lyra.core.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
 
-__all__ = ["READERS", "Kind", "Source", "shape"]
+__all__ = ["READERS", "Kind", "Source", "number_of", "plain_number", "shape"]
 
 Kind = Literal["default", "user", "project", "env", "flag"]
 
@@ -69,12 +69,12 @@ def _read_word(key: Key, value: Any, _source: Source) -> str:
 
 
 def _read_seconds(key: Key, value: Any, source: Source) -> float:
-    number = _number(value, float) if source.kind in ("env", "flag") else _from_decimal(value)
+    number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
     return real(number, key.name, least=key.least, most=key.most)
 
 
 def _read_count(key: Key, value: Any, source: Source) -> int:
-    number = _number(value, int) if source.kind in ("env", "flag") else _from_decimal(value)
+    number = number_of(value, int) if source.kind in ("env", "flag") else plain_number(value)
     return whole(number, key.name, least=int(key.least), most=int(key.most))
 
 
@@ -110,7 +110,7 @@ READERS: Final[dict[str, Callable[[Key, Any, Source], Any]]] = {
 }
 
 
-def _number(text: str, number: Callable[[str], Any]) -> Any:
+def number_of(text: str, number: Callable[[str], Any]) -> Any:
     """The number a variable or flag spells, or the text itself for the check to refuse in its own words."""
     try:
         return number(text)
@@ -118,7 +118,7 @@ def _number(text: str, number: Callable[[str], Any]) -> Any:
         return text
 
 
-def _from_decimal(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A file's decimals arrive exact, for money; everything else wants a float."""
     return float(value) if type(value).__name__ == "Decimal" else value
 

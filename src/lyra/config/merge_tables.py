@@ -1,0 +1,206 @@
+"""Who wins in the tables, and what a project's file may say there.
+
+A project's file comes with somebody's repository. It may name a server on this machine and say how a known provider is
+called, but it may not send a key, a header or a conversation to an address of its choice, and it may only raise prices
+and lower limits, since both keep budgets honest. `_REFUSALS` is the list for providers. What it asked for in vain is a
+note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from lyra.config.origin import Origin
+from lyra.config.sources import Layer
+from lyra.config.tables import Cell
+from lyra.core.check import did_you_mean
+from lyra.core.providers import COMPATIBLE, USUAL, is_loopback_url
+from lyra.core.rate import RateLimit
+from lyra.core.secret import is_reference
+from lyra.errors import ConfigError
+
+__all__ = ["MergedTables"]
+
+Entry = dict[str, Any]
+
+
+class MergedTables:
+    """The cells in force, and what they come to: `providers`, `prices`, `limits`, each by name."""
+
+    def __init__(self, layers: list[Layer], env: Mapping[str, str]) -> None:
+        self.cells: dict[Cell, Any] = {}
+        self.origins: dict[Cell, Origin] = {}
+        self.notes: list[str] = []
+        self._env = env
+        self._in_vain: set[str] = set()  # providers of which something was refused
+        self.project_prices: set[str] = set()  # models whose price is a project's alone
+        project = next(layer for layer in layers if layer.kind == "project")
+        own = [layer for layer in layers if layer.kind != "project"]
+        for layer in own:
+            for cell in layer.cells:
+                self._take(cell, layer)
+        self._add_providers(project, own)
+        self._add_prices(project)
+        self._add_limits(project)
+        self.providers = self._entries("providers")
+        self.prices = self._entries("prices")
+        self.limits = {name: self._rate_limit(name, entry) for name, entry in self._entries("limits").items()}
+        self._check()
+
+    def _take(self, cell: Cell, layer: Layer) -> None:
+        self.cells[cell], place = layer.cells[cell]
+        self.origins[cell] = Origin(layer.kind, place)
+
+    def _entries(self, section: str) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for cell, value in self.cells.items():
+            if cell.section == section:
+                found.setdefault(cell.name, {})[cell.field] = value
+        return found
+
+    def _note(self, place: str, sentence: str) -> None:
+        self.notes.append(f"{place}: {sentence}")
+
+    # ------------------------------------------------------------ providers
+    def _add_providers(self, project: Layer, own: list[Layer]) -> None:
+        said = {cell for layer in own if layer.kind in ("env", "flag") for cell in layer.cells}
+        asked = [cell for cell in project.cells if cell.section == "providers"]
+        for cell in sorted(asked, key=lambda cell: cell.field == "api_key"):  # a key is judged by where it would go
+            value, place = project.cells[cell]
+            why = _REFUSALS[cell.field](_Asked(value, cell.name, self._address(cell.name)))
+            if why:
+                self._note(place, f"a project's file {why}: {cell} is not used")
+                self._in_vain.add(cell.name)
+            elif cell not in said:
+                self._take(cell, project)
+
+    def _address(self, name: str) -> str:
+        """Where the calls of a provider go, as far as the settings say."""
+        said = self.cells.get(Cell("providers", name, "base_url"), "")
+        variables = USUAL.get(name, COMPATIBLE).url
+        return said or next((self._env[variable] for variable in variables if self._env.get(variable)), "")
+
+    # ------------------------------------------------------------ prices
+    def _add_prices(self, project: Layer) -> None:
+        own = self._entries("prices")
+        theirs = _grouped(project, "prices")
+        for name, cells in theirs.items():
+            place = project.cells[cells[0]][1]
+            price = _filled(name, {cell.field: project.cells[cell][0] for cell in cells}, place)
+            if name in own:
+                first = next(cell for cell in self.cells if cell[:2] == ("prices", name))
+                mine = _filled(name, own[name], self.origins[first].place)
+                if any(price[field] < mine[field] for field in mine):
+                    self._note(place, f"a project can only raise prices.{name}; your own holds")
+                    continue
+            else:
+                self.project_prices.add(name)
+            for cell in [cell for cell in self.cells if cell[:2] == ("prices", name)]:
+                del self.cells[cell], self.origins[cell]
+            for cell in cells:
+                self._take(cell, project)
+
+    # ------------------------------------------------------------ limits
+    def _add_limits(self, project: Layer) -> None:
+        own = self._entries("limits")
+        for cell in (cell for cell in project.cells if cell.section == "limits"):
+            value, place = project.cells[cell]
+            mine = own.get(cell.name, {})
+            holds = mine.get(cell.field)
+            if holds is None and cell.field == "burst":
+                holds = mine.get("requests_per_minute")  # unsaid, a minute's worth
+            if holds is None or (cell.field != "strategy" and value <= holds):
+                self._take(cell, project)
+            elif value != holds:
+                self._note(place, f"a project can only tighten {cell}; your {holds} holds, not {value}")
+
+    def _rate_limit(self, name: str, entry: Entry) -> RateLimit:
+        try:
+            return RateLimit(**entry)
+        except ConfigError as mistake:
+            raise self._mistake("limits", name, mistake.message, mistake.hint) from None
+
+    # ------------------------------------------------------------ what no cell can see by itself
+    def _check(self) -> None:
+        for name, entry in self.prices.items():
+            _filled(name, entry, self._place("prices", name))
+        for name, entry in self.providers.items():
+            if name not in USUAL and "base_url" not in entry and name not in self._in_vain:
+                near = did_you_mean(name, USUAL)
+                hint = f"did you mean providers.{near}?" if near else f"set providers.{name}.base_url"
+                raise self._mistake("providers", name, f"providers.{name} has no base_url", hint)
+
+    def _place(self, section: str, name: str) -> str | None:
+        return next(origin.place for cell, origin in self.origins.items() if cell[:2] == (section, name))
+
+    def _mistake(self, section: str, name: str, message: str, hint: str | None) -> ConfigError:
+        return ConfigError(message, hint=hint, place=self._place(section, name), key=f"{section}.{name}")
+
+
+# ---------------------------------------------------------------- what a project may not say of a provider
+class _Asked(NamedTuple):
+    """What a project's file asks for: the value, the provider, and the address that its calls go to."""
+
+    value: Any
+    name: str
+    address: str
+
+
+def _no_reference(asked: _Asked) -> str:
+    return "may not read the environment" if is_reference(asked.value) else ""
+
+
+def _key_refused(asked: _Asked) -> str:
+    reference = str(asked.value)  # a Secret shows its reference and nothing else
+    if not is_reference(reference):
+        return "names keys as env:NAME"
+    usual = USUAL.get(asked.name, COMPATIBLE)
+    variable = reference.removeprefix("env:")
+    if variable not in usual.key and not variable.endswith("_KEY"):
+        return f"may not read {variable}, which is not the name of a key"
+    at_home = asked.address == usual.base_url and asked.name in USUAL and "base_url" not in usual.needs
+    unsaid = not asked.address and asked.name in USUAL and "base_url" not in usual.needs
+    if at_home or unsaid or is_loopback_url(asked.address):
+        return ""
+    return "may send a key only to this machine or to the provider's own address"
+
+
+def _address_refused(asked: _Asked) -> str:
+    return "" if is_loopback_url(asked.value) else "may name only servers on this machine"
+
+
+_REFUSALS: Final[dict[str, Callable[[_Asked], str]]] = {
+    "api_key": _key_refused,
+    "base_url": _address_refused,
+    "api": lambda _: "",
+    "api_version": _no_reference,
+    "project": _no_reference,
+    "region": _no_reference,
+    "timeouts": lambda _: "",
+    "headers": lambda _: "may not set headers",
+    "insecure_http": lambda asked: "may not switch encryption off" if asked.value else "",
+}
+
+
+# ---------------------------------------------------------------- prices
+def _filled(name: str, entry: Entry, place: str | None) -> dict[str, Decimal]:
+    """A price with every field: what is unsaid of a cache costs as input does."""
+    for field in ("input_usd_per_mtok", "output_usd_per_mtok"):
+        if field not in entry:
+            raise ConfigError(f"prices.{name} has no {field}", place=place, key=f"prices.{name}.{field}")
+    usual = {
+        "cache_read_usd_per_mtok": entry["input_usd_per_mtok"],
+        "cache_write_usd_per_mtok": entry["input_usd_per_mtok"],
+        "request_usd": Decimal(0),
+    }
+    return {**usual, **entry}
+
+
+def _grouped(layer: Layer, section: str) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in layer.cells:
+        if cell.section == section:
+            found.setdefault(cell.name, []).append(cell)
+    return found

@@ -1,0 +1,16 @@
+"""Where a setting's value comes from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lyra.config.values import Kind
+
+__all__ = ["Origin"]
+
+
+class Origin(NamedTuple):
+    """Which source a value comes from, and where in it (None for a default)."""
+
+    kind: Kind
+    place: str | None = None

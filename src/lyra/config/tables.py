@@ -1,0 +1,131 @@
+"""Settings under names that people choose: providers of models, their prices, and limits for each model.
+
+    [providers.here]                       [limits."anthropic/claude-sonnet-4-5"]
+    base_url = "http://localhost:8000/v1"  requests_per_minute = 50
+
+`TABLES` says which columns each has; everything else follows from it, as it does from `KEYS` for the settings with
+fixed names: parsing, `lyra config`, the reference page and the tests that no column is inert. A `Cell` is one setting:
+`providers.here.base_url` wherever it is shown, and after `--set`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from lyra.core.check import did_you_mean
+from lyra.core.providers import APIS
+from lyra.core.rate import STRATEGIES
+
+__all__ = ["TABLES", "Cell", "Column", "Table", "cell_of", "hint_for_cell"]
+
+ColumnType = Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
+
+
+class Column(NamedTuple):
+    """One setting of a table; `project` says what a project's file may do with it, where that is not anything."""
+
+    field: str
+    type: ColumnType
+    sentence: str
+    words: tuple[str, ...] = ()
+    project: str = ""
+
+
+class Table(NamedTuple):
+    """A section whose entries have free names; `name` is how the reference writes one."""
+
+    section: str
+    name: str
+    sentence: str
+    columns: dict[str, Column]
+
+
+class Cell(NamedTuple):
+    """One setting of one entry, by name."""
+
+    section: str
+    name: str
+    field: str
+
+    def __str__(self) -> str:
+        return ".".join(self)
+
+
+def _table(section: str, name: str, sentence: str, *columns: Column) -> Table:
+    return Table(section, name, sentence, {column.field: column for column in columns})
+
+
+TABLES: Final[dict[str, Table]] = {
+    table.section: table
+    for table in (
+        _table(
+            "providers",
+            "NAME",
+            "Where models are asked. `NAME` is a provider that Lyra knows or, with a `base_url`, any server that speaks "
+            "OpenAI's format: its models are `NAME/MODEL`.",
+            Column(
+                "api_key",
+                "secret",
+                "The key, or `env:NAME` for a variable that holds it.",
+                project="`env:NAME` alone: the provider's usual variable, or one that ends in `_KEY` for a server on "
+                "this machine or the provider's own address",
+            ),
+            Column("base_url", "url", "The address of the server.", project="this machine only"),
+            Column("api", "word", "Which of OpenAI's two formats the server speaks.", words=APIS),
+            Column("api_version", "text", "The version of the API: Azure's, Anthropic's or Google's."),
+            Column("project", "text", "The Google Cloud project."),
+            Column("region", "text", "Google Cloud's or AWS's region."),
+            Column(
+                "timeouts",
+                "timeouts",
+                "Seconds: `connect_s`, `first_s` to the first byte, `idle_s` between two pieces, `total_s`.",
+            ),
+            Column("headers", "headers", "Sent with every call, hidden like keys.", project="no"),
+            Column(
+                "insecure_http",
+                "flag",
+                "`true` lets a key travel over plain HTTP to another machine.",
+                project="`false` only",
+            ),
+        ),
+        _table(
+            "prices",
+            '"PROVIDER/MODEL"',
+            "What a model costs, where nobody publishes it or you pay another price.",
+            Column("input_usd_per_mtok", "usd", "Dollars for a million tokens in.", project="raises"),
+            Column("output_usd_per_mtok", "usd", "Dollars for a million tokens out.", project="raises"),
+            Column("cache_read_usd_per_mtok", "usd", "For tokens read from a cache; else as in.", project="raises"),
+            Column("cache_write_usd_per_mtok", "usd", "For tokens written to a cache; else as in.", project="raises"),
+            Column("request_usd", "usd", "Dollars for each request, beside its tokens.", project="raises"),
+        ),
+        _table(
+            "limits",
+            '"PROVIDER/MODEL"',
+            "How often a model is asked, by all agents of a kernel together.",
+            Column("requests_per_minute", "count", "Requests a minute.", project="narrows"),
+            Column("tokens_per_minute", "count", "Tokens a minute, in and out.", project="narrows"),
+            Column("burst", "count", "Requests at once; unsaid, a minute's worth.", project="narrows"),
+            Column(
+                "strategy",
+                "word",
+                "What a call over the limit does: waits its turn, fails at once, or waits while the line is short.",
+                words=STRATEGIES,
+                project="where you say nothing",
+            ),
+        ),
+    )
+}
+
+
+def cell_of(name: str) -> Cell | None:
+    """The cell that `--set` names: the model in the middle may have dots in it."""
+    section, _, rest = name.partition(".")
+    entry, _, field = rest.rpartition(".")
+    return Cell(section, entry, field) if section in TABLES and entry and field else None
+
+
+def hint_for_cell(cell: Cell) -> str:
+    """The column somebody most likely meant."""
+    columns = TABLES[cell.section].columns
+    near = did_you_mean(cell.field, columns)
+    return f"did you mean {near}?" if near else f"known here: {', '.join(columns)}"
