@@ -116,6 +116,9 @@ def test_the_defaults_are_the_table(place):
         },
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
+        "providers": {},
+        "prices": {},
+        "limits": {},
     }
 
 

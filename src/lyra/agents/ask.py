@@ -157,7 +157,7 @@ def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usa
         left = scope.spendable("output_tokens") if scope.limits_tokens else None
         if left is not None and left < tokens_out:
             tokens_out = max(left, ANSWER_TOKENS_MIN)
-    price: Price | None = None
+    usd = 0
     if limits_money:
         price = ask.price = ask.runtime.price(ask)
         if price is None:
@@ -166,15 +166,14 @@ def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usa
                 hint="give its price under [prices] in lyra.toml, or use a budget of tokens",
                 model=ask.model,
             )
+        usd = price.worst_case(tokens_in, tokens_out)
         for scope in chains:
             left = scope.spendable("usd") if scope.limits_money else None
-            if left is not None:
-                affordable = price.affordable_output(left, tokens_in)
-                if affordable < tokens_out:
-                    tokens_out = max(affordable, ANSWER_TOKENS_MIN)
+            if left is not None and usd > left:
+                tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), ANSWER_TOKENS_MIN)
+                usd = price.worst_case(tokens_in, tokens_out)
     if tokens_out != request.max_tokens:
         ask.request = msgspec.structs.replace(request, max_tokens=tokens_out)
-    usd = price.worst_case(tokens_in, tokens_out) if price is not None else 0
     return Usage.of_call(usd, tokens_in, tokens_out)
 
 

@@ -6,15 +6,15 @@ value is already masked. Next: `lyra.config`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from lyra.cli.app import Group, Session, json_option
 from lyra.cli.render import document, note, table
-from lyra.config import KEYS, SECTIONS, Config, Key, Row
+from lyra.config import KEYS, TABLES, Column, Config, Key, Row, Table, nested
 
-__all__ = ["config", "key_type", "show_value"]
+__all__ = ["column_name", "column_type", "config", "key_type", "show_value"]
 
 
 @click.group(cls=Group)
@@ -29,7 +29,7 @@ def config() -> None:
 def show(session: Session, *, with_origin: bool, as_json: bool) -> None:
     """Show every setting in force."""
     settings = session.config
-    for sentence in settings.notes:
+    for sentence in (*settings.notes, *_cheap_prices(settings)):
         note(f"note: {sentence}")
     if as_json:
         document(_with_origins(settings) if with_origin else settings.to_data())
@@ -43,10 +43,16 @@ def show(session: Session, *, with_origin: bool, as_json: bool) -> None:
 @json_option
 def keys(*, as_json: bool) -> None:
     """List every key: its type, default, variable and meaning."""
+    columns = [(entry, column) for entry in TABLES.values() for column in entry.columns.values()]
     if as_json:
-        document([_describe(key) for key in KEYS.values()])
+        document(
+            [*(_describe(key) for key in KEYS.values()), *(_describe_column(*column) for column in columns)],
+        )
         return
     rows = [(key.name, key_type(key), show_value(key.default), key.variable, key.sentence) for key in KEYS.values()]
+    rows += [
+        (column_name(entry, column), column_type(column), "none", "", column.sentence) for entry, column in columns
+    ]
     table(("key", "type", "default", "variable", "meaning"), rows)
 
 
@@ -81,10 +87,36 @@ def key_type(key: Key) -> str:
     return f"{text}, or none" if key.optional else text
 
 
+def column_name(entry: Table, column: Column) -> str:
+    """A setting under a free name, as the reference writes it."""
+    return f"{entry.section}.{entry.name}.{column.field}"
+
+
+def column_type(column: Column) -> str:
+    """A column's type, in words."""
+    return " or ".join(column.words) or _COLUMN_TYPES[column.type]
+
+
+_COLUMN_TYPES: Final = {
+    "secret": "text or `env:NAME`",
+    "url": "address",
+    "text": "text",
+    "flag": "true or false",
+    "timeouts": "table of seconds",
+    "headers": "table of texts",
+    "usd": "dollars",
+    "count": "whole number, at least 1",
+}
+
+
 def show_value(value: Any) -> str:
     """A setting as a person writes it."""
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {show_value(item)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(f"({show_value(item)})" if isinstance(item, list) else str(item) for item in value) or "(none)"
     return f"{value:g}" if isinstance(value, float) and value < 1e6 else str(value)
@@ -95,15 +127,24 @@ def _cells(row: Row) -> tuple[str, str, str, str]:
 
 
 def _with_origins(settings: Config) -> dict[str, dict[str, Any]]:
-    data: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    for row in settings.rows():
-        key = KEYS[row.name]
-        data[key.section][key.field] = {
-            "value": row.value,
-            "origin": row.origin.kind,
-            "place": row.origin.place,
-        }
-    return data
+    return nested(
+        (row, {"value": row.value, "origin": row.origin.kind, "place": row.origin.place}) for row in settings.rows()
+    )
+
+
+def _cheap_prices(settings: Config) -> list[str]:
+    """A project's price below the published one is not used; that is known only here, where prices are looked up."""
+    if not settings.project_prices:
+        return []
+    from lyra.models.pricing import Price, price_of
+
+    notes = []
+    for name in sorted(settings.project_prices):
+        published, asked = price_of(name), Price.from_data(settings.prices[name])
+        if published is not None and not asked.covers(published):
+            place = settings.origin(f"prices.{name}.input_usd_per_mtok").place
+            notes.append(f"{place}: a project can only raise prices.{name}; the published price holds")
+    return notes
 
 
 def _describe(key: Key) -> dict[str, Any]:
@@ -114,4 +155,15 @@ def _describe(key: Key) -> dict[str, Any]:
         "variable": key.variable,
         "project_narrows": key.narrows,
         "meaning": key.sentence,
+    }
+
+
+def _describe_column(entry: Table, column: Column) -> dict[str, Any]:
+    return {
+        "key": column_name(entry, column),
+        "type": column_type(column),
+        "default": None,
+        "variable": None,
+        "project_narrows": column.project in ("narrows", "raises"),
+        "meaning": column.sentence,
     }

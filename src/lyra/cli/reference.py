@@ -1,6 +1,6 @@
 """`python -m lyra.cli.reference [FOLDER]`: the reference pages, written from the tables that the code uses.
 
-`configuration.md` comes from `lyra.config.KEYS`, `cli.md` from the click commands and `lyra.errors.CODES`; the other
+`configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and `lyra.errors.CODES`; the other
 tables are in `reference_tables`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
@@ -17,8 +17,8 @@ import click
 
 from lyra.cli import reference_tables
 from lyra.cli.app import root
-from lyra.cli.config import key_type, show_value
-from lyra.config import KEYS
+from lyra.cli.config import column_type, key_type, show_value
+from lyra.config import KEYS, TABLES, Table
 from lyra.errors import CODES
 
 __all__ = ["pages", "write"]
@@ -51,11 +51,21 @@ usd = "$5.00"
 
 [grant]
 deny = ["net.http"]
+
+[providers.anthropic]
+api_key = "env:TEAM_ANTHROPIC_KEY"
+
+[providers.here]
+base_url = "http://localhost:8000/v1"
+
+[limits."anthropic/claude-sonnet-4-5"]
+requests_per_minute = 50
 ```
 
 A project's file comes with somebody's repository and is trusted less than you are. Keys marked *narrows*
 it can only tighten: of two budgets the smaller holds, of two grants what both allow, whether you wrote yours
-in your file, in a variable or as a flag. It cannot name `env:` references.
+in your file, in a variable or as a flag. It cannot name `env:` references, but for the keys of models, and it can
+send nothing to an address of its choice. What it asked for in vain is a note of `lyra config show`.
 
 `env:NAME` stands for the value of an environment variable. It is looked up when it is used and never printed.
 A password in a store's URL is shown as `***`.
@@ -68,6 +78,15 @@ optional setting is absent.
 ## What each key means
 
 {meanings}
+
+## Settings under names of your own
+
+An entry is a table of the file (`[providers.here]`), or one setting after `--set`
+(`--set providers.here.base_url=http://localhost:8000/v1`); there are no variables for these. An entry in two sources
+is the settings of both. Programs find them through `lyra.run` and every `Kernel` that asks a model by its name, except
+`sim/…`, which reads no file unless its kernel was made with `Kernel.from_config`.
+
+{tables}
 """
 
 _CLI = """\
@@ -131,7 +150,16 @@ def _configuration() -> str:
     ]
     meanings = "\n".join(f"- `{key.name}`: {key.sentence}" for key in KEYS.values())
     keys = _table(("key", "type", "default", "variable", "in a project's file"), rows)
-    return _CONFIGURATION.format(written=_WRITTEN, keys=keys, meanings=meanings)
+    tables = "\n\n".join(_entries(table) for table in TABLES.values())
+    return _CONFIGURATION.format(written=_WRITTEN, keys=keys, meanings=meanings, tables=tables)
+
+
+def _entries(table: Table) -> str:
+    titles = ("setting", "type", "meaning", "in a project's file")
+    rows = [
+        (f"`{column.field}`", column_type(column), column.sentence, column.project) for column in table.columns.values()
+    ]
+    return f"### [{table.section}.{table.name}]\n\n{table.sentence}\n\n{_table(titles, rows)}"
 
 
 def _cli() -> str:

@@ -14,7 +14,7 @@ and `core.money`, which give the values their meaning.
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, Key
 from lyra.config.origin import Origin
-from lyra.config.settings import BudgetConfig, Config, KernelConfig, Row
+from lyra.config.settings import BudgetConfig, Config, KernelConfig, Row, nested
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Cell, Column, Table
 
@@ -33,4 +33,5 @@ __all__ = [
     "Origin",
     "Row",
     "Table",
+    "nested",
 ]

@@ -61,8 +61,8 @@ TABLES: Final[dict[str, Table]] = {
         _table(
             "providers",
             "NAME",
-            "Where models are asked. `NAME` is a provider that Lyra knows or, with a `base_url`, any server that speaks "
-            "OpenAI's format: its models are `NAME/MODEL`.",
+            "Where models are asked. `NAME` is a provider that Lyra knows or, with a `base_url`, any server that "
+            "speaks OpenAI's format: its models are `NAME/MODEL`.",
             Column(
                 "api_key",
                 "secret",

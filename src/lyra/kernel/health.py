@@ -2,8 +2,10 @@
 
     alert             when                                                           again
     stale_progress    in the middle of something for `stale_s` with nothing to show  after it moved on and stopped again
-    error_loop        `errors` failed effects within `error_window_s`                after the failures became fewer
+    error_loop        `errors` failed effects (or turns of an agent that came to     after the failures became fewer
+                      nothing) within `error_window_s`
     high_cost         `cost_percent` of a budget's money is spent                    when more was spent since
+                      its model calls cost `cost_usd`, budget or not                 when they cost as much again
     timeout_warning   `timeout_percent` of a budget's seconds have passed            never
     high_iterations   `iterations_percent` of its iterations, or `effects` effects   never
 
@@ -46,6 +48,8 @@ _read_started: Final = rows.DECODERS["effect.started"].decode
 _read_finished: Final = rows.DECODERS["effect.finished"].decode
 _A_SLICE: Final = 500  # processes looked at before others have their turn
 _NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
+# How an agent's turn comes to nothing although its effects were well; other failures are those of an effect.
+_NO_ANSWER: Final = frozenset({"max_iterations", "repetition", "empty", "content_filter", "output_invalid"})
 
 
 class HealthThresholds(Declaration, frozen=True):
@@ -57,13 +61,14 @@ class HealthThresholds(Declaration, frozen=True):
     errors: int | None = 5
     error_window_s: float = 60.0
     cost_percent: float | None = 80.0
+    cost_usd: float | None = None
     timeout_percent: float | None = 80.0
     iterations_percent: float | None = 80.0
     effects: int | None = 10_000
 
     def __post_init__(self) -> None:
         self._put(error_window_s=real(self.error_window_s, "error_window_s", above=0.0))
-        for name in ("stale_s", "cost_percent", "timeout_percent", "iterations_percent"):
+        for name in ("stale_s", "cost_percent", "cost_usd", "timeout_percent", "iterations_percent"):
             if getattr(self, name) is not None:
                 self._put(**{name: real(getattr(self, name), name, above=0.0)})
         for name in ("errors", "effects"):
@@ -80,17 +85,31 @@ class HealthThresholds(Declaration, frozen=True):
 class _Watch:
     """What the monitor has seen of one process."""
 
-    __slots__ = ("cost", "effects", "errors", "in_flight", "iterating", "looping", "moved_at", "stale", "timed")
+    __slots__ = (
+        "cost",
+        "effects",
+        "errors",
+        "in_flight",
+        "iterating",
+        "looping",
+        "moved_at",
+        "paid_usd",
+        "said_usd",
+        "stale",
+        "timed",
+    )
 
     def __init__(self, now: float) -> None:
         self.moved_at = now
         self.effects = 0
         self.in_flight: dict[Any, str] = {}  # key → name
+        self.paid_usd = 0.0  # for model calls
         self.errors: deque[float] | None = None  # the last `errors` of them, made with the first
         # What has been said already:
         self.stale = False
         self.looping = False
         self.cost = -1
+        self.said_usd = 0.0
         self.timed = False
         self.iterating = False
 
@@ -164,6 +183,8 @@ class HealthMonitor:
             "message.received": self._moved,
             "timer.set": self._moved,
             "interrupt.resolved": self._moved,
+            "model.called": self._paid,
+            "agent.answered": self._answered,
         }
 
     def _moved(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
@@ -207,6 +228,25 @@ class HealthMonitor:
         watch.in_flight.pop(key, None)
         if error is not None and error.get("code") not in _NO_FAILURE:
             self._failed(watch, pid, error)
+
+    def _paid(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        """An agent asked a model."""
+        watch, limit = self._moved(pid), self.thresholds.cost_usd
+        if watch is None or limit is None:
+            return
+        assert isinstance(data, dict)  # never journaled
+        watch.paid_usd += data["cost_usd"] or 0.0
+        if watch.paid_usd - watch.said_usd >= limit:
+            watch.said_usd = watch.paid_usd
+            spent, most = round(watch.paid_usd * 1_000_000), round(limit * 1_000_000)
+            self._alert(pid, "high_cost", spent_micro_usd=spent, limit_micro_usd=most)
+
+    def _answered(self, pid: str, data: dict[str, Any] | bytes) -> None:
+        """An agent's turn is over."""
+        watch = self._moved(pid)
+        assert isinstance(data, dict)  # never journaled
+        if watch is not None and data["status"] in _NO_ANSWER:
+            self._failed(watch, pid, {"message": data["status"]})
 
     def _ended(self, pid: str, _data: dict[str, Any] | bytes) -> None:
         self._watched.pop(pid, None)

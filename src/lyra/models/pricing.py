@@ -85,6 +85,9 @@ class Price:
 
     def worst_case(self, input_tokens: int, max_output_tokens: int) -> int:
         """The most that a call within these bounds can cost."""
+        if self._base is not None:
+            _, _, dearest_in, dearest_out = self._worst[0]
+            return -(-(self._request + dearest_in * input_tokens + dearest_out * max_output_tokens) // _SCALE)
         return -(-max(fixed + rate * max_output_tokens for fixed, rate in self._reachable(input_tokens)) // _SCALE)
 
     def affordable_output(self, micro_usd: int, input_tokens: int) -> int:
@@ -108,6 +111,12 @@ class Price:
             if total_input > tier.above:
                 found = tier
         return found
+
+    def covers(self, other: Price) -> bool:
+        """Whether nothing costs less here than there: only then may the one stand in for the other in a budget."""
+        return self._request >= other._request and all(
+            min(tier[at] for tier in self.tiers) >= max(tier[at] for tier in other.tiers) for at in range(1, 6)
+        )
 
     def _reachable(self, input_tokens: int) -> list[tuple[int, int]]:
         """(what the input costs at most, what a token out costs at most) of each tier that the input can fall into."""
@@ -168,10 +177,20 @@ FREE: Final = Price((Rates(-1, 0, 0, 0, 0, 0),))
 
 
 class Prices:
-    """Look-ups, remembered. `overrides`: `{"provider/model": {"input_usd_per_mtok": …, …}}` or Prices."""
+    """Look-ups, remembered. `overrides`: `{"provider/model": {"input_usd_per_mtok": …, …}}` or Prices.
 
-    def __init__(self, overrides: Mapping[str, Any] | None = None, *, clock: Clock | None = None) -> None:
+    A price of `raising`, by name, holds only where nobody publishes one that is higher in any part.
+    """
+
+    def __init__(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        raising: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
+        self._raising = {name: _override(name, price) for name, price in (raising or {}).items()}
         self._found: dict[str, Price | None] = {
             name: price if isinstance(price, Price) else _override(name, price)
             for name, price in (overrides or {}).items()
@@ -194,6 +213,9 @@ class Prices:
             price, changes = _published(_OURS.get(provider, provider), model, self._clock.now())
             if changes:
                 self._until[name] = self._clock.now() + _REFRESH_S
+        raised = self._raising.get(name)
+        if raised is not None and (price is None or raised.covers(price)):
+            price = raised
         self._found[name] = price
         return price
 
