@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import types
@@ -11,27 +12,56 @@ import pytest
 import lyra
 
 NAMES = {
+    "Agent",
+    "AgentExecution",
+    "AgentProcess",
+    "AgentState",
     "Backoff",
     "Budget",
     "Capability",
     "Charged",
     "CircuitBreaker",
+    "Config",
     "Context",
     "Effect",
     "Event",
     "Exit",
     "Grant",
+    "Image",
     "Kernel",
+    "LLMClient",
+    "LLMProvider",
     "LyraError",
+    "Memory",
+    "Message",
     "Money",
     "Policy",
     "RateLimit",
+    "Reply",
     "Retry",
+    "Stream",
     "Supervision",
+    "Tool",
+    "ToolCall",
+    "ToolRegistry",
+    "ToolResult",
     "Usage",
     "__version__",
+    "batch",
+    "budget",
+    "delegate",
     "effect",
     "errors",
+    "fan_in",
+    "fan_out",
+    "map_reduce",
+    "parallel",
+    "pipeline",
+    "router",
+    "run",
+    "stream",
+    "team",
+    "tool",
 }
 
 
@@ -48,6 +78,22 @@ def test_every_public_name_is_there(name):
     first = getattr(lyra, name)
     assert first is getattr(lyra, name)
     assert isinstance(first, (str, types.ModuleType)) or callable(first)
+
+
+DOCUMENT_NAMES = {
+    "lyra.agents": ("Agent", "AgentExecution", "AgentState"),
+    "lyra.tools": ("Tool", "ToolCall", "ToolResult", "ToolRegistry"),
+    "lyra.models": ("LLMClient", "LLMProvider", "Message"),
+    "lyra.config": ("Config",),
+}
+
+
+@pytest.mark.parametrize("package", DOCUMENT_NAMES)
+def test_names_are_where_a_user_would_look(package):
+    """In the package of their kind, and the same objects as in `lyra`."""
+    module = importlib.import_module(package)
+    for name in DOCUMENT_NAMES[package]:
+        assert getattr(module, name) is getattr(lyra, name)
 
 
 def test_an_unknown_name_is_an_attribute_error():

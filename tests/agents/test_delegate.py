@@ -161,6 +161,41 @@ def test_a_helper_that_answered_is_not_asked_again(tmp_path):
     assert len(helper_model.requests) == 1
 
 
+@pytest.mark.parametrize("helpers", [1, 3])
+def test_giving_up_on_helpers_is_replayed(tmp_path, helpers):
+    """A turn that was cancelled while helpers worked is met again as that; they stay stopped."""
+    slow = says({"text": "x", "first_s": 60})
+    names = [f"helper{n}" for n in range(helpers)]
+    asks = {"tool_calls": [{"name": name, "arguments": {"task": "go"}} for name in names]}
+    tools = [Agent(name, model=slow) for name in names]
+    lead = Agent("lead", model=says(asks, "next", asks, "last"), tools=tools)
+    store = str(tmp_path / "run.db")
+
+    async def first():
+        async with Kernel(store) as kernel:
+            process = await kernel.spawn(lead, pid="lead")
+            pending = process.send_async("go")
+            while len(slow.requests) < helpers:
+                await asyncio.sleep(0.001)
+            pending.cancel()
+            assert await process.send("again") == "next"
+
+    async def second():
+        async with Kernel(store, programs=[lead]) as kernel:
+            process = await kernel.spawn(lead, pid="lead")
+            pending = process.send_async("once more")
+            while len(slow.requests) < 2 * helpers:
+                await asyncio.sleep(0.001)
+            pending.cancel()
+            assert await process.send("more") == "last"
+            while process.children:
+                await asyncio.sleep(0.001)
+            return [message.text for message in process.messages], process.children
+
+    run(first())
+    assert run(second()) == (["again", "next", "more", "last"], [])
+
+
 def test_a_helper_cut_off_by_a_crash_goes_on(tmp_path):
     """Killed while the helper thinks: it is a process like any other, and is asked again in the next life."""
     helper_model = says({"text": "hangs", "first_s": 60}, "42")

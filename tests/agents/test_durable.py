@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.errors import ModelError
+from lyra.errors import AgentFailed, ModelError
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
@@ -240,6 +240,96 @@ def test_a_tool_may_ask_a_human_across_restarts(path):
     assert run(answer()) == "sent to ann"
     assert run(later()) == ["user", "assistant", "tool", "assistant", "user", "assistant"]
     assert sent == ["ann"]
+
+
+@pytest.mark.parametrize(("decision", "result", "count"), [("retry", "paid 2", 2), ("skip", "seen to", 1)])
+def test_a_tool_in_doubt_asks(path, decision, result, count):
+    """A tool that must not run twice was running when the kernel died: a human says what to do."""
+    ran: list[int] = []
+
+    @tool
+    async def pay() -> str:
+        ran.append(1)
+        if len(ran) == 1:
+            await asyncio.sleep(60)
+        return f"paid {len(ran)}"
+
+    agent = Agent("helper", model=says(calls("pay"), "{result}"), tools=[pay])
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            process.send_async("go")
+            while not ran:
+                await asyncio.sleep(0.001)
+
+    async def second():
+        async with Kernel(path, programs=[agent]) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            while kernel.get_pending_interrupt("helper") is None:
+                await asyncio.sleep(0.001)
+            question = kernel.get_pending_interrupt("helper")
+            assert question.kind == "in_doubt"
+            assert "tool:pay" in question.question
+            await kernel.resolve_interrupt(question.id, {"decision": decision, "data": "seen to", "text": decision})
+            while len(process.messages) < 4:
+                await asyncio.sleep(0.001)
+            return process.messages[-1].text
+
+    run(first())
+    assert run(second()) == result
+    assert len(ran) == count
+
+
+def test_a_supervised_agent_survives_crashes_of_both_kinds(path):
+    """A crash of the program loses the conversation, a crash of the kernel does not; the pid stays good throughout."""
+    broken = [1]
+
+    def system(_session: Any) -> str:
+        if broken:
+            broken.clear()
+            raise RuntimeError("broken")
+        return "fine"
+
+    model = says("one", "two", "three")
+    agent = Agent("helper", model=model, system=system, supervision={"strategy": "restart"})
+
+    async def first():
+        async with Crash(Kernel(path)) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            with pytest.raises(AgentFailed):
+                await process.send("bad")
+            assert await process.send("good") == "one"
+
+    async def second():
+        async with Kernel(path, programs=[agent]) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            assert await process.send("better") == "two"
+            return [message.text for message in process.messages]
+
+    run(first())
+    assert run(second()) == ["good", "one", "better", "two"]
+
+
+def test_a_message_without_a_caller_is_answered_too(path):
+    """`kernel.send` puts a plain message in; whatever it is, it is a turn, and after a restart it still was one."""
+    model = says("one", "two", "three")
+    agent = Agent("helper", model=model)
+
+    async def first():
+        async with Kernel(path) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            kernel.send("helper", {"order": 7})
+            assert await process.send("hello") == "two"
+
+    async def second():
+        async with Kernel(path, programs=[agent]) as kernel:
+            process = await kernel.spawn(agent, pid="helper")
+            await process.send("more")
+            return [message.text for message in process.messages]
+
+    run(first())
+    assert run(second()) == ['{"order":7}', "one", "hello", "two", "more", "three"]
 
 
 PROGRAM = """

@@ -431,7 +431,7 @@ def test_leaving_a_stream_early_ends_the_work():
     async def main():
         async with Kernel() as kernel:
             process = await kernel.spawn(Agent("a", model=model))
-            pieces = process.stream("go").__aiter__()
+            pieces: Any = process.stream("go").__aiter__()
             assert await anext(pieces) == "word "
             left_at = time.monotonic()
             await pieces.aclose()

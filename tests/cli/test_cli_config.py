@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from lyra.cli.config import show_value
-from lyra.config import KEYS
+from lyra.config import KEYS, TABLES
 
 
 def test_show_json_is_nested(lyra):
@@ -56,12 +56,15 @@ def test_what_a_project_could_not_do_is_noted(lyra):
 
 
 def test_keys_is_the_whole_table(lyra):
-    """Every key with type, default, variable and meaning."""
+    """Every key with type, default, variable and meaning; then every setting under a free name."""
     rows = lyra.json("config", "keys")
-    assert [row["key"] for row in rows] == list(KEYS)
-    assert all(row["meaning"] and row["type"] and row["variable"].startswith("LYRA_") for row in rows)
+    free = [f"{table.section}.{table.name}.{field}" for table in TABLES.values() for field in table.columns]
+    assert [row["key"] for row in rows] == [*KEYS, *free]
+    assert all(row["meaning"] and row["type"] for row in rows)
+    assert all(row["variable"].startswith("LYRA_") for row in rows[: len(KEYS)])
     text = lyra("config", "keys").stdout
     assert all(key.sentence in text for key in KEYS.values())
+    assert all(name in text for name in free)
 
 
 def test_path_lists_the_files_in_force(lyra):

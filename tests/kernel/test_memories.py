@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lyra.core.limits import MEMORY_TEXT_MAX
@@ -69,6 +71,18 @@ def test_a_full_scope_loses_its_oldest(monkeypatch):
             return texts(kernel.memories.items("a"))
 
     assert run(main()) == ["number 2", "number 3", "number 4"]
+
+
+def test_a_key_is_not_kept(path):
+    """What looks like one is blotted out before it is written."""
+    key = "sk-ant-" + "planted0123456789abcdef"
+
+    async def main():
+        async with Kernel(path) as kernel:
+            return kernel.memories.add("a", f"the key is {key}").text
+
+    assert run(main()) == "the key is ***"
+    assert all(key.encode() not in file.read_bytes() for file in Path(path).parent.iterdir())
 
 
 def test_what_is_no_memory_is_refused():

@@ -18,7 +18,7 @@ import msgspec
 from lyra.agents.events import Interrupted, ToolEnded, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
-from lyra.agents.trace import Span, current_span, new_span, turn_of
+from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
 from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
@@ -119,14 +119,13 @@ async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall,
     if not kernel.listening or ctx.replaying:
         return await _called(ctx, runtime, session, call, pending)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
-    outer = current_span.set(Span(turn_of(kernel, session).trace_id, span_id))
     failed = True
     try:
-        result = await _called(ctx, runtime, session, call, pending)
+        with Held(current_span, Span(turn_of(kernel, session).trace_id, span_id)):
+            result = await _called(ctx, runtime, session, call, pending)
         failed = result.is_error
         return result
     finally:
-        current_span.reset(outer)
         if not kernel.stopping:
             record = tool_record(kernel, session, call.name, span_id=span_id, began_s=began_s, failed=failed)
             kernel.publish(ctx.pid, "tool.called", record)
@@ -188,11 +187,8 @@ async def _output(
     if not inside:
         return output
     assert tool.run is not None
-    kept = scopes.set(pending.scopes if pending is not None else ())
-    try:
+    with Held(scopes, pending.scopes if pending is not None else ()):
         return await tool.run(**call.arguments, ctx=_ToolContext(ctx, pending.sink if pending is not None else None))
-    finally:
-        scopes.reset(kept)
 
 
 def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:

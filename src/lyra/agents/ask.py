@@ -16,6 +16,7 @@ import msgspec
 from lyra.agents.replies import Sink
 from lyra.core.budget import Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
+from lyra.core.rate import RateLimit
 from lyra.errors import ConfigError
 from lyra.models.faults import fault
 from lyra.models.pricing import Price
@@ -45,6 +46,7 @@ class Ask:
         "digest",
         "estimated",
         "first_s",
+        "limit",
         "micro_usd",
         "model",
         "price",
@@ -80,6 +82,7 @@ class Ask:
         self.estimated = False
         self.price: Price | None = None
         self.model = ""
+        self.limit: RateLimit | None = None  # of the model, shared by all agents
         self.provider: LLMProvider | None = None
         self.attempts = 0  # 0 after the call: its answer came from the journal
         self.began_s = self.first_s = 0.0
@@ -97,6 +100,11 @@ class Ask:
             self.request = msgspec.structs.replace(self.request, model=name)
         self.attempts = 0
         self.price = None
+        limits = self.runtime.settings.limits
+        if limits:
+            self.limit = limits.get(self.model)
+            if self.limit is not None and self.limit.tokens_per_minute is not None:
+                self.counts_tokens = True
 
     def close(self) -> None:
         """Give back what was set aside in scopes of the caller and not spent."""
@@ -112,12 +120,16 @@ class Ask:
         self.reservations = ()
 
 
-def model_effect(agent: Agent, model: str | LLMProvider) -> Effect:
-    """The effect of asking one model for one agent: with that agent's retry, rate limit and circuit breaker."""
-    found: Effect | None = agent.effects.get(model)
+def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
+    """The effect of asking one model for one agent: with that agent's retry, rate limit and circuit breaker.
+
+    A limit of the model itself is the kernel's, and an agent may be spawned in several.
+    """
+    key = model if ask.limit is None else (model, ask.model, ask.limit)
+    found: Effect | None = agent.effects.get(key)
     if found is None:
         label = model if isinstance(model, str) else model.name
-        found = agent.effects[model] = Effect(
+        found = agent.effects[key] = Effect(
             perform,
             name=f"model:{agent.name}:{label}",
             idempotent=True,  # nothing out there changes; only money is lost by asking twice, and only after a crash
@@ -125,6 +137,7 @@ def model_effect(agent: Agent, model: str | LLMProvider) -> Effect:
             rate_limit=agent.rate_limit,
             circuit_breaker=agent.circuit_breaker,
             quote=quote,
+            shared=None if ask.limit is None else (ask.model, ask.limit),
         )
     return found
 
@@ -222,6 +235,8 @@ async def perform(ask: Ask) -> Completion:
                         await sink.room()
                 elif kind is ThinkingDelta:
                     sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+    except GeneratorExit:  # the program is being closed, and the stream with it; nothing can be awaited any more
+        raise
     except BaseException:
         await _closed(source)
         raise

@@ -280,7 +280,7 @@ async def _summary(
     )
     ask.aim(model)
     try:
-        completion: Completion = await ctx.do(model_effect(agent, model), ask)
+        completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
     except (EffectFailed, LimitExceeded) as error:
         runtime.record(ctx._process, session, ask, error=error)
         if isinstance(error, BudgetExceeded):

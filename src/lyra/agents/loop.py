@@ -307,7 +307,7 @@ async def _ask_models(
         for at, model in enumerate(models):
             ask.aim(model)
             try:
-                completion: Completion = await ctx.do(model_effect(agent, model), ask)
+                completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
             except LyraError as error:
                 runtime.record(ctx._process, session, ask, error=error)
                 if at + 1 == len(models) or not _falls_over(error):

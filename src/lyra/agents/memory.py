@@ -142,7 +142,10 @@ class _Place:
 
 
 async def _add(place: _Place, text: str, kind: str) -> int:
-    return place.kernel.memories.add(place.scope, text, kind=kind, pid=place.pid).id
+    from lyra.agents.runtime import runtime_of
+
+    clean = runtime_of(place.kernel).clean(text)
+    return place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid).id
 
 
 async def _search(place: _Place, question: str) -> list[str]:

@@ -103,7 +103,8 @@ class AgentProcess(Handle):
         memory = session.agent.memory if session is not None else None
         if memory is None:
             raise ConfigError(f"agent process {self.pid} has no memory", hint="Agent(…, memory=True)", pid=self.pid)
-        return memory.on(self._kernel)
+        remembered: Remembered = memory.on(self._kernel)
+        return remembered
 
     @property
     def metrics(self) -> Metrics:

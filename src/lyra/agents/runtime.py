@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.model_settings import ModelSettings
 from lyra.agents.records import call_record
 from lyra.agents.replies import Pending, Sink
 from lyra.agents.session import Session
@@ -20,11 +21,11 @@ from lyra.core.budget import Budget
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
-from lyra.errors import AgentFailed, LyraError
+from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.kernel.supervisor import supervise
 from lyra.models.client import LLMClient
-from lyra.models.pricing import Price, Prices
+from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.tokens import Conversation, Estimator
 
@@ -59,7 +60,6 @@ class Runtime:
         "_found",
         "_known",
         "_life",
-        "_prices",
         "_requests",
         "_secrets",
         "_threads",
@@ -68,16 +68,17 @@ class Runtime:
         "kernel",
         "pending",
         "sessions",
+        "settings",
     )
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.client: LLMClient = kernel.parts.get("models") or LLMClient()
+        self.settings = ModelSettings(kernel.config, kernel.clock)
+        self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
         self.pending: dict[str, Pending] = {}
         self._asked: dict[str, set[str]] = {}  # pid → the requests it was given and has not answered
         self.sessions: dict[str, Session] = {}
         self._found: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
-        self._prices = Prices(clock=kernel.clock)
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
@@ -179,17 +180,24 @@ class Runtime:
             if isinstance(model, LLMProvider):
                 found = (model, "", model.name)
             else:
-                name = self.client.resolve(model)
-                found = (self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}")
+                found = self._named(model)
             if not recorded:
                 self._found[model] = found
         return found
+
+    def _named(self, model: str) -> tuple[LLMProvider, str, str]:
+        try:
+            self.settings.need(model)
+            name = self.client.resolve(model)
+            return self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}"
+        except ConfigError as mistake:
+            raise self.settings.explain(mistake, model) from None
 
     def price(self, ask: Ask) -> Price | None:
         """What the model of a call costs: as its provider says, else as published."""
         assert ask.provider is not None
         own = ask.provider.price(ask.request.model)
-        return own if own is not None else self._prices.of(ask.model)
+        return own if own is not None else self.settings.prices.of(ask.model)
 
     @property
     def tokens(self) -> Estimator:

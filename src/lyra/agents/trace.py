@@ -6,19 +6,41 @@ spawns it. Ids are made only while somebody listens.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from lyra.agents.session import Session
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Span", "current_span", "new_span", "turn_of"]
+__all__ = ["Held", "Span", "current_span", "new_span", "turn_of"]
 
 
 class Span(NamedTuple):
     trace_id: str
     span_id: str
+
+
+class Held:
+    """`with Held(variable, value)`: the variable has the value inside. A program that is closed leaves it alone: its
+    end comes in the context of whoever closes it."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: Any) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ValueError):  # another context than the one it was set in
+            self._variable.reset(self._token)
 
 
 current_span: ContextVar[Span | None] = ContextVar("lyra_span", default=None)

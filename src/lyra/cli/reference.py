@@ -1,7 +1,7 @@
 """`python -m lyra.cli.reference [FOLDER]`: the reference pages, written from the tables that the code uses.
 
-`configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and `lyra.errors.CODES`; the other
-tables are in `reference_tables`.
+`configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and
+`lyra.errors.CODES`; the other tables are in `reference_tables`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
 """

@@ -85,6 +85,7 @@ class Effect:
         "quote",
         "retry",
         "run",
+        "shared",
         "takes_key",
         "timeout_s",
         "tokens",
@@ -105,6 +106,7 @@ class Effect:
         circuit_breaker: Any = None,
         policy: Any = None,
         quote: Callable[..., Usage] | None = None,
+        shared: tuple[str, RateLimit] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -128,7 +130,8 @@ class Effect:
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
-        self.gated = self.policy.rate_limit is not None or self.policy.circuit_breaker is not None
+        self.shared = shared  # a second limit, by name: of what many effects draw on, as agents do on a model
+        self.gated = not (self.policy.rate_limit is None and self.policy.circuit_breaker is None and shared is None)
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
         self.needy = bool(self._needs)
@@ -161,6 +164,7 @@ class Effect:
             "cost": self.cost,
             "policy": self.policy,
             "quote": self.quote,
+            "shared": self.shared,
         }
         return Effect(self.run, **{**settings, **options})
 

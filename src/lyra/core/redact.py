@@ -9,7 +9,6 @@ a form nobody has listed, goes through. Quick where there is nothing to find: on
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -32,12 +31,12 @@ class Form(NamedTuple):
 
     what: str
     marks: tuple[str, ...]
-    pattern: re.Pattern[str]
+    pattern: str  # compiled when it is first needed: all of them cost a start-up milliseconds
     apart: bool = False
 
 
 def _form(what: str, marks: str, pattern: str, *, apart: bool = False) -> Form:
-    return Form(what, tuple(marks.split()), re.compile(pattern), apart)
+    return Form(what, tuple(marks.split()), pattern, apart)
 
 
 _START: Final = r"(?<![A-Za-z0-9])"
@@ -95,7 +94,7 @@ FORMS: Final = (
     _form("password in a URL", "://", r"(://[^:/@?#\s]*:)[^\s@/]+(?=@)"),
 )
 # Named fields whose value is a key, whatever it looks like.
-_FIELDS: Final = re.compile(
+_FIELDS: Final = (
     r"(?i)(?:.*[_-])?(?:api[_-]?key|secret(?:[_-](?:access[_-])?key)?|(?:session|access|refresh)[_-]token|authorization"
     r"|password|passwd|private[_-]key|(?:set-)?cookie)\Z"
 )
@@ -128,9 +127,14 @@ def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
         searched = whole if form.apart else low
         for mark in form.marks:
             if mark in searched:
-                text = form.pattern.sub(_blot, text)
+                text = _compiled(form.pattern).sub(_blot, text)
                 break
     return text
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _blot(match: re.Match[str]) -> str:
@@ -148,7 +152,7 @@ def _walk(value: Any, known: tuple[str, ...]) -> Any:
 
 
 def _field(key: Any, value: Any, known: tuple[str, ...]) -> Any:
-    if value and isinstance(key, str) and isinstance(value, str) and _FIELDS.match(key):
+    if value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
         return MASK
     return _walk(value, known)
 
@@ -162,6 +166,8 @@ def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _looks(values: tuple[str, ...]) -> tuple[str, ...]:
     """Every way a secret may be written, longest first: a part of another must not spoil it."""
+    import json
+
     found: set[str] = set()
     for value in values:
         if len(value) < SECRET_LENGTH_LEAST:

@@ -1,7 +1,8 @@
 """Effects as the kernel has met them: each function's declaration once, and one gate for each name.
 
 A program hands a function to `ctx.do`; here it becomes the Effect it declares, remembered so that the next call costs a
-look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it.
+look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it; an effect may have
+a second one that it shares with other effects.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core import limits
 from lyra.core.effect import Effect
-from lyra.kernel.gates import Gate
+from lyra.core.policy import CircuitBreaker, RateLimit
+from lyra.kernel.gates import Gate, TwoGates
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -55,14 +57,23 @@ class Declared:
             self._effects.clear()
         self._effects[key] = effect
 
-    def gate(self, effect: Effect) -> Gate:
+    def gate(self, effect: Effect) -> Gate | TwoGates:
         """Shared by all who declare the same limits for the same name; other limits are another gate."""
-        key = (effect.name, effect.policy.rate_limit, effect.policy.circuit_breaker)
+        policy = effect.policy
+        key = (effect.name, policy.rate_limit, policy.circuit_breaker)
+        if effect.shared is None:
+            return self.gates.get(key) or self._gate(key)
+        second = self._gate((*effect.shared, None))
+        if policy.rate_limit is None and policy.circuit_breaker is None:
+            return second
+        return TwoGates(self._gate(key), second)
+
+    def _gate(self, key: tuple[str, RateLimit | None, CircuitBreaker | None]) -> Gate:
         found = self.gates.get(key)
         if found is None:
             if len(self.gates) >= limits.EFFECTS_KEPT:
                 self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
-            found = self.gates[key] = Gate(self._kernel, effect)
+            found = self.gates[key] = Gate(self._kernel, *key)
         return found
 
 

@@ -93,7 +93,7 @@ class Door:
                 reservation = self._reserve(process, effect, cost)
             if effect.gated:
                 gate = kernel.declared.gate(effect).place(cost)
-                await gate.admit(process, effect)
+                await gate.admit(process)
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)
             raise
@@ -309,7 +309,7 @@ class Door:
                 )
                 await self._kernel.pause(process, delay_s)
                 if gate is not None:
-                    await gate.admit(process, effect)
+                    await gate.admit(process)
                 attempt += 1
             except BaseException as error:
                 if gate is not None:

@@ -2,7 +2,8 @@
 
 A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line,
 or refuses it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure`
-waits while the line is short and is `Overloaded` when it is not.
+waits while the line is short and is `Overloaded` when it is not. `TwoGates` is a call that has to pass two: the
+agent's own, and then the one of the model that all agents share, so that nobody holds room there while it waits here.
 """
 
 from __future__ import annotations
@@ -12,29 +13,28 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.budget import Usage
-from lyra.core.effect import Effect
-from lyra.core.policy import Breaker, TokenBucket, counts_as_failure
+from lyra.core.policy import Breaker, CircuitBreaker, RateLimit, TokenBucket, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Gate", "Place"]
+__all__ = ["Gate", "Place", "TwoGates"]
 
 
 class Gate:
-    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "waiting_max")
+    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "name", "waiting_max")
 
-    def __init__(self, kernel: Kernel, effect: Effect) -> None:
-        policy = effect.policy
-        assert policy is not None
+    def __init__(
+        self, kernel: Kernel, name: str, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None
+    ) -> None:
         self._kernel = kernel
-        limit = policy.rate_limit
+        self.name = name
         self._bucket = TokenBucket(limit) if limit is not None else None
         self._strategy = limit.strategy if limit is not None else "queue"
         self.waiting_max = (limit.burst or 1) if limit is not None else 0
-        self._breaker = Breaker(policy.circuit_breaker) if policy.circuit_breaker is not None else None
+        self._breaker = Breaker(circuit_breaker) if circuit_breaker is not None else None
         self._line: deque[deque[Any]] = deque()
         self._busy = False
 
@@ -47,12 +47,12 @@ class Gate:
         """One call's place at this gate: it holds how many tokens the call is expected to take."""
         return Place(self, cost.tokens)
 
-    async def admit(self, process: Process, effect: Effect, tokens: int) -> None:
+    async def admit(self, process: Process, tokens: int) -> None:
         now = self._kernel.clock.monotonic
         if self._bucket is not None:
             wait_s = self._bucket.take(now(), tokens) if not self._busy else 0.0
             if self._busy or wait_s > 0:
-                await self._queue(process, effect, wait_s, tokens)
+                await self._queue(process, wait_s, tokens)
         if self._breaker is not None:
             try:
                 self._breaker.admit(now())
@@ -61,24 +61,31 @@ class Gate:
                     self._bucket.refund(tokens)  # no call was made
                 raise
 
+    def undo(self, tokens: int) -> None:
+        """A call was admitted and not made after all."""
+        if self._bucket is not None:
+            self._bucket.refund(tokens)
+        if self._breaker is not None:
+            self._breaker.abandon()
+
     def adjust(self, tokens: int) -> None:
         """A call took so many tokens a minute more (negative: fewer) than were set aside for it."""
         if self._bucket is not None:
             self._bucket.adjust(tokens)
 
-    async def _queue(self, process: Process, effect: Effect, wait_s: float, tokens: int) -> None:
+    async def _queue(self, process: Process, wait_s: float, tokens: int) -> None:
         """First come, first served: only the head of the line asks the bucket."""
         if self._strategy == "reject":
             raise RateLimited(
-                f"{effect.name} is over its rate; the next call fits in {wait_s:.2f} s",
-                effect=effect.name,
+                f"{self.name} is over its rate; the next call fits in {wait_s:.2f} s",
+                effect=self.name,
                 retry_after_s=wait_s,
             )
         waiting = len(self._line) + self._busy
         if self._strategy == "backpressure" and waiting >= self.waiting_max:
             raise Overloaded(
-                f"{effect.name} is over its rate and {waiting} calls are waiting already",
-                effect=effect.name,
+                f"{self.name} is over its rate and {waiting} calls are waiting already",
+                effect=self.name,
                 retry_after_s=wait_s,
             )
         bucket = self._bucket
@@ -133,8 +140,8 @@ class Place:
         self._gate = gate
         self._tokens = tokens
 
-    def admit(self, process: Process, effect: Effect) -> Awaitable[None]:
-        return self._gate.admit(process, effect, self._tokens)
+    def admit(self, process: Process) -> Awaitable[None]:
+        return self._gate.admit(process, self._tokens)
 
     def used(self, usage: Usage) -> None:
         """What the call really took of the tokens a minute, once that is known."""
@@ -145,3 +152,46 @@ class Place:
 
     def failed(self, error: BaseException) -> None:
         self._gate.failed(error)
+
+
+class TwoGates:
+    """An effect's own gate and the one it shares with others, passed in this order."""
+
+    __slots__ = ("_own", "_shared")
+
+    def __init__(self, own: Gate, shared: Gate) -> None:
+        self._own = own
+        self._shared = shared
+
+    def place(self, cost: Usage) -> TwoPlaces:
+        return TwoPlaces(self._own, self._shared, cost.tokens)
+
+
+class TwoPlaces:
+    """One call at two gates. Only the effect's own has a breaker."""
+
+    __slots__ = ("_own", "_shared", "_tokens")
+
+    def __init__(self, own: Gate, shared: Gate, tokens: int) -> None:
+        self._own = own
+        self._shared = shared
+        self._tokens = tokens
+
+    async def admit(self, process: Process) -> None:
+        await self._own.admit(process, self._tokens)
+        try:
+            await self._shared.admit(process, self._tokens)
+        except BaseException:
+            self._own.undo(self._tokens)
+            raise
+
+    def used(self, usage: Usage) -> None:
+        more = usage.tokens - self._tokens
+        self._own.adjust(more)
+        self._shared.adjust(more)
+
+    def succeeded(self) -> None:
+        self._own.succeeded()
+
+    def failed(self, error: BaseException) -> None:
+        self._own.failed(error)

@@ -109,6 +109,7 @@ class Kernel(Requests):
         self.snapshot_every_events = snapshot_every_events
         self.retention_s = retention_s
         self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
+        self.config: Config | None = None  # that it was made from, for the layers above
         self.processes: dict[str, Process] = {}
         self.names: dict[str, Process] = {}
         self.live = 0
@@ -180,7 +181,9 @@ class Kernel(Requests):
             "budget": {"usd": budget.usd, "seconds": budget.seconds, "on_exceed": budget.on_exceed},
             "grant": config.grant,
         }
-        return cls(**{**settings, **overrides})
+        made = cls(**{**settings, **overrides})
+        made.config = config
+        return made
 
     # ------------------------------------------------------------------ opening and closing
 

@@ -2,7 +2,8 @@
 
 Owns the items; both are durable and in snapshots. What an agent makes of them (recall in its prompt, tools) is the
 agents' affair. A scope is a name that those who share memories agree on. An item that is there already (same scope,
-kind and text) is not added twice, so adding is idempotent. Where a scope is full, its oldest item goes.
+kind and text) is not added twice, so adding is idempotent. Where a scope is full, its oldest item goes. What looks like
+a key is blotted out before it is kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from lyra.core.check import sendable_text, short_text, whole
 from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
 from lyra.core.ranking import Index
+from lyra.core.redact import redact
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Memories:
         self._kernel._raise_if_closed()
         _word(scope, "a scope")
         _word(kind, "a kind of memory")
-        text = sendable_text(short_text(text, "a memory", most=MEMORY_TEXT_MAX), "a memory").strip()
+        text = redact(sendable_text(short_text(text, "a memory", most=MEMORY_TEXT_MAX), "a memory")).strip()
         if not text:
             raise ConfigError("there is nothing in this memory", key="text")
         index, known = self._scope(scope)

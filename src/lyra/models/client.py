@@ -6,8 +6,8 @@
 
 A name is resolved to its provider at the first call, and only that provider's module is imported; the provider is
 kept, with its connections, until `close`. `providers` are settings by name (as `[providers.NAME]` of a configuration
-has them), `register` adds a provider of one's own, or one in the place of another. Never retries, limits or counts: the
-kernel's door does.
+has them), or a function that gives them when the first model is asked for that is not simulated; `register` adds a
+provider of one's own, or one in the place of another. Never retries, limits or counts: the kernel's door does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ class LLMClient:
     """`env` stands in for the environment, for those who keep their keys elsewhere."""
 
     def __init__(
-        self, providers: Mapping[str, Mapping[str, Any]] | None = None, *, env: Mapping[str, str] | None = None
+        self,
+        providers: Mapping[str, Mapping[str, Any]] | Callable[[], Mapping[str, Mapping[str, Any]]] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        self._given = dict(providers or {})
+        self._settings = providers
         self._env = env
         self._providers: dict[str, LLMProvider] = {}
         # Set while something answers in the place of the providers, as a recording does; it may ask for the real one.
@@ -49,7 +52,14 @@ class LLMClient:
 
     def resolve(self, name: str) -> ModelName:
         """The provider and the model behind a name; nothing is imported or opened."""
-        return model_name(name, (*self._given, *self._providers))
+        others = () if str(name).startswith("sim/") else self._given()
+        return model_name(name, (*others, *self._providers))
+
+    def _given(self) -> Mapping[str, Mapping[str, Any]]:
+        """The settings, once somebody needs them."""
+        if callable(self._settings):
+            self._settings = self._settings()
+        return self._settings or {}
 
     def provider(self, name: str) -> LLMProvider:
         """The provider of that name (`anthropic`, not `anthropic/…`), made at its first use."""
@@ -60,7 +70,7 @@ class LLMClient:
     def _own(self, name: str) -> LLMProvider:
         found = self._providers.get(name)
         if found is None:
-            found = self._providers[name] = _make(name, self._given.get(name), self._env)
+            found = self._providers[name] = _make(name, self._given().get(name) if name != "sim" else None, self._env)
         return found
 
     def stream(self, name: str, request: Request) -> AsyncIterator[StreamEvent]:

@@ -9,7 +9,6 @@ a key or a body in full.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
@@ -163,6 +162,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _date(text: str, now: float) -> float:
+    from email.utils import parsedate_to_datetime  # rare, and not cheap to import
+
     try:
         return max(parsedate_to_datetime(text).timestamp() - now, 0.0)
     except (TypeError, ValueError, OverflowError):

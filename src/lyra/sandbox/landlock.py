@@ -1,0 +1,100 @@
+"""Landlock: the kernel's own fence around a process, through system calls (no library, no privilege).
+
+A ruleset is made here, in the parent, from open file descriptors; the child only enters it (`child`). Landlock grants
+and never takes away: a folder that must stay closed inside an open one can only be kept closed by opening its
+neighbours one by one, which `confine` does. What it cannot do is said by `holes`, and shown wherever the tier is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from typing import Final
+
+__all__ = ["LEAST", "Ruleset", "abi", "holes"]
+
+_CREATE: Final = 444
+_ADD: Final = 445
+RESTRICT: Final = 446
+_VERSION: Final = 1
+_PATH: Final = 1
+_PORT: Final = 2
+LEAST: Final = 3  # older ones cannot refuse that a file is emptied
+
+_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE: Final = 1 << 4 | 1 << 5
+_MAKE: Final = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12  # folders, files, sockets, pipes, symlinks; no devices
+_REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+_CONNECT: Final = 1 << 1
+_BIND: Final = 1 << 0
+_SCOPES: Final = 1 << 0 | 1 << 1  # abstract unix sockets, signals
+
+READ: Final = _EXECUTE | _READ | _LIST
+WRITE: Final = READ | _WRITE | _REMOVE | _MAKE | _REFER | _TRUNCATE
+_OF_FILES: Final = _EXECUTE | _READ | _WRITE | _TRUNCATE | _IOCTL
+LISTING: Final = _LIST
+
+libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def abi() -> int:
+    """The version that the kernel speaks; 0 without Landlock."""
+    if os.uname().sysname != "Linux":
+        return 0
+    return max(0, int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))))
+
+
+def holes(version: int, *, egress: bool) -> tuple[str, ...]:
+    """What this tier does not hold back, in sentences for a person."""
+    found = [
+        "landlock: the sizes, names and times of files outside can be seen, their content cannot",
+        "landlock: all processes share one table of process ids and one /tmp, which is closed",
+        "landlock: new files cannot be made beside a protected path, only in folders that hold none",
+    ]
+    if version < 6:
+        found.append("landlock: this kernel cannot stop signals to other processes of the same user")
+    if version < 5:
+        found.append("landlock: this kernel cannot restrict the controls of devices")
+    if egress:
+        found.append("landlock: the network is limited by port, not by host: another host on the proxy's port is open")
+    return tuple(found)
+
+
+class Ruleset:
+    """A set of rules on its way to a child; `close` it when the child has entered it."""
+
+    __slots__ = ("_handled", "_version", "fd")
+
+    def __init__(self) -> None:
+        self._version = abi()
+        handled = (1 << (13 + (self._version >= 2) + (self._version >= 3))) - 1
+        if self._version >= 5:
+            handled |= _IOCTL
+        self._handled = handled
+        net = _CONNECT | _BIND if self._version >= 4 else 0
+        scoped = _SCOPES if self._version >= 6 else 0
+        size = 24 if self._version >= 6 else 16 if self._version >= 4 else 8
+        attributes = struct.pack("=QQQ", handled, net, scoped)[:size]
+        self.fd = int(libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)))
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "no ruleset")
+
+    def allow(self, path_fd: int, rights: int) -> None:
+        """Open what the descriptor stands for, and all beneath it."""
+        if not stat.S_ISDIR(os.fstat(path_fd).st_mode):
+            rights &= _OF_FILES
+        rule = struct.pack("=Qi", rights & self._handled, path_fd)
+        self._add(_PATH, rule)
+
+    def allow_connect(self, port: int) -> None:
+        if self._version >= 4:
+            self._add(_PORT, struct.pack("=QQ", _CONNECT, port))
+
+    def _add(self, kind: int, rule: bytes) -> None:
+        if libc.syscall(_ADD, ctypes.c_int(self.fd), ctypes.c_int(kind), rule, ctypes.c_uint(0)):
+            raise OSError(ctypes.get_errno(), "the rule was refused")
+
+    def close(self) -> None:
+        os.close(self.fd)

@@ -1,0 +1,186 @@
+"""What a command may touch: a Grant, a workspace and limits, turned into paths that a kernel can hold.
+
+A `Profile` says which folders can be read and written, which paths inside the workspace are protected, what the
+environment holds, whether the network is there, and how much of everything may be used. `Profile.of` reads them from
+a Grant: `fs.read` and `fs.write` rules that end in `/**` become folders, `net.http` rules open the way through the
+proxy. A rule that no folder can express (a wildcard in the middle) opens nothing. Says nothing about how it is
+enforced: that is `bubblewrap` and `landlock`. Protected paths are found in `protected`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lyra.core.capability import Capability, Grant
+from lyra.core.limits import (
+    SANDBOX_CPU_S,
+    SANDBOX_FILE_BYTES_MAX,
+    SANDBOX_MEMORY_BYTES_MAX,
+    SANDBOX_OPEN_FILES_MAX,
+    SANDBOX_OUTPUT_BYTES_MAX,
+    SANDBOX_OUTPUT_KEPT_BYTES,
+    SANDBOX_PROCESSES_MAX,
+    SANDBOX_WALL_S,
+)
+from lyra.errors import CapabilityDenied, ConfigError
+
+__all__ = ["SYSTEM", "Limits", "Profile"]
+
+# Folders of programs and libraries, read-only in every profile. Of /etc only what programs need and nobody hides.
+SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
+SYSTEM_FILES: Final = (
+    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs"),
+    *("/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/localtime", "/etc/timezone"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services"),
+    *("/etc/mime.types", "/etc/os-release", "/etc/terminfo", "/etc/locale.alias", "/etc/magic", "/etc/python3"),
+)
+# Where nobody's workspace is: a folder of the system would be opened for writing.
+_NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
+    *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")
+}
+_ENVIRONMENT: Final = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR")
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one command may use; reaching one ends the command or the call that asked for more."""
+
+    wall_s: float = SANDBOX_WALL_S
+    cpu_s: int = SANDBOX_CPU_S  # of each process
+    memory_bytes: int = SANDBOX_MEMORY_BYTES_MAX  # of all together where the kernel counts it, else of each process
+    file_bytes: int = SANDBOX_FILE_BYTES_MAX
+    processes: int = SANDBOX_PROCESSES_MAX
+    open_files: int = SANDBOX_OPEN_FILES_MAX
+    output_bytes: int = SANDBOX_OUTPUT_BYTES_MAX
+    output_kept_bytes: int = SANDBOX_OUTPUT_KEPT_BYTES
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"the limit {name} of a sandbox must be above 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything a tier needs to know. Paths are absolute and without symlinks."""
+
+    workspace: str
+    writable: bool = True
+    readable: tuple[str, ...] = ()
+    writable_also: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()  # names or paths besides the usual ones; they become read-only
+    hidden: tuple[str, ...] = ()  # the same, and they cannot be read either
+    env: Mapping[str, str] = field(default_factory=dict)
+    egress: Grant | None = None  # None: no network; else `net.http` rules decide, at the proxy
+    unix_sockets: bool = False
+    limits: Limits = field(default_factory=Limits)
+    grant: Grant | None = None  # asked about the paths found inside the workspace
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "workspace", _folder(self.workspace))
+        for name in ("readable", "writable_also"):
+            object.__setattr__(self, name, tuple(_existing(getattr(self, name))))
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ConfigError(f"{name[:80]!r} cannot be an environment variable")
+
+    @classmethod
+    def of(
+        cls,
+        grant: Grant,
+        workspace: str,
+        *,
+        readable: Iterable[str] = (),
+        protected: Iterable[str] = (),
+        hidden: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        unix_sockets: bool = False,
+    ) -> Profile:
+        """The profile that a Grant allows. CapabilityDenied when it cannot even read the workspace."""
+        root = _folder(workspace)
+        if not _allows_some(grant, "fs.read", root):
+            raise CapabilityDenied(
+                f"the grant does not allow to read {root}",
+                hint=f"allow it with 'fs.read:{root}/**' in the grant",
+                capability=f"fs.read:{root}/**",
+            )
+        writes = [path for path in _roots(grant, "fs.write") if path not in _NO_WORKSPACE]
+        has_network = any(_is_about(cap, "net.http") for layer in grant.layers for cap in layer) or not grant.layers
+        return cls(
+            root,
+            writable=_allows_some(grant, "fs.write", root),
+            readable=(*_roots(grant, "fs.read"), *readable),
+            writable_also=tuple(path for path in writes if path != root and not _inside(path, root)),
+            protected=tuple(protected),
+            hidden=tuple(hidden),
+            env=env or {},
+            egress=grant if has_network else None,
+            unix_sockets=unix_sockets,
+            limits=limits or Limits(),
+            grant=grant if grant.deny else None,
+        )
+
+    def environment(self, *, home: str, temporary: str) -> dict[str, str]:
+        """All that the command finds in its environment: an allow-list of ours, then what the profile names."""
+        own = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        own |= {"PATH": self._search_path(), "HOME": home, "TMPDIR": temporary, "LYRA_SANDBOX": "1"}
+        return own | dict(self.env)
+
+    def _search_path(self) -> str:
+        """The folders of PATH that can be seen from inside, then the usual ones."""
+        seen = [os.path.realpath(path) for path in (*SYSTEM, *self.readable, self.workspace)]
+        mine = [path for path in os.environ.get("PATH", "").split(":") if path.startswith("/")]
+        kept = [path for path in mine if any(_inside(os.path.realpath(path), root) for root in seen)]
+        return ":".join(dict.fromkeys([*kept, *_PATH.split(":")]))
+
+
+def _folder(path: str) -> str:
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise ConfigError(f"the workspace {path} is not a folder", place=path)
+    if real in _NO_WORKSPACE:
+        raise ConfigError(
+            f"{real} cannot be a workspace: it holds the system or other people's files",
+            hint="give the folder of one project",
+            place=real,
+        )
+    return real
+
+
+def _existing(paths: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path))
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _is_about(cap: Capability, name: str) -> bool:
+    return cap.name in (name, "*", name.partition(".")[0] + ".*")
+
+
+def _roots(grant: Grant, name: str) -> list[str]:
+    """The folders that rules of that name open as a whole."""
+    found: list[str] = []
+    for cap in (cap for layer in grant.layers for cap in layer if cap.name == name):
+        root = cap.scope.removesuffix("/**")
+        if root != cap.scope and root and not set("*?[{") & set(root) and _allows_some(grant, name, root):
+            found.append(root)
+    return found
+
+
+def _allows_some(grant: Grant, name: str, root: str) -> bool:
+    """Every layer opens the whole folder; denies inside it are kept by protecting those paths."""
+    opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
+    if not opened.allows(Capability(name, f"{root}/**")):
+        return False
+    return not any(_is_about(cap, name) and _denies_folder(cap, root) for cap in grant.deny)
+
+
+def _denies_folder(cap: Capability, root: str) -> bool:
+    return Grant(allow=[cap]).allows(Capability(cap.name, root)) if cap.kind == "path" else True

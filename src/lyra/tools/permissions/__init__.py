@@ -1,0 +1,24 @@
+"""Permissions: may this tool be called with these arguments? Rules decide, and say which of them did.
+
+Read in this order: `rules` (what a person writes), `subjects` (what a call is about), `decision` (the order in which
+rules, modes and protected paths are asked), `settings` (where rules come from and who may only tighten). For command
+lines: `shell` finds every command in one, `wrappers` what those run in turn, `command_line` what a rule may match.
+Nothing here runs, opens or resolves anything.
+"""
+
+from lyra.tools.permissions.decision import MODES, Decision, Permissions
+from lyra.tools.permissions.rules import Rule
+from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
+from lyra.tools.permissions.subjects import Subject, subject_of
+
+__all__ = [
+    "MODES",
+    "Decision",
+    "Layer",
+    "Permissions",
+    "Rule",
+    "Subject",
+    "load_layers",
+    "permissions_of",
+    "subject_of",
+]

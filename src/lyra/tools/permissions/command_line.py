@@ -1,0 +1,202 @@
+"""A command line as rules see it: `read_line(text)` gives a `CommandLine`, remembered for the next time.
+
+A deny or an ask is matched against `commands`: each command that the line may run, wherever it stands, as plain text,
+with the program's name alone and without its global options too. An allow with a wildcard is matched against `single`:
+the whole line, and only when it is one simple command with nothing in it that runs or writes something else. When the
+line could not be read for certain, `unsure` says why; then every deny applies and no such allow.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from lyra.core.limits import COMMANDS_MAX
+from lyra.tools.permissions.shell import Command, Script, Word, read_script
+from lyra.tools.permissions.text_glob import UNKNOWN, TextGlob
+from lyra.tools.permissions.wrappers import basename, inner_of
+
+__all__ = ["CommandLine", "read_line"]
+
+_NESTED_MAX: Final = 12  # wrappers within wrappers
+_QUICK: Final = re.compile(r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*")
+_HARMLESS: Final = frozenset({"/dev/null"})
+_TEXTS_MAX: Final = COMMANDS_MAX * 8
+
+# Variables whose value is run, or decides what runs, when the command after them (or a later one) starts.
+_RUNS_CODE: Final = frozenset(
+    {
+        *("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "LD_PRELOAD"),
+        *("LD_LIBRARY_PATH", "LD_AUDIT", "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EDITOR", "GIT_PAGER", "GIT_EXTERNAL_DIFF"),
+        *("GIT_ASKPASS", "GIT_PROXY_COMMAND", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER"),
+        *("LESSOPEN", "LESSCLOSE", "PYTHONSTARTUP", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "FIGNORE", "SHELL"),
+    }
+)
+# Options before a subcommand that take a value of their own.
+_GLOBAL_VALUES: Final = {
+    "git": frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"}),
+    "docker": frozenset({"-H", "--host", "-c", "--context", "-l", "--log-level", "--config"}),
+    "kubectl": frozenset({"-n", "--namespace", "--context", "--kubeconfig", "-s", "--server", "--cluster", "--user"}),
+    "npm": frozenset({"--prefix", "-C", "-w", "--workspace"}),
+    "cargo": frozenset({"-C", "--config", "-Z", "--color"}),
+}
+
+
+class CommandLine:
+    """What is known of one line."""
+
+    __slots__ = ("commands", "inside", "plain", "single", "text", "unsure")
+
+    def __init__(
+        self, text: str, commands: tuple[str, ...], *, single: str | None, plain: bool, inside: str | None, unsure: str | None
+    ) -> None:
+        self.text = text
+        self.commands = commands
+        self.single = single  # the one simple command that it is, as written
+        self.plain = plain  # no quote, escape or wildcard in it
+        self.inside = inside  # where it runs another command: its text up to that one's program
+        self.unsure = unsure
+
+    def allowed_by(self, glob: TextGlob) -> bool:
+        """Whether an allow with this pattern covers the whole line."""
+        if glob.total:
+            return True
+        if glob.literal:
+            return glob.matches(self.text) or (self.single is not None and glob.matches(self.single))
+        if self.single is None or self.unsure is not None or not glob.matches(self.single):
+            return False
+        if not self.plain and not glob.trailing:
+            return False  # what stands after a wildcard could be part of a quoted word
+        # A command inside must be named by the rule itself, not swallowed by its wildcard.
+        return self.inside is None or (glob.prefix + " ").startswith(self.inside + " ")
+
+    def touched_by(self, glob: TextGlob) -> bool:
+        """Whether a deny or an ask with this pattern sees something in the line."""
+        return self.unsure is not None or glob.matches(self.text) or any(map(glob.touches, self.commands))
+
+
+@lru_cache(maxsize=1024)
+def read_line(line: str) -> CommandLine:
+    """Read a command line; the answer depends on nothing but the text."""
+    text = line.strip(" \t\n")
+    if _QUICK.fullmatch(text):
+        words = [Word(part, part) for part in text.split(" ")]
+        command = Command()
+        command.words = words
+        script = Script()
+        script.commands.append(command)
+    else:
+        script = read_script(text)
+        command = script.commands[0] if script.commands else Command()
+    if len(script.commands) == 1:
+        command.span = command.span if command.span[1] else (0, len(text))
+    single = text[slice(*command.span)] if _is_single(script) else None
+    plain = all(word.plain for word in (*command.words, *command.assignments))
+    if single is not None and plain:
+        single = " ".join(single.split())
+    texts = _Texts(script)
+    inside = texts.run()
+    return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
+
+
+def _is_single(script: Script) -> bool:
+    if script.compound or script.unsure or len(script.commands) != 1:
+        return False
+    command = script.commands[0]
+    if command.documents or any(word.expands for word in (*command.words, *command.assignments)):
+        return False
+    return bool(command.words) and all(_harmless(operator, target) for _, operator, target in command.redirects)
+
+
+def _harmless(operator: str, target: Word) -> bool:
+    """Joining two outputs, or throwing one away, writes nothing anywhere."""
+    if operator in (">&", "<&"):
+        return target.text.rstrip("-").isdecimal()
+    return target.text in _HARMLESS and operator in (">", ">>", "&>", "&>>", "<")
+
+
+class _Texts:
+    """Gathers the text of every command that a script may run."""
+
+    __slots__ = ("found", "script")
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.found: dict[str, None] = {}
+
+    def run(self) -> str | None:
+        """Gather them all; for a script of one command, its text up to the program of the command inside."""
+        inside = None
+        at = 0
+        while at < len(self.script.commands):  # scripts in arguments add to the list
+            command = self.script.commands[at]
+            at += 1
+            for word in command.assignments:
+                self._assigned(word)
+            if command.words:
+                inside = self._command(command.words, command, 0)
+                if command.assignments:
+                    self._add(" ".join(word.text for word in (*command.assignments, *command.words)))
+                if command.redirects:
+                    targets = (f"{start}{' ' if op[-1] != '&' else ''}{to.text}" for start, op, to in command.redirects)
+                    self._add(" ".join((*(word.text for word in command.words), *targets)))
+            elif command.redirects:
+                self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
+        return inside
+
+    def _add(self, text: str) -> None:
+        if len(self.found) >= _TEXTS_MAX:
+            self.script.doubt("it runs too many commands")
+        else:
+            self.found[text] = None
+
+    def _assigned(self, word: Word) -> None:
+        name = word.text.partition("=")[0].rstrip("+")
+        if name in _RUNS_CODE:
+            self.script.doubt(f"it sets {name}, which decides what runs")
+        self._add(word.text)
+
+    def _command(self, words: list[Word], command: Command, depth: int) -> str | None:
+        program = words[0].text
+        name = basename(program)
+        if UNKNOWN in name or (UNKNOWN in program and not words[0].raw.startswith('"')):
+            self.script.doubt("a program in it is known only to the shell")
+            return program
+        texts = [word.text for word in words]
+        self._add(" ".join(texts))
+        if name != program:
+            self._add(" ".join((name, *texts[1:])))
+        if len(texts) > 2 and texts[1][:1] == "-":
+            rest = _after_options(texts, _GLOBAL_VALUES.get(name, frozenset()))
+            if rest:
+                self._add(" ".join((name, *rest)))
+        return self._inner(words, command, depth)
+
+    def _inner(self, words: list[Word], command: Command, depth: int) -> str | None:
+        inside: str | None = None
+        for inner in inner_of(words, command, self.script):
+            if depth >= _NESTED_MAX or len(self.found) >= _TEXTS_MAX:
+                self.script.doubt("it runs commands within commands without end")
+                break
+            inside = UNKNOWN  # nothing that a rule could name, unless it is words of this line
+            if inner.doubt is not None:
+                self.script.doubt(inner.doubt)
+            elif inner.script is not None:
+                self.script.compound = True
+                read_script(inner.script, self.script, depth + 2)
+            elif inner.words:
+                deeper = self._command(inner.words, command, depth + 1)
+                before = words[: len(words) - len(inner.words) + 1]
+                if words[-len(inner.words) :] == inner.words and deeper is None:
+                    inside = " ".join(word.text for word in before)
+                elif deeper is not None and deeper != UNKNOWN:
+                    inside = " ".join((*(word.text for word in before[:-1]), deeper))
+        return inside
+
+
+def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:
+    at = 1
+    while at < len(texts) and texts[at][:1] == "-":
+        at += 2 if texts[at] in values else 1
+    return texts[at:]

@@ -1,0 +1,86 @@
+"""Globs over plain text: `*` is any run of characters, `?` is one, `\\*` is a star.
+
+Matching is by pieces between the stars, leftmost first, so its cost is linear in the text for any pattern that people
+write; no text of a user becomes a regular expression with repetition. A pattern that ends in ` *` also matches without
+the argument (`git *` matches `git`).
+
+`touches` asks the question of a deny: may this pattern match the text, where the rest after `UNKNOWN` is not known?
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["UNKNOWN", "TextGlob"]
+
+UNKNOWN: Final = "\0"  # stands for text that only the shell will know; no command holds one
+
+
+class TextGlob:
+    """One compiled pattern. `literal` has no wildcard; `total` matches everything."""
+
+    __slots__ = ("_bare", "_pieces", "_searches", "literal", "prefix", "text", "total", "trailing")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._pieces = _split(text)
+        wild = any("?" in kinds for _, kinds in self._pieces)
+        self.literal = len(self._pieces) == 1 and not wild
+        self.total = len(self._pieces) > 1 and not any(piece for piece, _ in self._pieces)
+        self.prefix = self._pieces[0][0]  # what any match starts with, `?` aside
+        self.trailing = len(self._pieces) == 2 and not self._pieces[1][0] and not wild
+        self._bare = self.prefix[:-1] if self.trailing and self.prefix.endswith(" ") else None
+        self._searches = [_search(piece, kinds) for piece, kinds in self._pieces]
+
+    def matches(self, text: str) -> bool:
+        first, last = self._searches[0], self._searches[-1]
+        if len(self._searches) == 1:
+            return first.fullmatch(text) is not None
+        if text == self._bare:
+            return True
+        began = first.match(text)
+        if began is None:
+            return False
+        at = began.end()
+        for search in self._searches[1:-1]:
+            found = search.search(text, at)
+            if found is None:
+                return False
+            at = found.end()
+        length = len(self._pieces[-1][0])
+        return len(text) - at >= length and last.fullmatch(text, len(text) - length) is not None
+
+    def touches(self, text: str) -> bool:
+        """Whether some text matches that begins as this one does, up to what is not known in it."""
+        known, unknown, _ = text.partition(UNKNOWN)
+        if not unknown:
+            return self.matches(text)
+        piece, kinds = self._pieces[0]
+        if len(self._pieces) == 1 and len(known) > len(piece):
+            return False
+        return all(kind == "?" or a == b for a, b, kind in zip(known, piece, kinds, strict=False))
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """The pieces between stars; each with a mark for every character: `?` for a wildcard, else a space."""
+    pieces: list[tuple[str, str]] = []
+    piece = kinds = ""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and text[at + 1 : at + 2] in ("*", "?", "\\"):
+            at += 1
+            piece, kinds = piece + text[at], kinds + " "
+        elif char == "*":
+            pieces.append((piece, kinds))
+            piece = kinds = ""
+        else:
+            piece, kinds = piece + char, kinds + ("?" if char == "?" else " ")
+        at += 1
+    return [*pieces, (piece, kinds)]
+
+
+def _search(piece: str, kinds: str) -> re.Pattern[str]:
+    parts = ("." if kind == "?" else re.escape(char) for char, kind in zip(piece, kinds, strict=True))
+    return re.compile("".join(parts), re.DOTALL)
