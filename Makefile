@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races soak recovery bench docs coverage clean postgres otp erlang
+.PHONY: help run test check lint sim crash damage races fuzz soak recovery bench docs coverage clean postgres otp erlang
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=�
 
 otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing otp $(COUNT)
+
+fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing fuzz $(COUNT)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing soak $(COUNT)

@@ -32,6 +32,7 @@ SUBJECTS = {
     "interrupts": "Questions waiting for people",
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
+    "first_token": "An agent's first token and its memory",
     "health": "Being watched by the health monitor",
 }
 

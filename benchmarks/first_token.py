@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,7 +30,7 @@ DELAY_S = 0.005  # the server's own, before the first byte
 
 
 class Used(NamedTuple):
-    """What a whole process took."""
+    """What a process took from its start to the point of interest; what it takes to end does not count."""
 
     cpu_ms: float
     peak_mb: float
@@ -40,7 +41,7 @@ def _said(words: int) -> bytes:
     usage = {"input_tokens": 9, "output_tokens": 9}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], "usage": usage}
     word = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " word"}}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         *[word] * words,
@@ -57,11 +58,11 @@ def server(words: int = 20) -> Iterator[str]:
     body = _said(words)
     said = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
     ready = threading.Event()
-    port: list[int] = []
-    loop = asyncio.new_event_loop()
+    found: list[Any] = []  # the loop, what stops it, the port
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        # A task that ends cancelled is reported by the streams of asyncio.
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
@@ -72,27 +73,38 @@ def server(words: int = 20) -> Iterator[str]:
 
     async def serve() -> None:
         listening = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port.append(listening.sockets[0].getsockname()[1])
+        stopped = asyncio.Event()
+        found.extend((asyncio.get_running_loop(), stopped, listening.sockets[0].getsockname()[1]))
         ready.set()
+        await stopped.wait()
+        listening.close()
 
-    starting = loop.create_task(serve())
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     ready.wait()
+    loop, stopped, port = found
     try:
-        yield f"http://127.0.0.1:{port[0]}"
+        yield f"http://127.0.0.1:{port}"
     finally:
-        assert starting.done()
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(stopped.set)
         thread.join()
 
 
 def usual(url: str) -> dict[str, str]:
     """The variables with which an agent finds the server."""
-    return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-none", "OUT": os.devnull}
+    return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-none"}
 
 
 # ---------------------------------------------------------------- whole processes
+# The peak of the process itself: what its parent held is in its resource usage, not in its status.
+_TELL = """
+def tell():
+    import time
+    cpu_s = time.process_time()
+    with open("/proc/self/status") as file:
+        peak = next(line for line in file if line.startswith("VmHWM:"))
+    print(cpu_s, peak.split()[1], flush=True)
+"""
 _AGENT = """
 import lyra
 @lyra.tool
@@ -107,6 +119,7 @@ async def main():
     async with lyra.Kernel() as kernel:
         process = await kernel.spawn(agent)
         async for piece in process.stream("hello"):
+            tell()
             break
 asyncio.run(main())
 """
@@ -117,28 +130,29 @@ async def main():
         process = await kernel.spawn(agent)
         for number in range(int(sys.argv[2])):
             await process.send(f"What about number {number}? " + "word " * 20)
+        tell()
 asyncio.run(main())
 """
-PROGRAMS = {"import": _AGENT % MODEL, "first token": _AGENT % MODEL + _ASK, "talk": _AGENT % MODEL + _TALK}
+PROGRAMS = {
+    name: _TELL + _AGENT % MODEL + then
+    for name, then in {"import": "tell()", "first token": _ASK, "talk": _TALK}.items()
+}
 
 
 @contextmanager
-def children() -> Iterator[dict[str, str]]:
-    """The environment of children that find their bytecode compiled, from the second on."""
+def children(url: str) -> Iterator[dict[str, str]]:
+    """The environment of children that find the server and, from the second on, their bytecode compiled."""
     with tempfile.TemporaryDirectory() as folder:
-        env = {**environment(), "PYTHONPYCACHEPREFIX": folder, "HOME": folder}
+        env = {**environment(), **usual(url), "PYTHONPYCACHEPREFIX": folder, "HOME": folder}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         yield env
 
 
 def start(env: dict[str, str], program: str, *args: str) -> Used:
-    """Run a program in a fresh interpreter, its own start included."""
-    silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    """Run a program in a fresh interpreter, whose own start counts."""
     command = [sys.executable, "-c", PROGRAMS[program], *args]
-    pid = os.posix_spawn(sys.executable, command, env, file_actions=silence)
-    _, status, usage = os.wait4(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, f"{program} failed"
-    return Used((usage.ru_utime + usage.ru_stime) * 1e3, usage.ru_maxrss / 1024)
+    told = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return Used(float(told[0]) * 1e3, int(told[1]) / 1024)
 
 
 def talk(env: dict[str, str], turns: int, store: str) -> Used:
@@ -155,7 +169,8 @@ async def added_delays(calls: int) -> list[float]:
         """Add two numbers."""
         return a + b
 
-    agent = lyra.Agent("a", model=MODEL, system="Be brief.", tools=[add], budget="$50", context={"kind": "sliding", "turns": 4})
+    short = {"kind": "sliding", "turns": 4}
+    agent = lyra.Agent("a", model=MODEL, system="Be brief.", tools=[add], budget="$50", context=short)
     found: list[float] = []
     async with lyra.Kernel() as kernel:
         process = await kernel.spawn(agent)
@@ -183,8 +198,7 @@ def _set(variables: dict[str, str]) -> Iterator[None]:
 
 def run(size: Size) -> list[Row]:
     turns = size.of(1_000, 5)
-    with server() as url, children() as env, tempfile.TemporaryDirectory() as folder, _set(usual(url)):
-        env |= usual(url)
+    with server() as url, children(url) as env, tempfile.TemporaryDirectory() as folder, _set(usual(url)):
         delays = asyncio.run(added_delays(size.of(200, 5)))
         runs: dict[str, list[Used]] = {"import": [], "first token": []}
         for name, found in runs.items():
@@ -206,9 +220,3 @@ def run(size: Size) -> list[Row]:
 
 def _row(what: str, value: float, unit: str, most: float) -> Row:
     return Row(what, Figure(max(value, 0.0), unit), goals=(at_most(most, unit),))
-
-
-if __name__ == "__main__":
-    _rows: list[Any] = [(row.what, str(row.ours)) for row in run(Size())]
-    for _what, _figure in _rows:
-        sys.stdout.write(f"{_figure:>12}  {_what}\n")

@@ -498,6 +498,27 @@ def test_a_cancelled_waiter_gives_up():
     run(main())
 
 
+def test_giving_up_as_the_answer_comes():
+    """Cancelled in the very moment of the answer: the process, by then waiting for the next message, is left alone."""
+
+    async def main():
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("a", model=says({"text": "one", "first_s": 0.01}, "two")))
+            pending = process.send_async("1")
+
+            async def wait() -> None:
+                await pending
+
+            pending._future.add_done_callback(lambda _: waiter.cancel())  # before the waiter is woken
+            waiter = asyncio.create_task(wait())
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert await process.send("2") == "two"
+            return [message.text for message in process.messages]
+
+    assert run(main()) == ["1", "one", "2", "two"]
+
+
 def test_giving_up_on_a_message_that_waits():
     """A question that was not begun yet is skipped, and the one before it is not disturbed."""
     model = says({"text": "first", "first_s": 0.05}, "third")

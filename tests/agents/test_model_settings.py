@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,15 @@ def test_the_file_is_read_once_a_kernel(home, monkeypatch):
             assert len(loads) == 1
 
     run(main())
+
+
+def test_what_is_not_needed_is_not_imported():
+    """A simulated agent reads no configuration, knows no prices and speaks no HTTP."""
+    program = (
+        "import sys, lyra\n"
+        "assert lyra.run(lyra.Agent(model='sim/echo'), 'hi') == 'hi'\n"
+        "heavy = {'lyra.config', 'genai_prices', 'httpx2', 'pydantic', 'tomllib'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

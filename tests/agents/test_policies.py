@@ -481,3 +481,60 @@ def test_a_process_that_ends_answers_nobody(monkeypatch):
                 await process.send("again")
 
     run(main())
+
+
+# ---------------------------------------------------------------- what failures cost
+def half(tokens_in: int) -> Reply:
+    """An answer that breaks off after its provider has counted the input."""
+    return Reply(sse(*_events("abc def ghi", tokens_in, 5, 3)[:4]), cut=True)
+
+
+def test_tokens_of_a_failed_try_are_paid_for(ask):
+    """Counted by the provider, they are spent, whatever became of the answer."""
+
+    async def main() -> None:
+        async with Server(half(1000), said("abc def ghi", tokens_in=1000, tokens_out=20)) as server, Kernel() as kernel:
+            with lyra.budget("$1") as scope:
+                agent = Agent("a", model=MODEL, budget="$1", retry=QUICK, max_tokens=100)
+                assert await ask(server, agent, kernel=kernel) == "abc def ghi"
+            (process,) = kernel.processes.values()
+            paid = 2 * 1000 * 3 + (1 + 20) * 15
+            assert int(scope.used) == int(process.budget.used("usd")) == paid
+            assert int(process.budget.reserved("usd")) == 0
+
+    run(main())
+
+
+def test_failures_cannot_pass_a_budget(ask):
+    """A provider that counts and never answers is asked only as often as the money lasts."""
+
+    async def main() -> None:
+        async with Server(half(100_000)) as server, Kernel() as kernel:
+            agent = Agent("a", model=MODEL, retry={"max_attempts": 3, "backoff": {"initial_s": 0.01}}, max_tokens=100)
+            with lyra.budget("$0.50") as scope:
+                for _ in range(6):
+                    with pytest.raises((ModelError, BudgetExceeded)):
+                        await ask(server, agent, kernel=kernel)
+            # The provider counts far more than was asked of it: the first such surprise is over before it is known.
+            assert len(server.requests) == 2
+            assert int(scope.used) == 2 * (100_000 * 3 + 15)
+
+    run(main())
+
+
+def test_a_failure_is_paid_for_after_a_restart(ask, tmp_path, monkeypatch):
+    """What a failed call has cost is in the journal."""
+
+    async def main() -> None:
+        async with Server(half(1000)) as server:
+            agent = Agent("a", model=MODEL, budget="$1", retry=None, max_tokens=100)
+            path = str(tmp_path / "run.db")
+            async with Kernel(path) as kernel:
+                with pytest.raises(ModelError):
+                    await ask(server, agent, kernel=kernel)
+                (pid,) = kernel.processes
+                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + 15
+            async with Kernel(path, programs=[agent]) as kernel:
+                assert int(kernel.processes[pid].budget.used("usd")) == 1000 * 3 + 15
+
+    run(main())

@@ -100,3 +100,35 @@ def test_a_link_to_nowhere_is_no_settings_file(lyra):
     rows = {row["name"]: row for row in json.loads(done.stdout)["checks"]}
     assert (rows["config"]["state"], rows["lyra"]["state"]) == ("problem", "ok")
     assert "a link to a file that is not there" in rows["config"]["detail"]
+
+
+def test_tables_are_shown_with_their_keys_masked(lyra):
+    """Nested like the file; a literal key is never printed, a reference is."""
+    key = "sk-planted-0123456789abcdef"
+    sets = ["--set", f"providers.here.api_key={key}", "--set", "providers.here.base_url=http://localhost:1/v1"]
+    (lyra.folder / "lyra.toml").write_text('[limits."a/b"]\nrequests_per_minute = 5\n')
+    data = lyra.json("config", "show", *sets)
+    assert data["providers"] == {"here": {"api_key": "***", "base_url": "http://localhost:1/v1"}}
+    assert data["limits"] == {"a/b": {"requests_per_minute": 5}}
+    shown = lyra("config", "show", "--origin", *sets)
+    assert key not in shown.stdout + shown.stderr
+    assert ["limits.a/b.requests_per_minute", "5", "project", "lyra.toml:2"] in [
+        line.split() for line in shown.stdout.splitlines()
+    ]
+    origins = lyra.json("config", "show", "--origin", *sets)
+    assert origins["limits"]["a/b"]["requests_per_minute"]["place"] == "lyra.toml:2"
+
+
+def test_a_projects_price_below_the_published_one_is_noted(lyra):
+    """It is not used, and that is said."""
+    cheap = "input_usd_per_mtok = 0.01\noutput_usd_per_mtok = 0.01\n"
+    (lyra.folder / "lyra.toml").write_text(f'[prices."openai/gpt-4o"]\n{cheap}[prices."here/x"]\n{cheap}')
+    done = lyra("config", "show", "--json")
+    assert (
+        done.stderr == "note: lyra.toml:2: a project can only raise prices.openai/gpt-4o; the published price holds\n"
+    )
+
+
+def test_values_of_tables_as_a_person_writes_them():
+    assert show_value({"first_s": 1.5, "idle_s": 20.0}) == "first_s = 1.5, idle_s = 20"
+    assert show_value(True) == "true"

@@ -292,3 +292,28 @@ def test_closing_drains_effects_in_flight(target):
             assert done == [1, 1]
 
     run(main())
+
+
+def test_a_cancellation_keeps_its_message():
+    """Also where the program was about to go on: what it meets is what was said."""
+
+    async def main():
+        seen: list[tuple[object, ...]] = []
+        async with Kernel() as kernel:
+            gate: asyncio.Future[None] = kernel.loop.create_future()
+
+            async def waits(ctx):
+                try:
+                    await gate
+                except asyncio.CancelledError as cancelled:
+                    seen.append(cancelled.args)
+
+            handle = kernel.spawn(waits)
+            await settle(kernel)
+            gate.set_result(None)
+            await asyncio.sleep(0)  # it is awake, and has not gone on
+            kernel.processes[handle.pid].cancel("why")
+            await handle.wait()
+        return seen
+
+    assert run(main()) == [("why",)]

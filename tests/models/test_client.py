@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import lyra.models
+from lyra.core.providers import SETTINGS, USUAL
 from lyra.core.retry import Retry
 from lyra.errors import ConfigError
 from lyra.models import LLMClient, LLMProvider, Message, Request
 from lyra.models.faults import KINDS, fault
 from lyra.models.names import PROVIDERS
-from lyra.core.providers import SETTINGS, USUAL
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
 from tests.models.server import Reply, Server, run
 from tests.models.wires import HELLO, KEY, WIRES

@@ -194,3 +194,12 @@ def test_a_provider_of_ones_own_needs_an_address() -> None:
     with pytest.raises(ConfigError) as caught:
         settings_of("here", {"api_key": KEY}, env={})
     assert "set providers.here.base_url" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("region", ["evil.example/", "a.b", "x@y", "eu west"])
+def test_a_region_is_a_word(region):
+    """It becomes part of a host's name: nothing in it may turn that into another host."""
+    with pytest.raises(ConfigError, match="region of bedrock"):
+        settings_of("bedrock", {"region": region}, {})
+    with pytest.raises(ConfigError, match="region of vertex"):
+        settings_of("vertex", {}, {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": region})

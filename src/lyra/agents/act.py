@@ -73,12 +73,17 @@ async def run_tools(
     process = ctx._process
     if _was_given_up(process):
         raise asyncio.CancelledError(GIVEN_UP)
+    # Not a TaskGroup: what was given up has to be written down before the calls hear of it (a crash in between would
+    # leave a replay waiting for ever), and a program that is closed must not wait for them.
+    tasks = [runtime.kernel.tasks.start(one(call), name=call.name) for call in calls]
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
+        await asyncio.wait(tasks)
     except asyncio.CancelledError as cancelled:
         if cancelled.args == (GIVEN_UP,):
             once(process, _GIVEN_UP, str(process.branches), _nothing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         raise
     results = [task.result() for task in tasks]
     for result in results:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.replies import Sink
-from lyra.core.budget import Budget, Reservation, Usage
+from lyra.core.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.rate import RateLimit
 from lyra.errors import ConfigError
@@ -24,6 +24,7 @@ from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta
 from lyra.models.tokens import Conversation
+from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -41,12 +42,16 @@ class Ask:
     __slots__ = (
         "attempts",
         "began_s",
+        "budget",
         "conversation",
         "counts_tokens",
         "digest",
         "estimated",
+        "extra",
         "first_s",
         "limit",
+        "lost",
+        "lost_tokens",
         "micro_usd",
         "model",
         "price",
@@ -57,6 +62,7 @@ class Ask:
         "scopes",
         "sink",
         "timeouts",
+        "uncovered",
     )
 
     def __init__(
@@ -88,6 +94,10 @@ class Ask:
         self.began_s = self.first_s = 0.0
         self.micro_usd: int | None = None
         self.reservations: tuple[Reservation, ...] = ()
+        self.budget: Budget | None = None  # the process's
+        self.lost = self.uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
+        self.lost_tokens = TokenUsage()
+        self.extra: list[Reservation] = []
 
     def to_data(self) -> bytes:
         """What the journal's hash of the call is made of."""
@@ -106,18 +116,38 @@ class Ask:
             if self.limit is not None and self.limit.tokens_per_minute is not None:
                 self.counts_tokens = True
 
+    def lose(self, counted: TokenUsage) -> None:
+        """A try failed after its provider had counted tokens: they are paid for all the same."""
+        if not counted.total_input and not counted.output_tokens:
+            return
+        self.lost_tokens += counted
+        price = self.price or self.runtime.price(self)
+        self.uncovered = Usage.of_call(
+            price.cost(counted) if price is not None else 0, counted.total_input, counted.output_tokens
+        )
+        self.lost += self.uncovered
+
+    def cover(self) -> None:
+        """Before another try: what was set aside is for this one, so the one before needs room of its own."""
+        uncovered, self.uncovered = self.uncovered, NOTHING
+        if uncovered.items:
+            for scope in (self.budget, *self.scopes):
+                if scope is not None:
+                    self.extra.append(scope.reserve(uncovered))
+
     def close(self) -> None:
-        """Give back what was set aside in scopes of the caller and not spent."""
+        """The caller's scopes: what was lost is spent, the rest of what was set aside is free again."""
+        self.settle(self.lost)
+
+    def settle(self, usage: Usage | None) -> None:
+        """The same for what the call has come to; None: all that was set aside."""
+        for reservation in self.extra:
+            reservation.scope.release(reservation)
+        self.extra.clear()
         reservations, self.reservations = self.reservations, ()
         for reservation in reservations:
             if reservation.open:
-                reservation.scope.release(reservation)
-
-    def settle(self, usage: Usage) -> None:
-        for reservation in self.reservations:
-            if reservation.open:
                 reservation.scope.settle(reservation, usage)
-        self.reservations = ()
 
 
 def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
@@ -147,6 +177,7 @@ def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
 
 def quote(budget: Budget, ask: Ask) -> Usage:
     """The most this call may cost; what the caller's own scopes have to say is settled here too."""
+    ask.budget = budget
     if not ask.scopes:
         if not (budget.limits_money or budget.limits_tokens or ask.counts_tokens):
             return _ONE_CALL
@@ -210,6 +241,8 @@ async def perform(ask: Ask) -> Completion:
     runtime = ask.runtime
     clock = runtime.kernel.clock
     ask.attempts += 1
+    if ask.lost.items:
+        ask.cover()
     ask.began_s = clock.monotonic()
     ask.first_s = 0.0
     sink = ask.sink
@@ -235,13 +268,19 @@ async def perform(ask: Ask) -> Completion:
                         await sink.room()
                 elif kind is ThinkingDelta:
                     sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+        completion = fold.completion()
     except GeneratorExit:  # the program is being closed, and the stream with it; nothing can be awaited any more
         raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, Exception):
+            ask.lose(fold.usage)
+            if ask.lost.items:
+                error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+        else:  # cut off: nobody will say what it came to, so all that was set aside counts as spent
+            ask.settle(None)
         await _closed(source)
         raise
-    completion = fold.completion()
-    usage = _spent(ask, completion)
+    usage = _spent(ask, completion) + ask.lost
     ask.settle(usage)
     return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
 

@@ -155,8 +155,9 @@ class Pending:
     async def _wait(self) -> Any:
         try:
             return await self._future
-        except asyncio.CancelledError:  # whoever waits was cancelled, and the future with it
-            self._abandon()
+        except asyncio.CancelledError:
+            if self._future.cancelled():  # with whoever waits; an answer that has just come needs no giving up
+                self._abandon()
             raise
 
     def done(self) -> bool:

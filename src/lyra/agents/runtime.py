@@ -129,7 +129,7 @@ class Runtime:
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for this answer any more: end the work on it, if it has begun."""
         process = self.kernel.processes.get(pending.running)
-        if process is not None and process.exit is None:
+        if process is not None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
 
     # ------------------------------------------------------------------ the process's side
@@ -162,6 +162,8 @@ class Runtime:
         metrics = session.metrics
         if ask.attempts > 1:
             metrics.retries += ask.attempts - 1
+        if ask.lost.items:
+            metrics.add(ask.lost_tokens, int(ask.lost.usd))
         if completion is not None:
             if not ask.attempts:
                 price = self.price(ask)

@@ -49,15 +49,19 @@ class Metrics(msgspec.Struct):
         return None if self.unpriced_calls else self.cost_micro_usd / 1_000_000
 
     def count(self, usage: TokenUsage, micro_usd: int | None) -> None:
+        """A call that was answered."""
         self.calls += 1
+        self.add(usage, micro_usd or 0)
+        if micro_usd is None:
+            self.unpriced_calls += 1
+
+    def add(self, usage: TokenUsage, micro_usd: int) -> None:
+        """Tokens, and what they cost; also those of tries that failed."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_write_tokens += usage.cache_write_tokens
-        if micro_usd is None:
-            self.unpriced_calls += 1
-        else:
-            self.cost_micro_usd += micro_usd
+        self.cost_micro_usd += micro_usd
 
     def to_data(self) -> dict[str, Any]:
         return {**msgspec.structs.asdict(self), "cost_usd": self.cost_usd}

@@ -38,6 +38,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "demo": Lazy("lyra.cli.demo", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "doctor": Lazy("lyra.cli.doctor", "doctor", "Say what works here, and how to get the rest."),
     "mock": Lazy("lyra.cli.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
+    "permissions": Lazy(
+        "lyra.cli.permissions", "permissions", "Say what would be allowed, and by which rule: explain."
+    ),
     "pipeline": Lazy("lyra.cli.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),
     "store": Lazy("lyra.cli.store", "store", "Look at a store: info, check, compact, export."),
 }

@@ -109,6 +109,22 @@ GRANT_COMPARISONS_MAX: Final = 64  # pairs of rules compared when looking for a 
 COMMANDS_MAX: Final = 256  # commands looked at in one shell line; a longer chain is touched by every deny
 PATTERN_STEPS_MAX: Final = 10_000  # spent on "does this pattern cover that one" before the safe answer
 
+# ---------------------------------------------------------------- one command in a sandbox
+SANDBOX_WALL_S: Final = 600.0  # then everything it started is killed
+SANDBOX_CPU_S: Final = 600  # of each process
+SANDBOX_MEMORY_BYTES_MAX: Final = 4 * 2**30
+SANDBOX_FILE_BYTES_MAX: Final = 2**30  # one file it writes; also the size of its private /tmp
+SANDBOX_PROCESSES_MAX: Final = 512  # processes and threads
+SANDBOX_OPEN_FILES_MAX: Final = 4_096
+SANDBOX_OUTPUT_BYTES_MAX: Final = 64 * 2**20  # a command that prints more is killed
+SANDBOX_OUTPUT_KEPT_BYTES: Final = 65_536  # in memory, half head and half tail; the rest is in a file
+SANDBOX_SCAN_DEPTH_MAX: Final = 3  # folders searched for protected names
+SANDBOX_SCAN_ENTRIES_MAX: Final = 5_000
+EGRESS_HEAD_BYTES_MAX: Final = 16_384  # of a request to the proxy
+EGRESS_CONNECTIONS_MAX: Final = 64  # open at once through one proxy
+EGRESS_CONNECT_S: Final = 10.0  # to reach the host, and to read a request
+EGRESS_LOG_MAX: Final = 1_000  # decisions remembered by one proxy
+
 # ---------------------------------------------------------------- reactions
 RETRY_AFTER_S_MAX: Final = 600.0  # a server that asks for a longer pause is not believed
 RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make

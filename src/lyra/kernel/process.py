@@ -73,6 +73,11 @@ class Exit(msgspec.Struct, frozen=True):
         return self.reason == "normal"
 
 
+def _cancelled(msg: Any) -> asyncio.CancelledError:
+    """As asyncio makes it: with the message, where there is one."""
+    return asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+
+
 class Process:
     """The kernel's record of one process, and the task its program believes to be running in."""
 
@@ -159,7 +164,7 @@ class Process:
         self.restored: Any = None
         self.rng: Any = None
         self._fut_waiter: asyncio.Future[Any] | None = None
-        self._must_cancel = False
+        self._must_cancel: asyncio.CancelledError | None = None  # what its next step meets
 
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
@@ -220,16 +225,16 @@ class Process:
         if waiter is not None:  # a gather whose parts are cancelled already: how it ends is told here, not by it
             waiter.add_done_callback(looked_at)
         if self.stepping or self.state in ("new", "ready"):
-            self._must_cancel = True
+            self._must_cancel = _cancelled(msg)
         else:
-            self.wake_with(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+            self.wake_with(_cancelled(msg))
         return True
 
     def uncancel(self) -> int:
         if self.cancelling_count > 0:
             self.cancelling_count -= 1
             if self.cancelling_count == 0:
-                self._must_cancel = False
+                self._must_cancel = None
         return self.cancelling_count
 
     def cancelling(self) -> int:
@@ -315,10 +320,10 @@ class Process:
         else:  # the same move, on the hot path
             self.state = "running"
         error, self.error = self.error, None
-        if self._must_cancel:
-            self._must_cancel = False
+        if self._must_cancel is not None:
             if not isinstance(error, asyncio.CancelledError):
-                error = asyncio.CancelledError()
+                error = self._must_cancel
+            self._must_cancel = None
         program = self.coroutine
         assert program is not None
         self._fut_waiter = None
@@ -354,7 +359,7 @@ class Process:
                 self.move("waiting")
             else:  # the same move, on the hot path
                 self.state = "waiting"
-            if self._must_cancel or self.error is not None:
+            if self._must_cancel is not None or self.error is not None:
                 self.wake()
         elif yielded is None:
             self.move("ready")
@@ -364,8 +369,8 @@ class Process:
             self.move("waiting")
             self._fut_waiter = yielded
             yielded.add_done_callback(self._future_done, context=self.context)
-            if self._must_cancel and yielded.cancel():
-                self._must_cancel = False
+            if self._must_cancel is not None and yielded.cancel(*self._must_cancel.args):
+                self._must_cancel = None
         else:
             self.move("waiting")
             self.wake_with(

@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.core.check import one_of, whole
 from lyra.core.event import Event
-from lyra.core.redact import redact_data
+from lyra.core.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.spans import Span, SpanNode, span_of, span_tree
 
@@ -84,14 +84,15 @@ class SqliteRecords:
         span = span_of(event)
         if span is None:
             return
-        data = redact_data(span.data, tuple(self._secrets()))
-        row = [data.get(name) for name in CALLS]
-        if span.kind == "model":
-            self._db.execute(_ADD_CALL, row)
-        values = {**msgspec.structs.asdict(span), **{key: data[key] for key in ("agent", "status")}}
-        values["name"] = redact_data(span.name, tuple(self._secrets()))
+        text = redact(msgspec.json.encode(span).decode(), tuple(self._secrets()))
+        values = msgspec.json.decode(text)
+        data = values["data"]
         values["data"] = msgspec.json.encode(data).decode()
-        self._db.execute(_ADD_SPAN, [values[name] for name in SPANS])
+        self._db.execute("BEGIN")
+        with self._db:  # both rows or none
+            if span.kind == "model":
+                self._db.execute(_ADD_CALL, [data[name] for name in CALLS])
+            self._db.execute(_ADD_SPAN, [values[name] for name in SPANS])
 
     # ------------------------------------------------------------------ questions
 

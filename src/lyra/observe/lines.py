@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
-from lyra.core.redact import redact_data
+from lyra.core.redact import redact, redact_data
 from lyra.errors import ConfigError
 
 __all__ = ["JsonLines"]
@@ -49,16 +49,14 @@ class JsonLines:
     def __call__(self, event: Event) -> None:
         if self._kinds is None:
             if event.kind == "model.called":
-                self._write(dict(event.data))
+                self._write(redact(_encode(event.data).decode(), tuple(self._secrets())).encode())
         elif not self._kinds or event.kind in self._kinds:
-            self._write(
-                {"seq": event.seq, "time": event.time, "pid": event.pid, "kind": event.kind, "data": event.data}
-            )
+            plain = msgspec.json.decode(event.to_json())
+            self._write(_encode(redact_data(plain, tuple(self._secrets()))))
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: bytes) -> None:
         if not self._file.closed:
-            plain = msgspec.json.decode(_encode(line))
-            self._file.write(_encode(redact_data(plain, tuple(self._secrets()))) + b"\n")
+            self._file.write(line + b"\n")
 
     async def close(self) -> None:
         self._file.close()

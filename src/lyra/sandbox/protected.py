@@ -112,7 +112,11 @@ def find(profile: Profile) -> Found:
     """Every protected path that is there now."""
     search = _Search(profile)
     search.folder(profile.workspace, "", SANDBOX_SCAN_DEPTH_MAX)
-    for paths, into in ((profile.protected, search.read_only), (profile.hidden, search.hidden)):
+    no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
+    for paths, into in (
+        (profile.protected + no_write, search.read_only),
+        (profile.hidden + no_read, search.hidden),
+    ):
         for path in (path for path in paths if "/" in path):
             real = os.path.realpath(os.path.join(profile.workspace, path))
             root = profile.workspace.rstrip("/") + "/"
@@ -121,6 +125,13 @@ def find(profile: Profile) -> Found:
     hidden = _outermost(search.hidden)
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     return Found(tuple(read_only), tuple(hidden), tuple(search.links), search.left >= 0)
+
+
+def _denied(profile: Profile, name: str) -> tuple[str, ...]:
+    """Paths that deny rules name without a wildcard, however deep they lie."""
+    deny = profile.grant.deny if profile.grant else ()
+    roots = [cap.scope.removesuffix("/**") for cap in deny if cap.name in (name, "fs.*")]
+    return tuple(root for root in roots if root.startswith("/") and "*" not in root)
 
 
 def _outermost(paths: list[str]) -> list[str]:

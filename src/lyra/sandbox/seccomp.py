@@ -101,14 +101,70 @@ _REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysfs": (139, None),
     "nfsservctl": (180, 42),
 }
+# Refused besides where the command has no process table and no mounts of its own: what Landlock does not look at. Modes,
+# owners and attributes change by descriptor (which Landlock did look at), not by name.
+_REFUSED_SHARED: Final[dict[str, tuple[int | None, int | None]]] = {
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgget": (68, 186),
+    "msgctl": (71, 187),
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+}
+# Calls that act on the process in this argument: only 0, oneself, is left.
+_ON_PROCESSES: Final[dict[str, tuple[int, int, int]]] = {
+    "prlimit64": (302, 261, 0),
+    "sched_setaffinity": (203, 122, 0),
+    "sched_setscheduler": (144, 119, 0),
+    "sched_setparam": (142, 118, 0),
+    "sched_setattr": (314, 274, 0),
+    "setpriority": (141, 140, 1),
+    "ioprio_set": (251, 30, 1),
+}
+# Calls that give a file its mode: the argument with the mode, and the one with flags that say whether it counts.
+_MODES: Final[dict[str, tuple[int | None, int, int, int | None]]] = {
+    "open": (2, 0, 2, 1),
+    "creat": (85, 0, 1, None),
+    "openat": (257, 56, 3, 2),
+    "mknod": (133, 0, 1, None),
+    "mknodat": (259, 33, 2, None),
+    "chmod": (90, 0, 1, None),
+    "fchmod": (91, 52, 1, None),
+    "fchmodat": (268, 53, 2, None),
+    "fchmodat2": (452, 452, 2, None),
+}
+_SET_ID: Final = 0o6000
+_CREATING: Final = 0x400040  # O_CREAT and the bit of O_TMPFILE
+
 _CALLS: Final[dict[str, tuple[int, int]]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "socket": (41, 198),
     "socketpair": (53, 199),
     "ioctl": (16, 29),
-    "setsid": (112, 157),
-    "setpgid": (109, 154),
+    "openat2": (437, 437),
+    "utimensat": (280, 88),
     "sendto": (44, 206),
     "sendmsg": (46, 211),
     "sendmmsg": (307, 269),
@@ -123,11 +179,11 @@ _FAST_OPEN: Final = 0x20000000  # connects while it sends, round the rules of po
 
 
 class Rules(NamedTuple):
-    """What differs between filters: which internet sockets there are, unix sockets, and leaving the session."""
+    """What differs between filters: which internet sockets there are, unix sockets, and what else holds the command."""
 
     internet: Literal["none", "tcp", "any"] = "none"
     unix: bool = False
-    sessions: bool = True  # False: setsid and setpgid are refused, so that one signal reaches every descendant
+    shared: bool = False  # the process table and the mounts are everybody's; also no descendant can leave its group
 
 
 def _word(index: int) -> int:
@@ -146,20 +202,22 @@ def _fail(number: int) -> bytes:
 _AGAIN: Final = _step(_LD, 0)  # the number of the call, after its arguments were looked at
 
 
-def _number(name: str) -> int | None:
-    pair = _REFUSED.get(name) or _CALLS[name]
-    return pair[0 if _MACHINE == "x86_64" else 1]
+_COLUMN: Final = 0 if _MACHINE == "x86_64" else 1
 
 
-def _refuse(name: str, error: int = _EPERM) -> bytes:
-    number = _number(name)
+def _refuse(number: int | None, error: int = _EPERM) -> bytes:
     return b"" if number is None else _step(_JEQ, number, 0, 1) + _fail(error)
 
 
-def _on(name: str, body: bytes) -> bytes:
+def _number(name: str) -> int:
+    return _CALLS[name][_COLUMN]
+
+
+def _on(call: str | int | None, body: bytes) -> bytes:
     """`body` only for that call; it falls through with the call's number loaded again."""
-    number = _number(name)
-    assert number is not None
+    number = _number(call) if isinstance(call, str) else call
+    if not number:
+        return b""
     whole = body + _AGAIN
     return _step(_JEQ, number, 0, len(whole) // 8) + whole
 
@@ -187,7 +245,7 @@ def _only(index: int, allowed: tuple[int, ...], error: int, mask: int = 0xFFFFFF
 def _sockets(rules: Rules) -> bytes:
     families = ((_AF_UNIX,) if rules.unix else ()) + ((_AF_INET, _AF_INET6) if rules.internet != "none" else ())
     if not families:
-        return _refuse("socket") + _on("socketpair", _only(0, (_AF_UNIX,), _EAFNOSUPPORT))
+        return _refuse(_number("socket")) + _on("socketpair", _only(0, (_AF_UNIX,), _EAFNOSUPPORT))
     body = _only(0, families, _EPERM)
     if rules.internet == "any":
         body += _only(1, (_STREAM, _DATAGRAM), _EPERM, 0xF)
@@ -199,6 +257,27 @@ def _sockets(rules: Rules) -> bytes:
     return found
 
 
+def _no_set_id() -> bytes:
+    """No file that runs as somebody else: where the user is root it would be a way back in for everybody."""
+    code = _refuse(_number("openat2"), _ENOSYS)  # its mode lies in memory, where a filter cannot look
+    for x86, arm, mode, flags in _MODES.values():
+        check = _step(_LD, _word(mode)) + _step(_JSET, _SET_ID, 0, 1) + _fail(_EPERM)
+        if flags is not None:
+            check = _step(_LD, _word(flags)) + _step(_JSET, _CREATING, 0, len(check) // 8) + check
+        code += _on((x86, arm)[_COLUMN], check)
+    return code
+
+
+def _shared() -> bytes:
+    code = b"".join(_refuse(numbers[_COLUMN]) for numbers in _REFUSED_SHARED.values())
+    for *numbers, index in _ON_PROCESSES.values():
+        code += _on(numbers[_COLUMN], _only(index, (0,), _EPERM))
+    # Without a path it changes what is open; the pointer's halves are looked at one by one.
+    path = _step(_LD, _word(1)) + _step(_JEQ, 0, 1, 0) + _fail(_EPERM)
+    path += _step(_LD, _word(1) + 4) + _step(_JEQ, 0, 1, 0) + _fail(_EPERM)
+    return code + _on("utimensat", path)
+
+
 @lru_cache(maxsize=32)
 def program(rules: Rules) -> bytes:
     """The filter for these rules."""
@@ -206,8 +285,7 @@ def program(rules: Rules) -> bytes:
     code = _step(_LD, 4) + _step(_JEQ, _ARCHITECTURES[_MACHINE], 1, 0) + _step(_RET, _KILL) + _AGAIN
     if _MACHINE == "x86_64":
         code += _step(_JGE, _X32, 0, 1) + _fail(_ENOSYS)
-    code += b"".join(_refuse(name) for name in _REFUSED) + _refuse("clone3", _ENOSYS)
+    code += b"".join(_refuse(numbers[_COLUMN]) for numbers in _REFUSED.values()) + _refuse(_number("clone3"), _ENOSYS)
     code += _flags("clone", 0, _NEW_NAMESPACES) + _values("ioctl", 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD))
-    if not rules.sessions:
-        code += _refuse("setsid") + _refuse("setpgid")
+    code += _no_set_id() + (_shared() if rules.shared else b"")
     return code + _sockets(rules) + _step(_RET, _ALLOW)

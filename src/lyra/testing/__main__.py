@@ -115,6 +115,18 @@ def _recovery(options: argparse.Namespace) -> int:
     return _verdict("recovery: 1 opening", 0 if found.ok else 1)
 
 
+def _fuzz(options: argparse.Namespace) -> int:
+    from lyra.testing import fuzz
+
+    result = fuzz.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing fuzz --seed {options.seed} --n {options.n}")
+    print(
+        f"fuzz: {result.refused} refused, slowest {1000 * result.slowest_s:.0f} ms, memory {result.grown_mb:+.0f} MB; "
+        f"targets: {', '.join(fuzz.TARGETS)}"
+    )
+    return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(result.failures))
+
+
 # command → (what runs it, how many by default, what it does)
 _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]] = {
     "sim": (_sim, 10_000, "seeded worlds with faults, crashes and take-overs"),
@@ -123,6 +135,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
     "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
+    "fuzz": (_fuzz, 100_000, "bad input: only LyraError, soon and in little memory"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from lyra.core.limits import COMMANDS_MAX
+from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.tools.permissions.shell import Command, Script, Word, read_script
 from lyra.tools.permissions.text_glob import UNKNOWN, TextGlob
 from lyra.tools.permissions.wrappers import basename, inner_of
@@ -20,16 +20,42 @@ from lyra.tools.permissions.wrappers import basename, inner_of
 __all__ = ["CommandLine", "read_line"]
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
-_QUICK: Final = re.compile(r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*")
+# One command in which nothing means more than it says, and which does not begin with a word of the shell's grammar.
+_QUICK: Final = re.compile(
+    r"(?!(?:if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time) )"
+    r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*"
+)
+_QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: whatever it is, the name is known
 _HARMLESS: Final = frozenset({"/dev/null"})
-_TEXTS_MAX: Final = COMMANDS_MAX * 8
+_CHARACTERS_MAX: Final = 4 * CAPABILITY_LENGTH_MAX  # of all the texts gathered from one line
 
 # Variables whose value is run, or decides what runs, when the command after them (or a later one) starts.
 _RUNS_CODE: Final = frozenset(
     {
-        *("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "IFS", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4", "LD_PRELOAD"),
+        *(
+            "BASH_ENV",
+            "ENV",
+            "SHELLOPTS",
+            "BASHOPTS",
+            "IFS",
+            "PROMPT_COMMAND",
+            "PS0",
+            "PS1",
+            "PS2",
+            "PS4",
+            "LD_PRELOAD",
+        ),
         *("LD_LIBRARY_PATH", "LD_AUDIT", "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EDITOR", "GIT_PAGER", "GIT_EXTERNAL_DIFF"),
-        *("GIT_ASKPASS", "GIT_PROXY_COMMAND", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER"),
+        *(
+            "GIT_ASKPASS",
+            "GIT_PROXY_COMMAND",
+            "GIT_SEQUENCE_EDITOR",
+            "EDITOR",
+            "VISUAL",
+            "PAGER",
+            "MANPAGER",
+            "BROWSER",
+        ),
         *("LESSOPEN", "LESSCLOSE", "PYTHONSTARTUP", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "FIGNORE", "SHELL"),
     }
 )
@@ -49,7 +75,14 @@ class CommandLine:
     __slots__ = ("commands", "inside", "plain", "single", "text", "unsure")
 
     def __init__(
-        self, text: str, commands: tuple[str, ...], *, single: str | None, plain: bool, inside: str | None, unsure: str | None
+        self,
+        text: str,
+        commands: tuple[str, ...],
+        *,
+        single: str | None,
+        plain: bool,
+        inside: str | None,
+        unsure: str | None,
     ) -> None:
         self.text = text
         self.commands = commands
@@ -73,7 +106,12 @@ class CommandLine:
 
     def touched_by(self, glob: TextGlob) -> bool:
         """Whether a deny or an ask with this pattern sees something in the line."""
-        return self.unsure is not None or glob.matches(self.text) or any(map(glob.touches, self.commands))
+        if self.unsure is not None:
+            return True
+        for text in self.commands:
+            if glob.touches(text):
+                return True
+        return glob.matches(self.text)
 
 
 @lru_cache(maxsize=1024)
@@ -93,8 +131,8 @@ def read_line(line: str) -> CommandLine:
         command.span = command.span if command.span[1] else (0, len(text))
     single = text[slice(*command.span)] if _is_single(script) else None
     plain = all(word.plain for word in (*command.words, *command.assignments))
-    if single is not None and plain:
-        single = " ".join(single.split())
+    if single is not None and plain and not command.redirects:
+        single = " ".join(word.text for word in (*command.assignments, *command.words))
     texts = _Texts(script)
     inside = texts.run()
     return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
@@ -119,23 +157,25 @@ def _harmless(operator: str, target: Word) -> bool:
 class _Texts:
     """Gathers the text of every command that a script may run."""
 
-    __slots__ = ("found", "script")
+    __slots__ = ("found", "left", "script")
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.left = _CHARACTERS_MAX
         self.found: dict[str, None] = {}
 
     def run(self) -> str | None:
         """Gather them all; for a script of one command, its text up to the program of the command inside."""
         inside = None
         at = 0
-        while at < len(self.script.commands):  # scripts in arguments add to the list
+        while at < len(self.script.commands) and self.script.unsure is None:  # scripts in arguments add to the list
             command = self.script.commands[at]
             at += 1
             for word in command.assignments:
                 self._assigned(word)
             if command.words:
-                inside = self._command(command.words, command, 0)
+                deeper = self._command(command.words, command, 0)
+                inside = deeper if at == 1 else inside
                 if command.assignments:
                     self._add(" ".join(word.text for word in (*command.assignments, *command.words)))
                 if command.redirects:
@@ -146,7 +186,8 @@ class _Texts:
         return inside
 
     def _add(self, text: str) -> None:
-        if len(self.found) >= _TEXTS_MAX:
+        self.left -= len(text) + 1
+        if self.left < 0:
             self.script.doubt("it runs too many commands")
         else:
             self.found[text] = None
@@ -160,7 +201,7 @@ class _Texts:
     def _command(self, words: list[Word], command: Command, depth: int) -> str | None:
         program = words[0].text
         name = basename(program)
-        if UNKNOWN in name or (UNKNOWN in program and not words[0].raw.startswith('"')):
+        if UNKNOWN in name or (UNKNOWN in program and not _QUOTED_FOLDER.fullmatch(words[0].raw)):
             self.script.doubt("a program in it is known only to the shell")
             return program
         texts = [word.text for word in words]
@@ -176,9 +217,10 @@ class _Texts:
     def _inner(self, words: list[Word], command: Command, depth: int) -> str | None:
         inside: str | None = None
         for inner in inner_of(words, command, self.script):
-            if depth >= _NESTED_MAX or len(self.found) >= _TEXTS_MAX:
+            if depth >= _NESTED_MAX:
                 self.script.doubt("it runs commands within commands without end")
-                break
+            if self.script.unsure is not None:
+                break  # every deny applies already
             inside = UNKNOWN  # nothing that a rule could name, unless it is words of this line
             if inner.doubt is not None:
                 self.script.doubt(inner.doubt)

@@ -20,7 +20,7 @@ UNKNOWN: Final = "\0"  # stands for text that only the shell will know; no comma
 class TextGlob:
     """One compiled pattern. `literal` has no wildcard; `total` matches everything."""
 
-    __slots__ = ("_bare", "_pieces", "_searches", "literal", "prefix", "text", "total", "trailing")
+    __slots__ = ("_bare", "_head", "_pieces", "_searches", "literal", "prefix", "text", "total", "trailing")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -30,15 +30,16 @@ class TextGlob:
         self.total = len(self._pieces) > 1 and not any(piece for piece, _ in self._pieces)
         self.prefix = self._pieces[0][0]  # what any match starts with, `?` aside
         self.trailing = len(self._pieces) == 2 and not self._pieces[1][0] and not wild
+        self._head = "" if "?" in self._pieces[0][1] else self.prefix
         self._bare = self.prefix[:-1] if self.trailing and self.prefix.endswith(" ") else None
         self._searches = [_search(piece, kinds) for piece, kinds in self._pieces]
 
     def matches(self, text: str) -> bool:
+        if not text.startswith(self._head):
+            return text == self._bare
         first, last = self._searches[0], self._searches[-1]
         if len(self._searches) == 1:
             return first.fullmatch(text) is not None
-        if text == self._bare:
-            return True
         began = first.match(text)
         if began is None:
             return False
@@ -53,9 +54,9 @@ class TextGlob:
 
     def touches(self, text: str) -> bool:
         """Whether some text matches that begins as this one does, up to what is not known in it."""
-        known, unknown, _ = text.partition(UNKNOWN)
-        if not unknown:
+        if UNKNOWN not in text:
             return self.matches(text)
+        known = text.partition(UNKNOWN)[0]
         piece, kinds = self._pieces[0]
         if len(self._pieces) == 1 and len(known) > len(piece):
             return False

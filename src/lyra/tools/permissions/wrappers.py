@@ -8,7 +8,7 @@ a variable, a pipe into a shell) is said to be so, and then every deny applies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from lyra.tools.permissions.shell import Command, Script, Word
@@ -111,7 +111,9 @@ def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[In
     elif name in GREEDY:
         yield from _greedy(words)
     elif name in _SPECIAL:
-        yield from _SPECIAL[name](words, command, script)
+        yield from _SPECIAL[name](words)
+    elif name in ("source", "."):
+        yield from _source(words, command, script)
     elif name in _ARITHMETIC and any("$(" in word.text or "`" in word.text for word in words):
         yield Inner(doubt=f"{name!r} may evaluate a quoted substitution")
 
@@ -236,11 +238,11 @@ def _input(command: Command, script: Script) -> Iterator[Inner]:
         yield Inner(doubt="it pipes into a shell")
 
 
-def _eval(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _eval(words: list[Word]) -> Iterator[Inner]:
     yield from _script(" ".join(word.text for word in words[1:] if word.text != "--"))
 
 
-def _trap(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _trap(words: list[Word]) -> Iterator[Inner]:
     plain = [word for word in words[1:] if word.text[:1] != "-"]
     if plain:
         yield from _script(plain[0].text)
@@ -248,17 +250,18 @@ def _trap(words: list[Word], command: Command, script: Script) -> Iterator[Inner
 
 def _source(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
     if len(words) > 1:
+        yield Inner(words=words[1:])  # looked for where programs are
         yield from _script_file(words[1], command, script)
 
 
-def _alias(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _alias(words: list[Word]) -> Iterator[Inner]:
     for word in words[1:]:
         _, equals, value = word.text.partition("=")
         if equals or UNKNOWN in word.text:
             yield from _script(value if equals else word.text)
 
 
-def _find(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _find(words: list[Word]) -> Iterator[Inner]:
     """Each `-exec … ;` or `+`. A predicate that only the shell knows may be one."""
     for at, word in enumerate(words):
         if word.text in _FIND_EXEC or (word.expands and word.text[:1] in (UNKNOWN, "-")):
@@ -271,7 +274,7 @@ def _find(words: list[Word], command: Command, script: Script) -> Iterator[Inner
                 yield Inner(words=inside)
 
 
-def _git(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _git(words: list[Word]) -> Iterator[Inner]:
     """The few ways in which git runs commands: aliases with `!`, foreach, bisect run, rebase -x, filters."""
     for at, word in enumerate(words[1:], start=1):
         if word.text in _GIT_RUNS and at + 1 < len(words):
@@ -285,19 +288,21 @@ def _git(words: list[Word], command: Command, script: Script) -> Iterator[Inner]
             yield from _script(word.text.partition("=!")[2])
 
 
-def _hash(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def _hash(words: list[Word]) -> Iterator[Inner]:
     if any(word.text.startswith("-p") for word in words):
         yield Inner(doubt="it gives a program another name")
 
 
-_SPECIAL: Final = {
+def _enable(_words: list[Word]) -> Iterator[Inner]:
+    yield Inner(doubt="it changes what builtins are")
+
+
+_SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Inner]]]] = {
     "eval": _eval,
     "trap": _trap,
-    "source": _source,
-    ".": _source,
     "alias": _alias,
     "find": _find,
     "git": _git,
     "hash": _hash,
-    "enable": lambda words, command, script: iter((Inner(doubt="it changes what builtins are"),)),
+    "enable": _enable,
 }

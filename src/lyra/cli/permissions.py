@@ -1,0 +1,77 @@
+"""`lyra permissions`: ask what would be decided on a call, and by which rule.
+
+The rules are those of the permission files that hold for this folder and of `--allow`, `--ask` and `--deny`. Nothing is
+run: `explain` decides as an agent's call would be decided, and says so. The decision is no failure, so the exit code is
+0 whatever it is, unless `--exit-code` asks for 3 on a denial.
+"""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from lyra.cli.app import Group, json_option
+from lyra.cli.render import document, printable
+from lyra.tools.permissions.decision import MODES, Decision
+from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
+from lyra.tools.permissions.subjects import facts_of, subject_of
+
+__all__ = ["permissions"]
+
+
+@click.group(cls=Group)
+def permissions() -> None:
+    """Say what would be allowed, and by which rule: explain."""
+
+
+@permissions.command()
+@click.argument("tool")
+@click.argument("value", required=False)
+@click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
+@click.option("--ask", metavar="RULE", multiple=True, help="One more rule that asks. May be repeated.")
+@click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
+@click.option("--mode", type=click.Choice(list(MODES)), help="The permission mode; default: what the files say.")
+@click.option("--headless", is_flag=True, help="Decide as where nobody is there to be asked.")
+@click.option("--untrusted", is_flag=True, help="Decide as after reading text from outside.")
+@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, too.")
+@click.option("--exit-code", "with_exit_code", is_flag=True, help="Exit with 3 when it is denied.")
+@json_option
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    tool: str,
+    value: str | None,
+    *,
+    allow: tuple[str, ...],
+    ask: tuple[str, ...],
+    deny: tuple[str, ...],
+    mode: str | None,
+    headless: bool,
+    untrusted: bool,
+    trust_project: bool,
+    with_exit_code: bool,
+    as_json: bool,
+) -> None:
+    """Say what would be decided on a call of TOOL about VALUE: a command line, a path or a URL."""
+    workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
+    flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
+    layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
+    found = permissions_of(layers, workspace=workspace, home=home, mode=mode)
+    facts = facts_of(tool)
+    path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
+    arguments = {facts.argument or "text": value} if value is not None else {}
+    subject = subject_of(tool, arguments, workspace=workspace, home=home, path=path)
+    decision = found.decide(subject, tainted=untrusted, attended=not headless)
+    if as_json:
+        document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
+    else:
+        _show(decision)
+    if with_exit_code and decision.decision == "deny":
+        ctx.exit(3)
+
+
+def _show(decision: Decision) -> None:
+    click.echo(f"{decision.decision}: {printable(decision.reason)}")
+    if decision.rule is not None:
+        click.echo(f"  rule: {printable(decision.rule)} ({printable(decision.source)})")

@@ -1,0 +1,135 @@
+"""The best tier: bubblewrap gives the command a file system, process table and network of its own.
+
+Turns a `Profile` into bubblewrap's arguments. The order matters: later mounts lie on top of earlier ones, so the system comes
+first, then private folders, then what may be read, then the workspace, and the protected paths inside it last. What
+is bound from inside the workspace is opened first and bound by descriptor (`--ro-bind-fd`), so that nobody can swap it
+for a symlink meanwhile; a bubblewrap without that option hides those paths instead of showing them read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lyra.sandbox.paths import Beneath
+from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, Profile
+from lyra.sandbox.protected import Found
+
+__all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program"]
+
+TEMPORARY: Final = "/tmp"  # noqa: S108 - the sandbox's own, a file system in memory
+HOME: Final = "/tmp/home"  # noqa: S108 - the same
+INSIDE: Final = "/run/lyra"
+_NAMESPACES: Final = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
+)
+_SETTINGS: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+_HIDDEN_FACTS: Final = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kallsyms", "/proc/sched_debug")
+# Of a whole file system that may be read, these stay empty: sockets of services, and everybody's keys.
+_EMPTY: Final = ("/run", "/var/run", "/tmp", "/var/tmp", "/boot", "/sys")  # noqa: S108 - hidden, not used
+_KEYS: Final = (".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".netrc", ".git-credentials")
+_SHADOW: Final = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssl/private")
+
+
+def find_program() -> str | None:
+    """Where bubblewrap is; never one from a folder that a command could write (PATH is the system's)."""
+    return shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin")
+
+
+def arguments(
+    program: str, profile: Profile, found: Found, *, by_descriptor: bool, filter_fd: int | None, extra: Sequence[str]
+) -> tuple[list[str], list[int]]:
+    """The command line up to `--`, and the descriptors that it needs; `extra` are mounts of the way out."""
+    fds: list[int] = []
+    line = [program, *_NAMESPACES, "--uid", str(os.getuid()), "--gid", str(os.getgid())]
+    line += _system(profile)
+    size = str(profile.limits.file_bytes)
+    line += ["--proc", "/proc", *_kernel(), "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
+    line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
+    for path in sorted(profile.readable):
+        line += [] if path == "/" or _of_system(path) else ["--ro-bind", path, path]
+    for path in sorted(profile.writable_also):
+        line += ["--bind", path, path]
+    line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
+    line += _protect(profile, found, fds, by_descriptor=by_descriptor)
+    line += [*extra, "--remount-ro", "/", "--chdir", profile.workspace]
+    if filter_fd is not None:
+        line += ["--seccomp", str(filter_fd)]
+    return [*line, "--"], fds
+
+
+def _system(profile: Profile) -> list[str]:
+    if "/" in profile.readable:
+        return ["--ro-bind", "/", "/", *_without_keys()]
+    line: list[str] = []
+    for path in SYSTEM:
+        if os.path.islink(path):
+            line += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            line += ["--ro-bind", path, path]
+    for path in SYSTEM_FILES:
+        line += ["--ro-bind-try", path, path]
+    return line
+
+
+def _kernel() -> list[str]:
+    """Root outside owns the kernel's settings, and is root inside too: nothing there may be written."""
+    line: list[str] = []
+    for path in _SETTINGS:
+        line += ["--ro-bind-try", path, path]
+    for path in (path for path in _HIDDEN_FACTS if os.path.exists(path)):
+        line += ["--ro-bind", "/dev/null", path]
+    return line
+
+
+def _without_keys() -> list[str]:
+    line: list[str] = []
+    for path in (path for path in _EMPTY if os.path.isdir(path) and not os.path.islink(path)):
+        line += ["--tmpfs", path]
+    homes = ["/root", *(entry.path for entry in _entries("/home"))]
+    for path in (*_SHADOW, *(f"{home}/{name}" for home in homes for name in _KEYS)):
+        if os.path.lexists(path) and not os.path.islink(path):
+            line += _hide(path, is_folder=os.path.isdir(path))
+    return line
+
+
+def _entries(path: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        yield from os.scandir(path)
+    except OSError:
+        return
+
+
+def _of_system(path: str) -> bool:
+    return any(path == root or path.startswith(root + "/") for root in SYSTEM if not os.path.islink(root))
+
+
+def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: bool) -> list[str]:
+    """Read-only and hidden paths, each found again by descriptor; one that is gone needs no mount."""
+    line: list[str] = []
+    with Beneath(profile.workspace) as workspace:
+        read_only = found.read_only if profile.writable else ()
+        for hidden, paths in ((False, read_only), (True, found.hidden)):
+            for relative in paths:
+                try:
+                    fd = workspace.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
+                except OSError:
+                    continue
+                path = os.path.join(profile.workspace, relative)
+                mode = os.fstat(fd).st_mode
+                if hidden or not by_descriptor:
+                    os.close(fd)
+                    line += _hide(path, is_folder=stat.S_ISDIR(mode))
+                else:
+                    fds.append(fd)
+                    line += ["--ro-bind-fd", str(fd), path]
+    return line
+
+
+def _hide(path: str, *, is_folder: bool) -> list[str]:
+    """A folder becomes empty, a file becomes a device that may not be opened."""
+    return ["--tmpfs", path, "--remount-ro", path] if is_folder else ["--ro-bind", "/dev/null", path]

@@ -1,0 +1,169 @@
+"""Limits on a whole command instead of each of its processes, where the kernel's control groups may be used.
+
+`make` tries to create a group below or beside our own (version 2 with its controllers delegated, or version 1) and
+gives None where that is refused: rlimits hold alone then. The child joins by writing to the descriptors of `join`,
+before it starts anything, so no process is ever outside. Afterwards the group tells which limit was hit, and `kill`
+reaches every process in it, whatever session or group it fled to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Final
+
+from lyra.sandbox.profile import Limits
+
+__all__ = ["ControlGroup", "make"]
+
+_MEMORY, _PIDS = "memory", "pids"
+_SETTINGS: Final = {  # controller → version 1 and version 2 names of its limit
+    _MEMORY: ("memory.limit_in_bytes", "memory.max"),
+    _PIDS: ("pids.max", "pids.max"),
+}
+
+
+class ControlGroup:
+    """The folders of one group: one for version 2, one a controller for version 1."""
+
+    __slots__ = ("_folders", "_unified", "controllers", "join")
+
+    def __init__(self, folders: dict[str, str], *, unified: bool) -> None:
+        self._folders = folders
+        self._unified = unified
+        self.controllers = frozenset(folders)
+        self.join = tuple(os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in self._unique())
+
+    def _unique(self) -> list[str]:
+        return list(dict.fromkeys(self._folders.values()))
+
+    def joined(self) -> None:
+        """The child is in: the descriptors are not needed any more."""
+        for fd in self.join:
+            os.close(fd)
+        self.join = ()
+
+    def kill(self) -> None:
+        for folder in self._unique():
+            with contextlib.suppress(OSError):
+                _write(f"{folder}/cgroup.kill", "1")
+            for pid in _numbers(f"{folder}/cgroup.procs"):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def hits(self) -> set[str]:
+        """Which limits were reached: `memory`, `processes`."""
+        found = set()
+        memory, pids = self._folders.get(_MEMORY), self._folders.get(_PIDS)
+        if memory and _counter(f"{memory}/{'memory.events' if self._unified else 'memory.oom_control'}", "oom_kill"):
+            found.add("memory")
+        if pids and _counter(f"{pids}/pids.events", "max"):
+            found.add("processes")
+        return found
+
+    def remove(self) -> bool:
+        """True when it is gone; a process that is still dying keeps it a moment longer."""
+        self.joined()
+        gone = True
+        for folder in self._unique():
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                gone = False
+        return gone
+
+
+def make(name: str, limits: Limits) -> ControlGroup | None:
+    """A group with these limits, or None where groups cannot be used."""
+    wanted = {_MEMORY: str(limits.memory_bytes), _PIDS: str(limits.processes)}
+    for unified, parents in _places():
+        made: dict[str, str] = {}
+        for controller, parent in parents.items():
+            folder = f"{parent.rstrip('/')}/{name}"
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder)
+                _write(f"{folder}/{_SETTINGS[controller][unified]}", wanted[controller])
+                _no_swap(folder)
+                made[controller] = folder
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        if made:
+            try:
+                return ControlGroup(made, unified=unified)
+            except OSError:
+                for folder in set(made.values()):
+                    with contextlib.suppress(OSError):
+                        os.rmdir(folder)
+    return None
+
+
+def _no_swap(folder: str) -> None:
+    for file in ("memory.swap.max", "memory.swappiness"):
+        with contextlib.suppress(OSError):
+            if os.path.exists(f"{folder}/{file}"):
+                _write(f"{folder}/{file}", "0")
+
+
+def _places() -> list[tuple[bool, dict[str, str]]]:
+    """Where a group could be made: (is version 2, controller → parent folder), best first."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+        with open("/proc/self/mountinfo") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        return []
+    found: list[tuple[bool, dict[str, str]]] = []
+    old: dict[str, str] = {}
+    for fields in mounts:
+        point, kind, options = fields[4], fields[fields.index("-") + 1], fields[-1].split(",")
+        for number, controllers, path in lines:
+            if kind == "cgroup2" and number == "0":
+                found += _unified(point, path)
+            elif kind == "cgroup" and controllers in (_MEMORY, _PIDS) and controllers in options:
+                old[controllers] = f"{point}{path}"
+    return [*found, (False, old)] if old else found
+
+
+def _unified(point: str, path: str) -> list[tuple[bool, dict[str, str]]]:
+    """Our own group and the one above it, with the controllers that they hand to children."""
+    found: list[tuple[bool, dict[str, str]]] = []
+    for place in dict.fromkeys((f"{point}{path}", os.path.dirname(f"{point}{path}".rstrip("/")))):
+        if not place.startswith(point):
+            continue
+        with contextlib.suppress(OSError), open(f"{place}/cgroup.subtree_control") as file:
+            handed = set(file.read().split())
+            parents = {name: place for name in (_MEMORY, _PIDS) if name in handed}
+            if parents:
+                found.append((True, parents))
+    return found
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _numbers(path: str) -> list[int]:
+    try:
+        with open(path) as file:
+            return [int(line) for line in file]
+    except (OSError, ValueError):
+        return []
+
+
+def _counter(path: str, name: str) -> int:
+    try:
+        with open(path) as file:
+            pairs = [line.split() for line in file]
+    except OSError:
+        return 0
+    return next((int(pair[1]) for pair in pairs if pair[:1] == [name] and len(pair) == 2 and pair[1].isdigit()), 0)

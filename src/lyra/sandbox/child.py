@@ -1,0 +1,126 @@
+"""What happens in the child between fork and exec: limits, then the fence, and nothing that could fail half-way.
+
+Everything is prepared in the parent (numbers, bytes, open descriptors, functions already looked up), because the
+child of a process with threads may not import, allocate much or take a lock. An error here ends the child before the
+command starts: there is no way on without the fence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import struct
+from typing import Final
+
+from lyra.sandbox.landlock import RESTRICT, libc
+from lyra.sandbox.profile import Limits
+
+__all__ = ["Entry", "Fence", "rlimits"]
+
+_SECCOMP: Final = 22
+_CAPBSET_DROP: Final = 24
+_NO_NEW_PRIVILEGES: Final = 38
+_AMBIENT: Final = 47
+_AMBIENT_CLEAR: Final = 4
+_FILTER: Final = 2
+_CAPABILITIES: Final = 64  # more than there are; unknown ones are refused by number
+_CAPSET: Final = {"x86_64": 126, "aarch64": 91}
+_CAP_VERSION: Final = 0x20080522
+
+
+class Fence:
+    """Landlock, no capabilities and the filter, for the tier without bubblewrap."""
+
+    __slots__ = ("_capset", "_data", "_filter", "_filter_bytes", "_header", "_ruleset")
+
+    def __init__(self, ruleset: int, program: bytes) -> None:
+        self._ruleset = ctypes.c_int(ruleset)
+        self._filter_bytes = ctypes.create_string_buffer(program, len(program))
+        pointer = ctypes.addressof(self._filter_bytes)
+        self._filter = ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", len(program) // 8, pointer))
+        self._header = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_VERSION, 0))
+        self._data = ctypes.create_string_buffer(bytes(24))
+        self._capset = _CAPSET.get(os.uname().machine, _CAPSET["x86_64"])
+
+    def enter(self) -> None:
+        zero = ctypes.c_ulong(0)
+        if libc.prctl(_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), zero, zero, zero):
+            raise OSError("no_new_privs was refused")
+        libc.prctl(_AMBIENT, ctypes.c_ulong(_AMBIENT_CLEAR), zero, zero, zero)
+        for number in range(_CAPABILITIES):  # a user without capabilities has none to drop: refusals are fine
+            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), zero, zero, zero)
+        if libc.syscall(self._capset, self._header, self._data):
+            raise OSError("the capabilities could not be dropped")
+        if libc.syscall(RESTRICT, self._ruleset, ctypes.c_uint(0)):
+            raise OSError("landlock was refused")
+        if libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), self._filter, zero, zero):
+            raise OSError("the filter of system calls was refused")
+
+
+class Entry:
+    """The function that the child calls: joins the control groups, sets the limits, enters the fence."""
+
+    __slots__ = ("_fence", "_groups", "_limits")
+
+    def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence | None) -> None:
+        self._limits = limits
+        self._groups = groups
+        self._fence = fence
+
+    def __call__(self) -> None:
+        os.setsid()
+        for fd in self._groups:
+            os.write(fd, b"0")
+        for kind, value in self._limits:
+            resource.setrlimit(kind, (value, value))
+        if self._fence is not None:
+            self._fence.enter()
+
+
+def rlimits(limits: Limits, counted: frozenset[str]) -> list[tuple[int, int]]:
+    """The limits of each process; what a control group counts (`counted`) is left to it."""
+    wanted = [
+        (resource.RLIMIT_CPU, limits.cpu_s),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_CORE, 0),
+    ]
+    if "memory" not in counted:
+        wanted.append((resource.RLIMIT_AS, limits.memory_bytes))
+    if "pids" not in counted:
+        wanted.append((resource.RLIMIT_NPROC, limits.processes + _running()))
+    return [(kind, _within(kind, value)) for kind, value in wanted]
+
+
+def _within(kind: int, value: int) -> int:
+    """Never above what we have ourselves: raising it would be refused."""
+    _, hard = resource.getrlimit(kind)
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
+def _running() -> int:
+    """Threads that this user runs already: the kernel counts them all together."""
+    me, count = os.getuid(), 0
+    try:
+        with os.scandir("/proc") as entries:
+            for entry in entries:
+                if entry.name.isdigit() and _owner(entry.path) == me:
+                    count += _threads(entry.path)
+    except OSError:
+        return count
+    return count
+
+
+def _owner(path: str) -> int:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return -1
+
+
+def _threads(path: str) -> int:
+    try:
+        return os.stat(f"{path}/task").st_nlink - 2
+    except OSError:
+        return 0

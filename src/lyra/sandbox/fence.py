@@ -1,0 +1,95 @@
+"""The second tier: a `Profile` as a Landlock ruleset.
+
+Without mounts nothing can be hidden inside an open folder, so a workspace with protected paths is opened piece by piece: the
+folders on the way to a protected path can only be listed, their other entries are opened one by one, and the
+protected ones not at all (hidden) or for reading (read-only). New files can then be made only below those entries.
+Everything is opened by descriptor and no symlink is followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from typing import Final
+
+from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
+from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, Profile
+from lyra.sandbox.protected import Found
+
+__all__ = ["ruleset_of"]
+
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Facts about the machine; the rest of /proc shows other processes.
+_FACTS: Final = tuple(f"/proc/{name}" for name in ("cpuinfo", "meminfo", "stat", "uptime", "version", "filesystems"))
+_O_PATH: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
+
+
+def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None) -> Ruleset:
+    """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's."""
+    rules = Ruleset()
+    try:
+        _open_all(rules, {*map(os.path.realpath, SYSTEM), *SYSTEM_FILES, *_FACTS, *profile.readable} - {"/"}, READ)
+        _open_all(rules, (*_DEVICES, private, *profile.writable_also), WRITE)
+        fd = os.open(profile.workspace, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _open_workspace(rules, fd, "", found, WRITE if profile.writable else READ)
+        finally:
+            os.close(fd)
+        if port is not None:
+            rules.allow_connect(port)
+    except BaseException:
+        rules.close()
+        raise
+    return rules
+
+
+def _open_all(rules: Ruleset, paths: Iterable[str], rights: int) -> None:
+    for path in paths:
+        try:
+            fd = os.open(path, _O_PATH)
+        except OSError:
+            continue  # not on this machine
+        try:
+            rules.allow(fd, rights)
+        finally:
+            os.close(fd)
+
+
+def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, rights: int) -> None:
+    """Open a folder: as a whole if nothing in it is protected, else each entry for itself."""
+    closed = [path for path in (*found.hidden, *found.links, *(found.read_only if rights == WRITE else ()))]
+    if not any(path.startswith(prefix) for path in closed):
+        rules.allow(folder, rights)
+        return
+    rules.allow(folder, LISTING)
+    reading = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        names = os.listdir(reading)
+    finally:
+        os.close(reading)
+    for name in names:
+        relative = f"{prefix}{name}"
+        if relative in found.hidden:
+            continue
+        try:
+            fd = os.open(name, _O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            mode = os.fstat(fd).st_mode
+            if relative in found.read_only:
+                _open_read_only(rules, fd, f"{relative}/", found, is_folder=stat.S_ISDIR(mode))
+            elif stat.S_ISDIR(mode):
+                _open_workspace(rules, fd, f"{relative}/", found, rights)
+            elif not stat.S_ISLNK(mode):
+                rules.allow(fd, rights)
+        finally:
+            os.close(fd)
+
+
+def _open_read_only(rules: Ruleset, fd: int, prefix: str, found: Found, *, is_folder: bool) -> None:
+    if is_folder:
+        _open_workspace(rules, fd, prefix, found, READ)
+    else:
+        rules.allow(fd, READ)

@@ -1,0 +1,266 @@
+"""A command that runs: the one home of subprocesses.
+
+A `Job` is started by `Sandbox.start` and ends by itself, by `kill`, or at its limit of time or output. It never polls and owns
+no task: a descriptor of the process tells when it is over, pipes are read as they fill. The end is always the same:
+every process of its group (and of its control group) is killed before the leader is reaped, so that no number can
+have been given to somebody else, then what is still in the pipes is read, and everything that was made for the run
+is taken away. `wait` gives the `Result` as often as it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from lyra.core.clock import SystemClock
+from lyra.errors import SandboxUnavailable
+from lyra.sandbox.cgroup import ControlGroup
+from lyra.sandbox.child import Entry
+from lyra.sandbox.output import Capture, Output
+from lyra.sandbox.profile import Limits
+
+__all__ = ["Job", "Plan", "Result"]
+
+_READ_BYTES: Final = 1 << 18
+_DRAIN_S: Final = 1.0  # for the pipes after the end; only somebody outside the group could still hold them
+_REMOVE_TRIES: Final = 50
+_REMOVE_AFTER_S: Final = 0.01
+_SIGNALS: Final = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended. `exit_code` is 128 plus the signal's number when a signal ended it."""
+
+    exit_code: int
+    output: Output
+    errors: Output  # empty unless they were asked for apart
+    tier: str
+    holes: tuple[str, ...]
+    limits_hit: tuple[str, ...]
+    duration_s: float
+    appeared: tuple[str, ...] = ()
+    egress: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.limits_hit
+
+
+@dataclass(slots=True)
+class Plan:
+    """All that is needed to start: made by a tier, used once. `undo` runs at the end, last first."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    entry: Entry
+    tier: str
+    holes: tuple[str, ...] = ()
+    pass_fds: tuple[int, ...] = ()
+    group: ControlGroup | None = None
+    started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    appeared: Callable[[], tuple[str, ...]] = tuple
+    egress: Callable[[], tuple[str, ...]] = tuple
+
+
+class Job:
+    """A handle on a running command."""
+
+    def __init__(
+        self, plan: Plan, limits: Limits, *, stdin: bytes | None, timeout_s: float, apart: bool, spill: str | None
+    ) -> None:
+        self._plan = plan
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock()
+        self._done: asyncio.Future[Result] = self._loop.create_future()
+        self._hits: set[str] = set()
+        self._ended = False
+        self._began = self._clock.monotonic()
+        self._process = self._start(stdin, apart=apart)
+        kept, most = limits.output_kept_bytes, limits.output_bytes
+        self._captures = {
+            pipe.fileno(): Capture(kept_bytes=kept, most_bytes=most, folder=spill)
+            for pipe in (self._process.stdout, self._process.stderr)
+            if pipe is not None
+        }
+        self._all = list(self._captures.values())
+        self._stdin = memoryview(stdin or b"")
+        self._watch()
+        self._timer = self._loop.call_later(timeout_s, self._hit, "wall")
+        self._drain: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return not self._done.done()
+
+    @property
+    def output(self) -> Output:
+        """What it printed so far."""
+        return self._all[0].now()
+
+    async def wait(self) -> Result:
+        return await asyncio.shield(self._done)
+
+    def kill(self) -> None:
+        """End it and everything it started, now; `wait` tells when that is done."""
+        if not self._ended:
+            self._kill_all()
+
+    # ------------------------------------------------------------ starting
+    def _start(self, stdin: bytes | None, *, apart: bool) -> subprocess.Popen[bytes]:
+        plan = self._plan
+        try:
+            return subprocess.Popen(  # noqa: S603 - argv is a list, and no shell reads it
+                list(plan.argv),
+                executable=plan.argv[0],
+                env=dict(plan.env),
+                cwd=plan.cwd,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if apart else subprocess.STDOUT,
+                close_fds=True,
+                pass_fds=plan.pass_fds,
+                bufsize=0,
+                preexec_fn=plan.entry,  # noqa: PLW1509 - it only makes system calls that were prepared before
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._undo()
+            raise SandboxUnavailable(
+                f"the command could not be started in the sandbox: {error}", tier=plan.tier, hint="see `lyra doctor`"
+            ) from None
+        finally:
+            for step in plan.started:
+                step()
+
+    def _watch(self) -> None:
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._over)
+        for fd in self._captures:
+            os.set_blocking(fd, False)
+            self._loop.add_reader(fd, self._read, fd)
+        if self._process.stdin is not None:
+            fd = self._process.stdin.fileno()
+            os.set_blocking(fd, False)
+            self._loop.add_writer(fd, self._write, fd)
+
+    # ------------------------------------------------------------ pipes
+    def _read(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(fd)
+        elif not self._captures[fd].feed(data):
+            self._close(fd)
+            self._hit("output")
+
+    def _close(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        self._captures.pop(fd, None)
+        if self._ended and not self._captures:
+            self._finish()
+
+    def _write(self, fd: int) -> None:
+        try:
+            self._stdin = self._stdin[os.write(fd, self._stdin[:65_536]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._stdin = self._stdin[:0]  # it does not want to read any more
+        if not self._stdin:
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        pipe = self._process.stdin
+        if pipe is not None and not pipe.closed:
+            self._loop.remove_writer(pipe.fileno())
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    # ------------------------------------------------------------ ending
+    def _hit(self, limit: str) -> None:
+        if not self._ended:
+            self._hits.add(limit)
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        """Everything in the group: the leader is not reaped yet, so the number is still its own."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._plan.group is not None:
+            self._plan.group.kill()
+
+    def _over(self) -> None:
+        """The leader has ended: take the rest with it, then reap it and read what is left."""
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._kill_all()
+        self._process.wait()
+        self._ended = True
+        self._timer.cancel()
+        self._close_stdin()
+        if self._captures:
+            self._drain = self._loop.call_later(_DRAIN_S, self._give_up)
+        else:
+            self._finish()
+
+    def _give_up(self) -> None:
+        for fd in list(self._captures):
+            self._loop.remove_reader(fd)
+        self._captures.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._drain is not None:
+            self._drain.cancel()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        outputs = [capture.close() for capture in self._all]
+        plan, code = self._plan, self._process.returncode
+        code = code if code >= 0 else 128 - code
+        if code > 128 and code - 128 in _SIGNALS:
+            self._hits.add(_SIGNALS[signal.Signals(code - 128)])
+        if plan.group is not None:
+            self._hits |= plan.group.hits()
+        result = Result(
+            exit_code=code,
+            output=outputs[0],
+            errors=outputs[1] if len(outputs) > 1 else Output(b""),
+            tier=plan.tier,
+            holes=plan.holes,
+            limits_hit=tuple(sorted(self._hits)),
+            duration_s=self._clock.monotonic() - self._began,
+            appeared=plan.appeared(),
+            egress=plan.egress(),
+        )
+        self._undo()
+        self._remove_group(result, _REMOVE_TRIES)
+
+    def _undo(self) -> None:
+        while self._plan.undo:
+            self._plan.undo.pop()()
+
+    def _remove_group(self, result: Result, tries: int) -> None:
+        """The result is given when the last process is gone, not when the first one is."""
+        group = self._plan.group
+        if group is not None and not group.remove() and tries:
+            group.kill()
+            self._loop.call_later(_REMOVE_AFTER_S, self._remove_group, result, tries - 1)
+        elif not self._done.done():
+            self._done.set_result(result)

@@ -1,0 +1,89 @@
+"""What a command printed: the beginning and the end in memory, all of it in a file when it is long.
+
+`Capture` takes bytes as they come. Up to `kept_bytes` everything stays in memory; then a file is opened, everything
+goes there, and only the first and the last half are kept. More than `most_bytes` is refused, and its owner ends the
+command.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import BinaryIO
+
+__all__ = ["Capture", "Output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The printed bytes: `head` and `tail` (empty when nothing was left out), how many there were, and where."""
+
+    head: bytes
+    tail: bytes = b""
+    total_bytes: int = 0
+    file: str | None = None
+
+    @property
+    def left_out_bytes(self) -> int:
+        return self.total_bytes - len(self.head) - len(self.tail)
+
+    @property
+    def text(self) -> str:
+        """For a person or a model: one note stands where something was left out."""
+        head = self.head.decode("utf-8", "replace")
+        if not self.left_out_bytes:
+            return head + self.tail.decode("utf-8", "replace")
+        where = f"; all of it is in {self.file}" if self.file else ""
+        note = f"\n… {self.left_out_bytes} bytes left out{where} …\n"
+        return head + note + self.tail.decode("utf-8", "replace")
+
+
+class Capture:
+    """Collects the output of one stream."""
+
+    def __init__(self, *, kept_bytes: int, most_bytes: int, folder: str | None = None) -> None:
+        self._half = max(1, kept_bytes // 2)
+        self._most = most_bytes
+        self._folder = folder
+        self._held = bytearray()  # everything, until there is a file; then the tail
+        self._head = b""
+        self._file: BinaryIO | None = None
+        self._name: str | None = None
+        self.total_bytes = 0
+
+    def feed(self, data: bytes) -> bool:
+        """Take some; False when that was more than there may be (what fits is kept)."""
+        room = self._most - self.total_bytes
+        fits = len(data) <= room
+        if not fits:
+            data = data[: max(0, room)]
+        self.total_bytes += len(data)
+        self._held += data
+        if self._file is None and len(self._held) > 2 * self._half:
+            self._spill()
+        elif self._file is not None:
+            self._file.write(data)
+            if len(self._held) > 4 * self._half:
+                del self._held[: -self._half]
+        return fits
+
+    def _spill(self) -> None:
+        fd, self._name = tempfile.mkstemp(prefix="lyra-output-", suffix=".txt", dir=self._folder)
+        self._file = os.fdopen(fd, "wb")
+        self._file.write(self._held)
+        self._head = bytes(self._held[: self._half])
+        del self._held[: -self._half]
+
+    def now(self) -> Output:
+        """What there is so far."""
+        if self._file is None:
+            return Output(bytes(self._held), b"", self.total_bytes)
+        self._file.flush()
+        return Output(self._head, bytes(self._held[-self._half :]), self.total_bytes, self._name)
+
+    def close(self) -> Output:
+        found = self.now()
+        if self._file is not None:
+            self._file.close()
+        return found

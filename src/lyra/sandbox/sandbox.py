@@ -1,0 +1,171 @@
+"""Commands in a sandbox: the best tier that works here, or a refusal.
+
+`Sandbox.run` runs a command to its end, `Sandbox.start` gives a `Job` that runs on. Before a tier is first used it is tried with a
+real command that must work and a real act that must be denied; what was found is remembered for the life of the
+process. Without a tier that works nothing runs: `SandboxUnavailable` says what is missing, and there is no switch that
+would run a command outside. `tiers` can only leave tiers out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lyra.core.ids import Entropy
+from lyra.errors import ConfigError, LyraError, SandboxUnavailable
+from lyra.sandbox import landlock
+from lyra.sandbox.addresses import Lookup
+from lyra.sandbox.job import Job, Result
+from lyra.sandbox.profile import Limits, Profile
+from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
+from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, Tier
+
+__all__ = ["Sandbox", "TierState", "examine"]
+
+_PROBE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierState:
+    """Whether a tier works on this machine, and if not, why and what would help."""
+
+    name: str
+    problem: str | None
+    holes: tuple[str, ...] = ()
+
+    @property
+    def works(self) -> bool:
+        return self.problem is None
+
+
+class Sandbox:
+    """Runs commands in the first of `tiers` that works."""
+
+    def __init__(
+        self,
+        *,
+        tiers: Sequence[str] = tuple(TIERS),
+        spill_folder: str | None = None,
+        lookup: Lookup = system_lookup,
+        dial: Dial = system_dial,
+    ) -> None:
+        unknown = [name for name in tiers if name not in TIERS]
+        if unknown:
+            raise ConfigError(f"there is no sandbox tier {unknown[0]!r}", hint=f"there are {', '.join(TIERS)}")
+        self._names = tuple(tiers)
+        self._spill = spill_folder
+        self._lookup = lookup
+        self._dial = dial
+        self._tier: Tier | None = None
+
+    async def tier(self) -> str:
+        """The name of the tier that is used; SandboxUnavailable when none works."""
+        return (await self._choose()).name
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        profile: Profile,
+        *,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
+        apart: bool = False,
+    ) -> Result:
+        """Run to the end. Cancelled, everything it started is dead before the cancellation goes on."""
+        job = await self.start(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart)
+        try:
+            return await job.wait()
+        except asyncio.CancelledError:
+            job.kill()
+            await job.wait()
+            raise
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        profile: Profile,
+        *,
+        stdin: bytes | None = None,
+        timeout_s: float | None = None,
+        apart: bool = False,
+    ) -> Job:
+        """Start and give a handle. `apart` keeps stderr out of the output, in `Result.errors`."""
+        if not argv or not argv[0] or any("\0" in word for word in argv):
+            raise ConfigError("a command is a list of words, and none of them holds a NUL")
+        tier = await self._choose()
+        limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
+        proxy = Proxy(profile.egress, lookup=self._lookup, dial=self._dial) if profile.egress is not None else None
+        plan = await tier.plan(argv, profile, proxy)
+        if proxy is not None:
+            plan.undo.append(proxy.close)
+            plan.egress = lambda: tuple(proxy.log)
+        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=self._spill)
+
+    async def _choose(self) -> Tier:
+        if self._tier is None:
+            states = []
+            for name in self._names:
+                state, tier = await _tried(name)
+                states.append(state)
+                if state.works:
+                    self._tier = tier
+                    return tier
+            raise SandboxUnavailable(
+                "no sandbox works here, so the command does not run",
+                hint="; ".join(state.problem or "" for state in states) or "every tier was left out",
+                tiers=[state.name for state in states],
+            )
+        return self._tier
+
+
+# ---------------------------------------------------------------- trying a tier
+_known: dict[str, tuple[TierState, Tier]] = {}
+
+
+async def examine() -> list[TierState]:
+    """Every tier, best first, each tried."""
+    return [(await _tried(name))[0] for name in TIERS]
+
+
+async def _tried(name: str) -> tuple[TierState, Tier]:
+    known = _known.get(name)
+    if known is None:
+        tier: Tier = TIERS[name]()
+        problem = tier.missing() or await _probe(tier)
+        if problem and isinstance(tier, Bubblewrap) and tier.missing() is None and tier.by_descriptor:
+            tier.by_descriptor = False  # an older one: it hides what a newer one shows read-only
+            problem = await _probe(tier)
+        holes = landlock.holes(landlock.abi(), egress=False) if isinstance(tier, Landlock) and not problem else ()
+        known = _known[name] = (TierState(name, problem, holes), tier)
+    return known
+
+
+async def _probe(tier: Tier) -> str | None:
+    """Run a command that must work and acts that must be denied; a sentence when something is not as it must be."""
+    folder = tempfile.mkdtemp(prefix="lyra-probe-")
+    try:
+        workspace, outside, secret = f"{folder}/workspace", f"{folder}/outside", Entropy().token()
+        os.makedirs(f"{workspace}/.git")
+        os.makedirs(f"{workspace}/src")
+        os.mkdir(outside)
+        Path(outside, "secret").write_text(secret)
+        Path(workspace, ".git/config").write_text("ours")
+        script = f"echo works > src/made; cat {outside}/secret; echo x > {outside}/made; echo x > .git/config; echo end"
+        plan = await tier.plan(["/bin/sh", "-c", script], Profile(workspace), None)
+        job = Job(plan, Limits(), stdin=None, timeout_s=_PROBE_S, apart=False, spill=None)
+        result = await job.wait()
+        if not result.output.text.rstrip().endswith("end") or not os.path.exists(f"{workspace}/src/made"):
+            return f"{tier.name} does not work here: {result.output.text.strip()[:200] or 'it printed nothing'}"
+        unchanged = Path(workspace, ".git/config").read_text() == "ours"
+        if secret in result.output.text or os.path.exists(f"{outside}/made") or not unchanged:
+            return f"{tier.name} does not hold here: a command reached what it must not reach"
+    except (OSError, LyraError) as error:
+        return f"{tier.name} does not work here: {error}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return None

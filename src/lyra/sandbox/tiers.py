@@ -1,0 +1,201 @@
+"""The tiers: each turns a command and its Profile into a `Plan`, and can say what it lacks on this machine.
+
+    bubblewrap   namespaces, mounts, filter of system calls, limits
+    landlock     Landlock, filter of system calls, limits; its holes are part of every result
+
+A tier only prepares; `job` starts, and `sandbox` chooses. A tier whose parts are all there may still not work (containers
+refuse namespaces), so `sandbox` tries it before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from lyra.core.ids import Entropy
+from lyra.errors import SandboxUnavailable
+from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
+from lyra.sandbox.child import Entry, Fence, rlimits
+from lyra.sandbox.fence import ruleset_of
+from lyra.sandbox.job import Plan
+from lyra.sandbox.profile import Profile
+from lyra.sandbox.protected import appeared, find
+from lyra.sandbox.proxy import Proxy
+
+__all__ = ["TIERS", "Bubblewrap", "Landlock", "Tier"]
+
+_RELAY_PORT: Final = 3128
+_PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+# A shell becomes the command: what cannot be run ends with 127 or 126 and a sentence, in every tier.
+_COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
+_CUT_SHORT: Final = "the workspace is too large to search all of it for protected paths"
+_LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is not"
+
+
+class Tier(Protocol):
+    """One way to hold a command."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """What this machine lacks for it, in a sentence with how to get it; None when all parts are there."""
+
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan: ...
+
+
+def _proxy_environment(url: str) -> dict[str, str]:
+    return dict.fromkeys(_PROXY_NAMES, url) | {"no_proxy": "", "NO_PROXY": ""}
+
+
+def _remove(folder: str) -> Callable[[], None]:
+    def remove() -> None:
+        with contextlib.suppress(RecursionError):  # somebody nested folders to annoy us: leave them
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return remove
+
+
+def _closing(fds: Sequence[int]) -> Callable[[], None]:
+    def close() -> None:
+        for fd in fds:
+            os.close(fd)
+
+    return close
+
+
+def _limited(profile: Profile, fence: Fence | None) -> tuple[Entry, cgroup.ControlGroup | None]:
+    group = cgroup.make(f"lyra-{Entropy().text(12)}", profile.limits)
+    counted = group.controllers if group is not None else frozenset[str]()
+    return Entry(rlimits(profile.limits, counted), group.join if group else (), fence), group
+
+
+class Bubblewrap:
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._program = bubblewrap.find_program()
+        self.by_descriptor = True  # until the probe says otherwise
+
+    def missing(self) -> str | None:
+        if sys.platform != "linux":
+            return f"bubblewrap is for Linux, and this is {sys.platform}: run Lyra in a Linux container or machine"
+        if not seccomp.SUPPORTED:
+            return f"there is no filter of system calls for {os.uname().machine}"
+        if self._program is None:
+            return "bubblewrap is not installed: apt-get install bubblewrap (or dnf, pacman, apk)"
+        return None
+
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+        assert self._program is not None
+        found = find(profile)
+        env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
+        program = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets))
+        command = [*_COMMAND, *argv]
+        undo: list[Callable[[], None]] = []
+        extra: list[str] = []
+        fds: list[int] = []
+        filter_fd: int | None = None
+        if proxy is None:
+            filter_fd = _in_memory(program)
+            fds.append(filter_fd)
+        else:
+            folder, extra, command = await _way_out(proxy, program, command)
+            undo.append(_remove(folder))
+            env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
+        line, bound = bubblewrap.arguments(
+            self._program, profile, found, by_descriptor=self.by_descriptor, filter_fd=filter_fd, extra=extra
+        )
+        fds += bound
+        entry, group = _limited(profile, None)
+        return Plan(
+            argv=[*line, *command],
+            env=env,
+            cwd="/",
+            entry=entry,
+            tier=self.name,
+            holes=tuple(_found_holes(complete=found.complete, linked=bool(found.links))),
+            pass_fds=tuple(fds),
+            group=group,
+            started=[_closing(fds), *([group.joined] if group else [])],
+            undo=undo,
+            appeared=lambda: appeared(profile, found) if profile.writable else (),
+        )
+
+
+def _found_holes(*, complete: bool, linked: bool) -> list[str]:
+    return ([] if complete else [_CUT_SHORT]) + ([_LINKED] if linked else [])
+
+
+def _in_memory(data: bytes) -> int:
+    fd = os.memfd_create("filter")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+async def _way_out(proxy: Proxy, program: bytes, command: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """A folder with the proxy's socket, the filter and the relay; the mounts for it; the command behind the relay."""
+    folder = tempfile.mkdtemp(prefix="lyra-egress-")
+    await proxy.listen_unix(f"{folder}/proxy")
+    Path(folder, "filter").write_bytes(program)
+    shutil.copyfile(Path(__file__).with_name("relay.py"), f"{folder}/relay.py")
+    inside = bubblewrap.INSIDE
+    python = os.path.realpath(sys.executable)
+    extra = ["--ro-bind", sys.base_prefix, sys.base_prefix] if not sys.base_prefix.startswith("/usr") else []
+    extra += ["--ro-bind", folder, inside]
+    relay = [python, "-IS", f"{inside}/relay.py", str(_RELAY_PORT), f"{inside}/proxy", f"{inside}/filter", "--"]
+    return folder, extra, [*relay, *command]
+
+
+class Landlock:
+    name = "landlock"
+
+    def missing(self) -> str | None:
+        if sys.platform != "linux":
+            return f"landlock is for Linux, and this is {sys.platform}"
+        if not seccomp.SUPPORTED:
+            return f"there is no filter of system calls for {os.uname().machine}"
+        version = landlock.abi()
+        if version < landlock.LEAST:
+            return f"the kernel's landlock is version {version}, not {landlock.LEAST} or newer: use Linux 6.2 or newer"
+        return None
+
+    async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+        version = landlock.abi()
+        if proxy is not None and version < 4:
+            raise SandboxUnavailable(
+                "this kernel's landlock cannot limit the network, so no command gets one",
+                hint="install bubblewrap, or use Linux 6.7 or newer",
+            )
+        found = find(profile)
+        private = tempfile.mkdtemp(prefix="lyra-sandbox-")
+        home = f"{private}/home"
+        os.mkdir(home, 0o700)
+        env: Mapping[str, str] = profile.environment(home=home, temporary=private)
+        if proxy is not None:
+            env = {**_proxy_environment(await proxy.listen_tcp()), **env}
+        rules = ruleset_of(profile, found, private=private, port=proxy.port if proxy else None)
+        kind = seccomp.Rules(internet="tcp" if proxy else "none", unix=profile.unix_sockets, shared=True)
+        entry, group = _limited(profile, Fence(rules.fd, seccomp.program(kind)))
+        holes = landlock.holes(version, egress=proxy is not None)
+        return Plan(
+            argv=[*_COMMAND, *argv],
+            env=env,
+            cwd=profile.workspace,
+            entry=entry,
+            tier=self.name,
+            holes=(*holes, *_found_holes(complete=found.complete, linked=bool(found.links))),
+            group=group,
+            started=[rules.close, *([group.joined] if group else [])],
+            undo=[_remove(private)],
+            appeared=lambda: appeared(profile, found) if profile.writable else (),
+        )
+
+
+TIERS: Final[Mapping[str, type[Bubblewrap] | type[Landlock]]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}

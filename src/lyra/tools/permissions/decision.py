@@ -1,0 +1,229 @@
+"""The decision on one call: asked in one order, answered with the rule that decided and where it came from.
+
+    a deny rule                  → deny, whatever else is said
+    the mode is `plan`           → deny what is not reading
+    a protected path is written  → deny
+    an answer kept as "always"   → as it was answered
+    an ask rule                  → ask
+    the mode is `bypass`         → allow
+    an allow rule                → allow; after untrusted text only one that names the whole tool or the exact thing
+    the mode is `accept-edits`   → allow writing in the workspace
+    reading in the workspace, or what does nothing outside the conversation → allow
+    nothing said                 → ask
+
+Where it says ask and nobody is there (`attended=False`) or the mode is `deny-unasked`, it is deny. A model never
+answers: nothing in a call's arguments is looked at but what the call is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+from lyra.core.check import one_of
+from lyra.errors import ApprovalRefused, ConfigError
+from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.tools.permissions.rules import Effect, Rule
+from lyra.tools.permissions.subjects import Subject, check_workspace
+
+__all__ = ["ANSWERS", "MODES", "Decision", "Permissions"]
+
+MODES: Final[dict[str, str]] = {
+    "default": "ask for what no rule allows",
+    "accept-edits": "edits in the workspace are allowed, the rest as in default",
+    "plan": "reading only",
+    "bypass": "allow what no rule denies or asks for",
+    "deny-unasked": "as default, but deny instead of asking",
+}
+ANSWERS: Final = ("allow", "always", "deny", "never")
+MANAGED: Final = "managed"
+_TOOLS_KEPT: Final = 1_024  # tools whose rules are remembered
+
+_SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # made to be read
+
+
+def _names(names: Iterable[str]) -> re.Pattern[str]:
+    """A path with one of these names in it; a star is any run within a name."""
+    each = "|".join(re.escape(name).replace(r"\*", "[^/]*") for name in names)
+    return re.compile(rf"(?:^|/){_SHOWN}({each})(?:/|$)", re.IGNORECASE)
+
+
+_SECRETS: Final = _names(HIDDEN)  # not read without an answer
+
+
+class Decision(NamedTuple):
+    """What was decided, by which rule (as it is written), why, and where the rule comes from."""
+
+    decision: Literal["allow", "ask", "deny"]
+    rule: str | None
+    reason: str
+    source: str = "default"
+
+    @property
+    def allowed(self) -> bool:
+        return self.decision == "allow"
+
+    def require(self) -> None:
+        """Raise ApprovalRefused unless it is allowed."""
+        if self.decision != "allow":
+            raise ApprovalRefused(self.reason, rule=self.rule, source=self.source)
+
+
+class Permissions:
+    """Rules of every source, a mode, and the answers that were given "always"."""
+
+    __slots__ = ("_answers", "_of_tool", "_protected", "_rules", "home", "mode", "workspace")
+
+    def __init__(
+        self,
+        rules: Iterable[Rule] = (),
+        *,
+        mode: str = "default",
+        workspace: str = "/",
+        home: str = "",
+        protected: Iterable[str] = (),
+        forbid_modes: Iterable[str] = (),
+    ) -> None:
+        self.mode = one_of(mode, MODES, "mode")
+        if mode in set(forbid_modes):
+            raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
+        self.workspace = check_workspace(workspace)
+        self.home = home
+        self._protected = _names((*READ_ONLY, *HIDDEN, *protected))
+        self._rules = tuple(rules)
+        self._of_tool: dict[tuple[Effect, str], tuple[Rule, ...]] = {}
+        self._answers: list[Rule] = []
+
+    @property
+    def answers(self) -> tuple[Rule, ...]:
+        """The rules that came of answers, to be kept by whoever keeps them."""
+        return tuple(self._answers)
+
+    # ------------------------------------------------------------ deciding
+    def decide(self, subject: Subject, *, tainted: bool = False, attended: bool = True) -> Decision:
+        """`tainted`: the process has read text from outside; `attended`: somebody is there to be asked."""
+        found = self._decide(subject, tainted)
+        if found.decision != "ask" or (attended and self.mode != "deny-unasked"):
+            return found
+        why = "the mode is deny-unasked" if self.mode == "deny-unasked" else "nobody is there to be asked"
+        return found._replace(decision="deny", reason=f"{found.reason}; {why}")
+
+    def _decide(self, subject: Subject, tainted: bool) -> Decision:
+        denied = _first(self._of("deny", subject.tool), subject)
+        if denied is not None:
+            return _by(denied, subject, "deny")
+        if self.mode == "plan" and subject.act not in ("read", "talk"):
+            return Decision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
+        part = self._protected_part(subject)
+        if part is not None:
+            return Decision("deny", None, f"{part} is protected from being written", "protected")
+        asked = _first(self._of("ask", subject.tool), subject)
+        if asked is None or asked.source.partition(":")[0] != MANAGED:
+            answered = _first(self._always(subject.tool), subject)
+            if answered is not None:
+                return _by(answered, subject, "allow")
+        if asked is not None:
+            return _by(asked, subject, "ask")
+        if self.mode == "bypass":
+            return Decision("allow", None, "the mode is bypass", "mode")
+        return self._unless_asked(subject, tainted)
+
+    def _unless_asked(self, subject: Subject, tainted: bool) -> Decision:
+        consequential = tainted and _consequential(subject)
+        weaker: Rule | None = None
+        for rule in self._of("allow", subject.tool):
+            if rule.speaks_of(subject):
+                if not consequential or rule.bare or rule.exact:
+                    return _by(rule, subject, "allow")
+                weaker = weaker or rule
+        if weaker is not None:
+            return Decision(
+                "ask", weaker.text, "the process has read untrusted text, and a pattern is no answer", "taint"
+            )
+        if subject.kind == "path" and subject.inside and subject.doubt is None:
+            if self.mode == "accept-edits" and subject.act == "write":
+                return Decision("allow", None, "the mode is accept-edits", "mode")
+            if subject.act == "read" and _SECRETS.search(subject.value or ""):
+                return Decision("ask", None, f"{subject.value} may hold secrets", "protected")
+            if subject.act == "read":
+                return Decision("allow", None, "reading in the workspace needs no rule")
+        if subject.act == "talk":
+            return Decision("allow", None, f"{subject.tool} does nothing outside the conversation")
+        return Decision("ask", None, f"no rule speaks of this {subject.tool}")
+
+    def _of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
+        """The rules of one effect that cover a tool; answers of `never` are denies like any other."""
+        found = self._of_tool.get((effect, tool))
+        if found is None:
+            rules = (*self._rules, *self._answers) if effect == "deny" else self._rules
+            found = tuple(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
+            if len(self._of_tool) < _TOOLS_KEPT:
+                self._of_tool[effect, tool] = found
+        return found
+
+    def _always(self, tool: str) -> list[Rule]:
+        return [rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool)]
+
+    def _protected_part(self, subject: Subject) -> str | None:
+        if subject.act != "write" or subject.value is None:
+            return None
+        found = self._protected.search(subject.value)
+        return found[1] if found else None
+
+    def hidden(self, path: str) -> bool:
+        """Whether a search passes over this file: what nobody may read without being asked, and what a rule denies."""
+        subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
+        return _SECRETS.search(path) is not None or _first(self._of("deny", "Read"), subject) is not None
+
+    # ------------------------------------------------------------ answers
+    def answer(self, subject: Subject, answer: str) -> Rule | None:
+        """Take a person's answer. `always` and `never` become a rule for exactly this, which is given back."""
+        one_of(answer, ANSWERS, "answer")
+        if answer in ("allow", "deny"):
+            return None
+        effect: Effect = "allow" if answer == "always" else "deny"
+        rule = Rule(_exact(subject), effect, source="answers", workspace=self.workspace, home=self.home)
+        self._answers.append(rule)
+        self._of_tool.clear()
+        return rule
+
+
+def _first(rules: Iterable[Rule], subject: Subject) -> Rule | None:
+    for rule in rules:
+        if rule.speaks_of(subject):
+            return rule
+    return None
+
+
+def _by(rule: Rule, subject: Subject, decision: Effect) -> Decision:
+    verb = {"allow": "allows", "ask": "asks about", "deny": "denies"}[decision]
+    reason = f"the {decision} rule {rule.text} ({rule.source}) {verb} this"
+    doubt = subject.line.unsure if subject.line is not None else subject.doubt
+    if doubt and decision != "allow" and not rule.bare:
+        reason = f"{reason}: it cannot be read for certain, because {doubt}"
+    return Decision(decision, rule.text, reason, rule.source)
+
+
+def _consequential(subject: Subject) -> bool:
+    """Egress, running, writing outside the workspace, reading secrets, and tools nobody knows."""
+    if subject.act in ("run", "fetch", "other"):
+        return True
+    if subject.act == "write":
+        return not subject.inside
+    return subject.act == "read" and (not subject.inside or _SECRETS.search(subject.value or "") is not None)
+
+
+def _exact(subject: Subject) -> str:
+    """The rule that covers this call and no other."""
+    if subject.value is None:
+        return subject.tool
+    if subject.kind == "url" and subject.url is not None:
+        url = subject.url
+        return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"
+    if subject.kind == "path":
+        if any(char in subject.value for char in "*?"):
+            raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
+        return f"{subject.tool}({subject.value})"
+    escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())
+    return f"{subject.tool}({escaped})"

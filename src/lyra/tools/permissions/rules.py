@@ -1,0 +1,227 @@
+"""Rules: `Tool`, `Tool(pattern)` or `*`, with examples that prove them.
+
+The tool's name is compared without regard to case and may end in `*` (`mcp__github__*`). What the pattern means
+depends on the tool: a path glob for file tools (`Edit(src/**)`; without a `/` it matches at any depth), a host or a
+URL for those that fetch (`WebFetch(docs.python.org)`, `WebFetch(https://*.example.com/api/*)`), a text glob for
+command lines (`Bash(git push *)`) and for the one text of any other tool. A rule for `Edit` covers every tool that
+writes files, one for `Read` every tool that reads them.
+
+A rule may carry `match` and `not_match`: examples that are tried when it is read. A rule whose own examples fail is an
+error that names its place, not a surprise later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from lyra.core.check import known_keys
+from lyra.core.limits import RULE_LENGTH_MAX
+from lyra.core.pattern import Pattern
+from lyra.errors import ConfigError
+from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of
+from lyra.tools.permissions.text_glob import TextGlob
+
+__all__ = ["Effect", "Rule", "read_rules"]
+
+Effect = Literal["allow", "ask", "deny"]
+_FORM: Final = re.compile(r"(\*|[A-Za-z_][A-Za-z0-9_-]*\*?)(?:\((.*)\))?", re.DOTALL)
+_URL_FORM: Final = re.compile(r"(?:([a-z*]+)://)?([^/:?]*)(?::([0-9]+|\*))?([/?].*)?", re.DOTALL)
+_DOMAIN: Final = "domain:"
+
+
+class Rule:
+    """One rule. `bare` covers a whole tool; such an allow counts as an answer for whatever the tool does."""
+
+    __slots__ = (
+        "_family",
+        "_glob",
+        "_paths",
+        "_url",
+        "_words",
+        "bare",
+        "effect",
+        "exact",
+        "pattern",
+        "source",
+        "text",
+        "tool",
+    )
+
+    def __init__(
+        self, text: Any, effect: Effect, *, source: str = "flags", workspace: str = "/", home: str = ""
+    ) -> None:
+        form = _FORM.fullmatch(text.strip()) if isinstance(text, str) and len(text) <= RULE_LENGTH_MAX * 64 else None
+        if form is None:
+            raise ConfigError(
+                f"{str(text)[:80]!r} is not a rule",
+                hint="write Tool, Tool(pattern) or *",
+                place=source,
+                rule=str(text)[:80],
+            )
+        self.text = text.strip()
+        self.effect = effect
+        self.source = source
+        self.tool = form[1].lower()
+        self.pattern = form[2]
+        self._family = FAMILIES.get(self.tool, frozenset())
+        self._glob: TextGlob | None = None
+        self._words: TextGlob | None = None
+        self._paths: tuple[Pattern, ...] = ()
+        self._url: tuple[TextGlob, Pattern, str | None, TextGlob] | None = None
+        if self.pattern is not None and not self.pattern.strip():
+            raise ConfigError(
+                f"the rule {self.text!r} has an empty pattern",
+                hint=f"write {form[1]} for every call of it",
+                place=source,
+            )
+        if self.pattern is not None and self.tool.endswith("*"):
+            raise ConfigError(
+                f"the rule {self.text!r} has a pattern for many tools", hint="name one tool", place=source
+            )
+        self.bare = self.pattern is None or not self.pattern.strip("* ")
+        self.exact = False
+        if not self.bare:
+            self._compile(str(self.pattern), workspace, home)
+
+    def _compile(self, pattern: str, workspace: str, home: str) -> None:
+        kind = facts_of(self.tool).kind
+        if kind == "path":
+            self._paths = tuple(Pattern(each, "/") for each in _path_patterns(pattern, workspace, home))
+            self.exact = all(each.literal for each in self._paths)
+        elif kind == "url":
+            self._url = _url_pattern(pattern, self)
+            self.exact = self._url[1].literal
+        elif kind == "none":
+            raise ConfigError(
+                f"the rule {self.text!r} has a pattern, but {facts_of(self.tool).name} has nothing to compare",
+                hint=f"write {facts_of(self.tool).name}",
+                place=self.source,
+            )
+        else:
+            text = pattern.strip()
+            text = text[:-2] + " *" if kind == "command" and text.endswith(":*") else text
+            self._glob = TextGlob(text)
+            self.exact = self._glob.literal
+            if kind == "command" and self.effect != "allow" and self.exact and " " not in text:
+                self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
+
+    def covers_tool(self, tool: str) -> bool:
+        name = tool.lower()
+        if self.tool.endswith("*"):
+            return name.startswith(self.tool[:-1])
+        return name == self.tool or name in self._family
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether the rule speaks of this call. In doubt a deny and an ask do, an allow does not."""
+        return self.covers_tool(subject.tool) and self.speaks_of(subject)
+
+    def speaks_of(self, subject: Subject) -> bool:
+        """The same for a call of a tool that the rule is known to cover."""
+        if self.bare:
+            return True
+        if subject.doubt is not None:
+            return self.effect != "allow"
+        if subject.value is None:
+            return False
+        if self._paths:
+            return any(pattern.matches(subject.value) for pattern in self._paths)
+        if self._url is not None:
+            return subject.url is not None and self._matches_url(subject)
+        assert self._glob is not None
+        line = subject.line
+        if line is None:
+            return self._glob.matches(subject.value)
+        if self.effect == "allow":
+            return line.allowed_by(self._glob)
+        return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
+
+    def _matches_url(self, subject: Subject) -> bool:
+        url = subject.url
+        assert url is not None
+        assert self._url is not None
+        scheme, host, port, path = self._url
+        if not scheme.matches(url.scheme) or not host.matches(url.host) or not path.matches(url.path):
+            return False
+        # No port in the rule: the scheme's own for an allow, any for a deny.
+        if port is None:
+            return url.port is None or self.effect != "allow"
+        return port == "*" or port == str(url.port if url.port is not None else {"http": 80}.get(url.scheme, 443))
+
+    def check_examples(self, match: Sequence[str], not_match: Sequence[str], *, workspace: str, home: str) -> None:
+        """Try the rule on its own examples; each is what the pattern is compared with."""
+        for examples, wanted, verb in ((match, True, "does not match"), (not_match, False, "matches")):
+            for example in examples:
+                facts = facts_of(self.tool)
+                arguments = {facts.argument or "text": example}
+                if self.matches(subject_of(facts.name, arguments, workspace=workspace, home=home)) is not wanted:
+                    raise ConfigError(
+                        f"the rule {self.text!r} {verb} its own example {example!r}",
+                        hint="change the pattern or the example",
+                        place=self.source,
+                        rule=self.text,
+                    )
+
+
+def read_rules(value: Any, effect: Effect, *, source: str, workspace: str = "/", home: str = "") -> list[Rule]:
+    """Rules as settings write them: texts, or mappings with `rule`, `match` and `not_match`."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ConfigError(f"{effect} is a list of rules, not {value!r}", place=source, key=effect)
+    rules = []
+    for entry in value:
+        match: Any = ()
+        not_match: Any = ()
+        if isinstance(entry, Mapping):
+            try:
+                known_keys(entry, ("rule", "match", "not_match"), "a rule")
+            except ConfigError as error:
+                error.place = source
+                raise
+            match, not_match = _examples(entry, "match", source), _examples(entry, "not_match", source)
+        text = entry.get("rule") if isinstance(entry, Mapping) else entry
+        rule = Rule(text, effect, source=source, workspace=workspace, home=home)
+        rule.check_examples(match, not_match, workspace=workspace, home=home)
+        rules.append(rule)
+    return rules
+
+
+def _examples(entry: Mapping[str, Any], key: str, source: str) -> list[str]:
+    value = entry.get(key, ())
+    value = [value] if isinstance(value, str) else value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} is a list of examples, not {value!r}", place=source, key=key)
+    return list(value)
+
+
+def _path_patterns(pattern: str, workspace: str, home: str) -> list[str]:
+    """Absolute globs. A name without a folder is meant at any depth, and so is all that is in a folder of that name."""
+    pattern = pattern.strip()
+    root = workspace.rstrip("/")
+    if "/" not in pattern and pattern != "~":
+        return [f"{root}/**/{pattern}", f"{root}/**/{pattern}/**"]
+    path = absolute(pattern, workspace=workspace, home=home)
+    return [path, f"{path}**"] if pattern.endswith("/") else [path]
+
+
+def _url_pattern(pattern: str, rule: Rule) -> tuple[TextGlob, Pattern, str | None, TextGlob]:
+    text = pattern.strip().removeprefix(_DOMAIN)
+    form = _URL_FORM.fullmatch(text.lower() if "://" not in text else _lower_host(text))
+    if form is None or not form[2]:
+        raise ConfigError(
+            f"the rule {rule.text!r} names no host", hint="write a host or https://host/path", place=rule.source
+        )
+    path = form[4] or "*"
+    host = form[2].rstrip(".")
+    return (
+        TextGlob(form[1] or "*"),
+        Pattern("**" if host == "*" else host, "."),
+        form[3],
+        TextGlob(path if path != "/" else "*"),
+    )
+
+
+def _lower_host(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{host.rpartition('@')[2].lower()}{slash}{path}"

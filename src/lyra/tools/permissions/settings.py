@@ -1,0 +1,143 @@
+"""Where rules come from: layers of settings, and a managed policy that can only tighten.
+
+    managed   /etc/lyra/permissions.toml            deny, ask, protected, forbid_modes; an allow there is an error
+    user      ~/.config/lyra/permissions.toml       everything
+    project   .lyra/permissions.toml                everything, once the project is trusted; before that it tightens
+    local     .lyra/permissions.local.toml          the same
+    flags     --allow, --ask, --deny, --mode        everything
+
+Lists add up; deny beats ask beats allow whatever the layer. The last layer that names a `mode` decides it. Each rule
+knows its file and line, so that a decision can name it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lyra.core.check import known_keys, one_of
+from lyra.core.toml_places import TooDeep, key_lines
+from lyra.errors import ConfigError
+from lyra.tools.permissions.decision import MODES, Permissions
+from lyra.tools.permissions.rules import Effect, Rule, read_rules
+
+__all__ = ["LAYERS", "Layer", "load_layers", "permissions_of"]
+
+LAYERS: Final = ("managed", "user", "project", "local", "flags")
+_FILE_BYTES_MAX: Final = 1024 * 1024
+_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
+_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "managed": ("deny", "ask", "protected", "forbid_modes"),
+    **dict.fromkeys(("user", "project", "local", "flags"), ("deny", "ask", "allow", "protected", "mode")),
+}
+_TIGHT_MODES: Final = ("plan", "deny-unasked")  # what a project may choose before it is trusted
+
+
+class Layer(NamedTuple):
+    """The settings of one source. `places` names the line of a key, where there is one."""
+
+    name: str
+    settings: Mapping[str, Any]
+    file: str = ""
+    places: Mapping[str, int] = {}
+    trusted: bool = True
+
+    def place(self, key: str) -> str:
+        if not self.file:
+            return self.name
+        line = self.places.get(key)
+        return f"{self.name}: {self.file}:{line}" if line else f"{self.name}: {self.file}"
+
+
+def permissions_of(
+    layers: Iterable[Layer], *, workspace: str = "/", home: str = "", mode: str | None = None
+) -> Permissions:
+    """The Permissions that these layers come to; `mode` is above them all."""
+    rules: list[Rule] = []
+    protected: list[str] = []
+    forbidden: list[str] = []
+    named: str | None = None
+    for layer in sorted(layers, key=lambda each: LAYERS.index(one_of(each.name, LAYERS, "layer"))):
+        _check(layer)
+        for effect in _EFFECTS:
+            if effect in layer.settings:
+                place = layer.place(effect)
+                read = read_rules(layer.settings[effect], effect, source=place, workspace=workspace, home=home)
+                rules += read if effect != "allow" or layer.trusted else ()
+        protected += _names(layer, "protected")
+        forbidden += _names(layer, "forbid_modes")
+        named = _mode(layer) or named
+    return Permissions(
+        rules,
+        mode=mode or named or "default",
+        workspace=workspace,
+        home=home,
+        protected=protected,
+        forbid_modes=forbidden,
+    )
+
+
+def load_layers(
+    folder: str, *, home: str = "", managed: str = "/etc/lyra/permissions.toml", trusted: bool = False
+) -> list[Layer]:
+    """The layers that lie in files, for a project's folder. A project's own files may loosen only when `trusted`."""
+    files = [("managed", Path(managed), True)]
+    if home:
+        files.append(("user", Path(home, ".config", "lyra", "permissions.toml"), True))
+    files.append(("project", Path(folder, ".lyra", "permissions.toml"), trusted))
+    files.append(("local", Path(folder, ".lyra", "permissions.local.toml"), trusted))
+    return [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
+
+
+def _load(name: str, path: Path, *, trusted: bool) -> Layer | None:
+    try:
+        if not path.is_file():
+            return None
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the permissions in {path} cannot be read: {error.strerror}", place=str(path)) from None
+    if len(data) > _FILE_BYTES_MAX:
+        raise ConfigError(f"the permissions in {path} are larger than {_FILE_BYTES_MAX} bytes", place=str(path))
+    try:
+        text = data.decode()
+        places = {".".join(key): line for key, line in key_lines(text).items()}
+        settings = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, TooDeep, RecursionError) as error:
+        raise ConfigError(f"the permissions in {path} are not TOML: {error}", place=str(path)) from None
+    return Layer(name, settings, os.fspath(path), places, trusted)
+
+
+def _check(layer: Layer) -> None:
+    known = _KEYS[layer.name]
+    if layer.name == "managed" and "allow" in layer.settings:
+        raise ConfigError(
+            "a managed policy can only tighten: it has no allow",
+            hint="use deny, ask, protected",
+            place=layer.place("allow"),
+        )
+    try:
+        known_keys(layer.settings, known, "permissions")
+    except ConfigError as error:
+        error.place = layer.place(str(error.fields.get("key", "")))
+        raise
+
+
+def _mode(layer: Layer) -> str | None:
+    named = layer.settings.get("mode")
+    if named is None:
+        return None
+    one_of(named, MODES, "mode")
+    return str(named) if layer.trusted or named in _TIGHT_MODES else None
+
+
+def _names(layer: Layer, key: str) -> Sequence[str]:
+    value = layer.settings.get(key, ())
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} is a list of names, not {value!r}", place=layer.place(key), key=key)
+    if key == "forbid_modes":
+        for name in value:
+            one_of(name, MODES, key)
+    return value

@@ -1,0 +1,157 @@
+"""What a call is about: the one thing in its arguments that a rule's pattern is held against.
+
+`subject_of(tool, arguments, workspace=…)` finds the command of a `Bash`, the path of an `Edit`, the URL of a
+`WebFetch`, in the one form that rules compare; `TOOLS` is the table. Paths are made absolute and `..` is taken out by
+name alone: whoever asks about a real file resolves its links first and hands in the path that came out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from lyra.errors import ConfigError
+from lyra.tools.permissions.command_line import CommandLine, read_line
+
+__all__ = ["FAMILIES", "TOOLS", "Kind", "Subject", "ToolFacts", "Url", "facts_of", "read_url", "subject_of"]
+
+Kind = Literal["command", "path", "url", "text", "none"]
+Act = Literal["read", "write", "run", "fetch", "talk", "other"]
+
+
+class ToolFacts(NamedTuple):
+    """How the calls of one tool are read. `act` says what it does to the world; `talk` does nothing to it."""
+
+    name: str
+    kind: Kind
+    argument: str
+    act: Act
+
+
+TOOLS: Final[dict[str, ToolFacts]] = {
+    facts.name.lower(): facts
+    for facts in (
+        ToolFacts("Read", "path", "file_path", "read"),
+        ToolFacts("Glob", "path", "path", "read"),
+        ToolFacts("Grep", "path", "path", "read"),
+        ToolFacts("Write", "path", "file_path", "write"),
+        ToolFacts("Edit", "path", "file_path", "write"),
+        ToolFacts("MultiEdit", "path", "file_path", "write"),
+        ToolFacts("NotebookEdit", "path", "notebook_path", "write"),
+        ToolFacts("Bash", "command", "command", "run"),
+        ToolFacts("WebFetch", "url", "url", "fetch"),
+        ToolFacts("TodoWrite", "none", "", "talk"),
+        ToolFacts("AskUser", "none", "", "talk"),
+        ToolFacts("Remember", "none", "", "talk"),
+        ToolFacts("Recall", "none", "", "talk"),
+        ToolFacts("ToolSearch", "none", "", "talk"),
+    )
+}
+# A rule for the first covers the others too: who may not edit a file may not write it anew.
+FAMILIES: Final[dict[str, frozenset[str]]] = {
+    "edit": frozenset({"write", "multiedit", "notebookedit"}),
+    "read": frozenset({"glob", "grep"}),
+}
+_PORTS: Final = {"http": 80, "https": 443}
+_BAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+class Url(NamedTuple):
+    """A URL in the form in which two that mean the same are equal."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+
+class Subject(NamedTuple):
+    """One call, as rules see it. `value` is None where the call has nothing to compare."""
+
+    tool: str
+    kind: Kind
+    act: Act
+    value: str | None = None
+    url: Url | None = None
+    line: CommandLine | None = None
+    doubt: str | None = None  # why the value cannot be read for certain: every deny applies, no allow with a pattern
+    inside: bool = False  # for a path: within the workspace
+    workspace: str = ""
+
+
+def facts_of(tool: str) -> ToolFacts:
+    return TOOLS.get(tool.lower()) or ToolFacts(tool, "text", "", "other")
+
+
+def subject_of(
+    tool: str, arguments: Mapping[str, Any], *, workspace: str = "/", home: str = "", path: str | None = None
+) -> Subject:
+    """The subject of one call. `path` is the resolved path of a file tool's argument, where somebody resolved it."""
+    facts = facts_of(tool)
+    if facts.kind == "none":
+        return Subject(facts.name, facts.kind, facts.act)
+    value = arguments.get(facts.argument) if facts.argument else _only_text(arguments)
+    if facts.kind == "path":
+        return _path_subject(facts, path if path is not None else value, workspace, home)
+    if value is None or not isinstance(value, str):
+        return Subject(facts.name, facts.kind, facts.act, doubt=None if facts.kind == "text" else "it names nothing")
+    if facts.kind == "url":
+        url = read_url(value)
+        doubt = None if url else "the URL cannot be read for certain"
+        return Subject(facts.name, "url", facts.act, value, url=url, doubt=doubt)
+    line = read_line(value) if facts.kind == "command" else None
+    return Subject(facts.name, facts.kind, facts.act, value, line=line)
+
+
+def _only_text(arguments: Mapping[str, Any]) -> str | None:
+    """What a pattern for a tool nobody knows is held against: its one argument that is a text."""
+    texts = [value for value in arguments.values() if isinstance(value, str)]
+    return texts[0] if len(texts) == 1 else None
+
+
+def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str) -> Subject:
+    if value is None and facts.argument == "path":
+        value = workspace
+    if not isinstance(value, str) or not value or "\0" in value:
+        return Subject(facts.name, "path", facts.act, doubt="it names no path", workspace=workspace)
+    path = absolute(value, workspace=workspace, home=home)
+    inside = path == workspace or path.startswith(workspace.rstrip("/") + "/")
+    return Subject(facts.name, "path", facts.act, path, inside=inside, workspace=workspace)
+
+
+def absolute(path: str, *, workspace: str, home: str = "") -> str:
+    """By name alone: `~` is the home, relative paths start at the workspace, `.` and `..` are gone."""
+    if home and (path == "~" or path.startswith("~/")):
+        path = home + path[1:]
+    path = posixpath.normpath(posixpath.join(workspace, path))
+    return "/" + path.lstrip("/")
+
+
+def read_url(text: str) -> Url | None:
+    """The URL without credentials, default port, trailing dot and dot segments; None when two readers may differ."""
+    if _BAD_IN_URL.search(text) or not text.isascii():
+        return None
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return None
+    host = (parts.hostname or "").rstrip(".")
+    scheme = parts.scheme.lower()
+    if not host or not scheme or "%" in host or parts.netloc.count("@") > 1:
+        return None
+    path = unquote(parts.path)
+    if "\\" in path or any(ord(char) < 0x20 for char in path):
+        return None
+    path = posixpath.normpath("/" + path.lstrip("/")) if path else "/"
+    query = f"?{parts.query}" if parts.query else ""
+    return Url(scheme, host.lower(), None if port == _PORTS.get(scheme) else port, path + query)
+
+
+def check_workspace(path: str) -> str:
+    if not path.startswith("/"):
+        raise ConfigError(f"a workspace is an absolute path, not {path!r}", key="workspace")
+    return posixpath.normpath(path)

@@ -1,0 +1,66 @@
+"""What an agent costs before its first token, and how much memory it holds. Real processes, a server on the loopback.
+
+CPU times get slack for a busy machine (`LYRA_STARTUP_SLACK`, 2 unless set); memory does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.first_token import Used, added_delays, children, server, start, talk, usual
+
+SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc"),
+]
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[dict[str, str]]:
+    """The environment of a child, its bytecode compiled."""
+    with server() as url, children(url) as variables:
+        start(variables, "first token")
+        yield variables
+
+
+def best(env: dict[str, str], program: str) -> Used:
+    return min(start(env, program) for _ in range(3))
+
+
+def test_a_running_process_adds_little_to_the_first_token(monkeypatch):
+    """p95 of 200 streamed calls, beyond what the server itself waits: at most 20 ms."""
+    with server() as url:
+        for name, value in usual(url).items():
+            monkeypatch.setenv(name, value)
+        delays = asyncio.run(added_delays(200))
+    assert len(delays) == 200
+    assert delays[189] <= 20
+
+
+def test_from_the_start_of_a_process_to_the_first_token(env):
+    """With a budget and a tool, so with prices and schemas: at most 0.6 s of CPU and 60 MB."""
+    used = best(env, "first token")
+    assert used.cpu_ms <= 600 * SLACK
+    assert used.peak_mb < 60
+
+
+def test_importing_lyra_and_making_an_agent(env):
+    """At most 200 ms of CPU and 40 MB; the clients, the prices and the configuration are not imported yet."""
+    used = best(env, "import")
+    assert used.cpu_ms <= 200 * SLACK
+    assert used.peak_mb <= 40
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_a_conversation_of_a_thousand_turns(env, tmp_path: Path, store):
+    """Stays below 150 MB, however long the transcript."""
+    where = "memory" if store == "memory" else str(tmp_path / "talk.db")
+    used = talk(env, 1_000, where)
+    assert used.peak_mb < 150

@@ -1,0 +1,66 @@
+"""`lyra permissions explain`: the decision, the rule and the reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def explain(lyra, *args: str):
+    found = lyra.json("permissions", "explain", *args)
+    assert set(found) == {"decision", "rule", "reason"}
+    return found["decision"], found["rule"]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("Bash", "ls"), ("ask", None)),
+        (("--allow", "Bash(git *)", "Bash", "git status"), ("allow", "Bash(git *)")),
+        (("--allow", "Bash(git *)", "Bash", "git status; rm -rf /"), ("ask", None)),
+        (("--allow", "Bash", "Bash", "git status; rm -rf /"), ("allow", "Bash")),
+        (("--allow", "Bash", "--deny", "Bash(rm *)", "Bash", "ls $(rm x)"), ("deny", "Bash(rm *)")),
+        (("--allow", "Bash(git *)", "--ask", "Bash(git push *)", "Bash", "git push"), ("ask", "Bash(git push *)")),
+        (("--mode", "deny-unasked", "Bash", "ls"), ("deny", None)),
+        (("--mode", "plan", "--allow", "Bash", "Bash", "ls"), ("deny", None)),
+        (("--mode", "bypass", "Bash", "ls"), ("allow", None)),
+        (("--headless", "Bash", "ls"), ("deny", None)),
+        (("--untrusted", "--allow", "Bash(git *)", "Bash", "git push"), ("ask", "Bash(git *)")),
+        (("Read", "a.txt"), ("allow", None)),
+        (("Read", "/etc/hostname"), ("ask", None)),
+        (("TodoWrite",), ("allow", None)),
+    ],
+)
+def test_decisions(lyra, args, expected):
+    assert explain(lyra, *args) == expected
+
+
+def test_links_are_followed_before_deciding(lyra):
+    """A link out of the workspace is outside."""
+    (lyra.folder / "out").symlink_to("/etc/hostname")
+    assert explain(lyra, "Read", "out") == ("ask", None)
+
+
+def test_the_text_form_names_the_rule_and_its_file(lyra):
+    (lyra.folder / ".lyra").mkdir()
+    (lyra.folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash(ls *)"]\ndeny = ["Bash(rm *)"]\n')
+    done = lyra("permissions", "explain", "Bash", "rm x")
+    assert done.returncode == 0
+    assert done.stdout.startswith("deny: ")
+    assert "permissions.toml:2" in done.stdout
+    assert lyra("permissions", "explain", "--exit-code", "Bash", "rm x").returncode == 3
+    assert explain(lyra, "Bash", "ls") == ("ask", None)
+    assert explain(lyra, "--trust-project", "Bash", "ls") == ("allow", "Bash(ls *)")
+
+
+def test_a_wrong_rule_is_exit_2(lyra):
+    done = lyra("permissions", "explain", "--deny", "Bash(", "Bash", "ls")
+    assert done.returncode == 2
+    assert "is not a rule" in done.stderr
+    assert lyra("permissions", "explain", "--mode", "yolo", "Bash", "ls").returncode == 2
+
+
+def test_as_a_real_command(lyra):
+    done = lyra.real("permissions", "explain", "--allow", "Bash(git *)", "--json", "Bash", "git log")
+    assert json.loads(done.stdout)["decision"] == "allow"

@@ -1,0 +1,223 @@
+"""The order of decisions: deny, plan, protected, answers, ask, bypass, allow, the quiet cases, and ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.errors import ApprovalRefused, ConfigError
+from lyra.tools.permissions import MODES, Decision, Layer, Permissions, load_layers, permissions_of, subject_of
+from lyra.tools.permissions.decision import ANSWERS
+
+NAMES = {"Bash": "command", "WebFetch": "url", "Grep": "path", "Glob": "path"}
+
+
+def made(mode: str | None = None, **rules: list[str]) -> Permissions:
+    return permissions_of([Layer("flags", rules)], workspace="/work", home="/home/ann", mode=mode)
+
+
+def ask(permissions: Permissions, tool: str, value: object = None, **how: bool) -> Decision:
+    arguments = {} if value is None else {NAMES.get(tool, "file_path"): value}
+    return permissions.decide(subject_of(tool, arguments, workspace="/work", home="/home/ann"), **how)
+
+
+@pytest.mark.parametrize(
+    ("mode", "tool", "value", "expected"),
+    [
+        ("default", "Bash", "ls", "ask"),
+        ("default", "Read", "a.py", "allow"),
+        ("default", "Grep", None, "allow"),
+        ("default", "Glob", "src", "allow"),
+        ("default", "Read", "/etc/passwd", "ask"),
+        ("default", "Read", "../x", "ask"),
+        ("default", "Read", ".env", "ask"),
+        ("default", "Read", ".env.example", "allow"),
+        ("default", "Read", "keys/id_rsa", "ask"),
+        ("default", "Read", "a.pem", "ask"),
+        ("default", "Read", ".git/config", "allow"),
+        ("default", "Write", "a.py", "ask"),
+        ("default", "WebFetch", "https://x.org", "ask"),
+        ("default", "TodoWrite", None, "allow"),
+        ("default", "AskUser", None, "allow"),
+        ("default", "mcp__a__b", "x", "ask"),
+        ("accept-edits", "Write", "a.py", "allow"),
+        ("accept-edits", "MultiEdit", "src/a.py", "allow"),
+        ("accept-edits", "Write", "/tmp/a.py", "ask"),
+        ("accept-edits", "Write", ".git/hooks/pre-commit", "deny"),
+        ("accept-edits", "Bash", "ls", "ask"),
+        ("plan", "Read", "a.py", "allow"),
+        ("plan", "Write", "a.py", "deny"),
+        ("plan", "Bash", "ls", "deny"),
+        ("plan", "WebFetch", "https://x.org", "deny"),
+        ("plan", "mcp__a__b", "x", "deny"),
+        ("bypass", "Bash", "rm -rf x", "allow"),
+        ("bypass", "Write", "a.py", "allow"),
+        ("bypass", "Write", ".git/config", "deny"),
+        ("bypass", "Write", "sub/.GIT/config", "deny"),
+        ("bypass", "Edit", ".env", "deny"),
+        ("bypass", "Edit", ".env.local", "deny"),
+        ("bypass", "Edit", ".ssh/authorized_keys", "deny"),
+        ("bypass", "Edit", "lyra.toml", "deny"),
+        ("deny-unasked", "Bash", "ls", "deny"),
+        ("deny-unasked", "Read", "a.py", "allow"),
+        ("deny-unasked", "Read", ".env", "deny"),
+    ],
+)
+def test_with_no_rules_at_all(mode: str, tool: str, value: object, expected: str):
+    """No rule: ask. Reading in the workspace needs none; protected paths stay so in every mode."""
+    assert ask(made(mode), tool, value).decision == expected
+
+
+def test_deny_beats_ask_beats_allow():
+    """Whatever the order and the mode."""
+    rules = {"allow": ["Bash"], "ask": ["Bash(git push *)"], "deny": ["Bash(rm *)"]}
+    for mode in ("default", "bypass", "accept-edits"):
+        permissions = made(mode, **rules)
+        assert ask(permissions, "Bash", "ls; rm x") == (
+            "deny",
+            "Bash(rm *)",
+            "the deny rule Bash(rm *) (flags) denies this",
+            "flags",
+        )
+        assert ask(permissions, "Bash", "ls && git push").decision == "ask"
+        assert ask(permissions, "Bash", "ls && make").decision == "allow"
+
+
+def test_the_reason_says_what_could_not_be_read():
+    found = ask(made(deny=["Bash(rm *)"]), "Bash", "$X y")
+    assert found.decision == "deny"
+    assert "known only to the shell" in found.reason
+
+
+def test_nobody_there_is_deny():
+    """`attended=False` turns every question into a denial, and nothing else."""
+    permissions = made(ask=["Bash(ls *)"], allow=["Bash(git *)"])
+    assert ask(permissions, "Bash", "ls", attended=False).decision == "deny"
+    assert "nobody" in ask(permissions, "Bash", "make", attended=False).reason
+    assert ask(permissions, "Bash", "git log", attended=False).decision == "allow"
+    with pytest.raises(ApprovalRefused):
+        ask(permissions, "Bash", "make", attended=False).require()
+    ask(permissions, "Bash", "git log").require()
+
+
+def test_after_untrusted_text_a_pattern_is_no_answer():
+    """A bare rule, or one for exactly this, is; reading and writing in the workspace go on."""
+    permissions = made(allow=["Bash(git *)", "Bash(make test)", "WebFetch(*.org)", "Edit(/tmp/**)", "Edit"])
+    assert ask(permissions, "Bash", "git push", tainted=True).decision == "ask"
+    assert ask(permissions, "Bash", "git push").decision == "allow"
+    assert ask(permissions, "Bash", "make test", tainted=True).decision == "allow"
+    assert ask(permissions, "WebFetch", "https://x.org", tainted=True).decision == "ask"
+    assert ask(permissions, "Write", "a.py", tainted=True).decision == "allow"
+    assert ask(made(allow=["Edit(**)"]), "Write", "a.py", tainted=True).decision == "allow"
+    assert ask(made(allow=["Edit(/tmp/**)"]), "Write", "/tmp/a", tainted=True).decision == "ask"
+    assert ask(made(allow=["Bash"]), "Bash", "curl x; ls", tainted=True).decision == "allow"
+    assert ask(permissions, "Read", "a.py", tainted=True).decision == "allow"
+
+
+def test_a_model_cannot_answer():
+    """Arguments that claim an answer change nothing."""
+    subject = subject_of("Bash", {"command": "rm x", "user_confirmed": True, "approved": "always"}, workspace="/work")
+    assert made().decide(subject).decision == "ask"
+
+
+def test_answers_become_rules():
+    """`always` and `never` hold for exactly this; once holds for nothing."""
+    permissions = made(ask=["Bash(rm *)"])
+    line = subject_of("Bash", {"command": "rm *.tmp; ls"}, workspace="/work")
+    other = subject_of("Bash", {"command": "rm a.tmp; ls"}, workspace="/work")
+    assert permissions.answer(line, "allow") is None
+    assert permissions.answer(line, "deny") is None
+    assert permissions.decide(line).decision == "ask"
+    kept = permissions.answer(line, "always")
+    assert permissions.decide(line).decision == "allow"
+    assert permissions.decide(line).source == "answers"
+    assert permissions.decide(other).decision == "ask"
+    permissions.answer(other, "never")
+    assert permissions.decide(other).decision == "deny"
+    assert [rule.effect for rule in permissions.answers] == ["allow", "deny"]
+    assert permissions.answers[0] is kept
+    for tool, value in (("Write", "/work/a.py"), ("WebFetch", "https://x.org/a"), ("mcp__a__b", "x")):
+        subject = subject_of(tool, {NAMES.get(tool, "file_path"): value}, workspace="/work")
+        permissions.answer(subject, "always")
+        assert permissions.decide(subject).decision == "allow"
+    with pytest.raises(ConfigError):
+        permissions.answer(line, "maybe")
+    assert set(ANSWERS) == {"allow", "always", "deny", "never"}
+
+
+def test_an_answer_does_not_beat_the_managed_policy():
+    """What a managed policy asks about is asked each time."""
+    layers = [Layer("managed", {"ask": ["Bash(git push *)"]}), Layer("user", {"allow": ["Bash"]})]
+    permissions = permissions_of(layers, workspace="/work")
+    subject = subject_of("Bash", {"command": "git push"}, workspace="/work")
+    permissions.answer(subject, "always")
+    assert permissions.decide(subject).decision == "ask"
+
+
+def test_a_managed_policy_only_tightens():
+    """It denies, asks, protects and forbids modes; an allow in it is an error."""
+    policy = Layer("managed", {"deny": ["WebFetch"], "protected": ["infra"], "forbid_modes": ["bypass"]})
+    permissions = permissions_of([Layer("flags", {"allow": ["*"]}), policy], workspace="/work")
+    assert ask(permissions, "WebFetch", "https://x.org").source == "managed"
+    assert ask(permissions, "Write", "infra/a.tf").decision == "deny"
+    assert ask(permissions, "Write", "a.tf").decision == "allow"
+    with pytest.raises(ConfigError, match="forbids"):
+        permissions_of([policy], mode="bypass")
+    with pytest.raises(ConfigError, match="only tighten"):
+        permissions_of([Layer("managed", {"allow": ["Bash"]})])
+
+
+def test_layers_from_files(tmp_path):
+    """Each file with its line; a project's own files loosen only when it is trusted."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    (home / ".config" / "lyra").mkdir(parents=True)
+    (work / ".lyra").mkdir(parents=True)
+    (home / ".config" / "lyra" / "permissions.toml").write_text('mode = "accept-edits"\nallow = ["Bash(make *)"]\n')
+    (work / ".lyra" / "permissions.toml").write_text(
+        '# ours\nallow = ["Bash"]\ndeny = ["Bash(rm *)"]\nmode = "bypass"\n'
+    )
+    (work / ".lyra" / "permissions.local.toml").write_text('ask = ["WebFetch"]\n')
+
+    def decide(line: str, *, trusted: bool) -> Decision:
+        layers = load_layers(str(work), home=str(home), managed=str(tmp_path / "none"), trusted=trusted)
+        found = permissions_of(layers, workspace=str(work))
+        assert found.mode == ("bypass" if trusted else "accept-edits")
+        return found.decide(subject_of("Bash", {"command": line}, workspace=str(work)))
+
+    assert decide("make x", trusted=False).decision == "allow"
+    assert decide("rm x", trusted=False).source == f"project: {work}/.lyra/permissions.toml:3"
+    assert decide("ls", trusted=False).decision == "ask"
+    assert decide("ls", trusted=True).decision == "allow"
+    (work / ".lyra" / "permissions.toml").write_text('mode = "plan"\n')
+    layers = load_layers(str(work), home=str(home), managed=str(tmp_path / "none"))
+    assert permissions_of(layers).mode == "plan"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("allow = [", "not TOML"),
+        ("alow = []", "did you mean 'allow'"),
+        ('allow = "Bash"', "list of rules"),
+        ('mode = "bypas"', "mode is one of"),
+        ("protected = [3]", "list of names"),
+        ('\n\ndeny = ["Bash("]', "permissions.toml:3"),
+        ('deny = [{rule = "Bash(rm *)", match = ["ls"]}]', "its own example"),
+        ("\xff", "not TOML"),
+    ],
+)
+def test_a_wrong_file_is_an_error_with_its_place(tmp_path, text: str, says: str):
+    """Never a file that is passed over."""
+    (tmp_path / ".lyra").mkdir()
+    (tmp_path / ".lyra" / "permissions.toml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError) as caught:
+        permissions_of(load_layers(str(tmp_path), managed=str(tmp_path / "none")))
+    assert says in caught.value.render()
+
+
+def test_what_a_search_passes_over():
+    """Secrets and what a deny rule for reading names."""
+    permissions = made(deny=["Read(private/**)"])
+    assert permissions.hidden("/work/.env")
+    assert permissions.hidden("/work/private/a")
+    assert not permissions.hidden("/work/src/a.py")
+    assert len(MODES) == 5
