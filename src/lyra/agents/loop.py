@@ -47,6 +47,13 @@ STATUSES: Final[dict[str, str]] = {
     "content_filter": "the provider withheld the answer",
     "output_invalid": "the answer did not fit the wanted type, also after being asked again",
 }
+_HINTS: Final[dict[str, str]] = {
+    "max_iterations": "raise max_iterations, or give it a task that needs fewer tools",
+    "repetition": "look at what that tool answers: the model does not get on with it",
+    "empty": "look at the system prompt, or try another model",
+    "content_filter": "say it differently, or try another model",
+    "output_invalid": "make the type simpler, say in the system prompt what is wanted, or raise output_retries",
+}
 _REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: what a restart has to replay at most
@@ -219,7 +226,8 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
 
 def _failed(status: str, agent: Agent, **fields: Any) -> AgentFailed:
     detail = f" ({fields['detail']})" if "detail" in fields else ""
-    return AgentFailed(f"agent {agent.name} gave no answer: {STATUSES[status]}{detail}", status=status, **fields)
+    message = f"agent {agent.name} gave no answer: {STATUSES[status]}{detail}"
+    return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
 
 
 def _reply(completion: Completion, session: Session, before: tuple[int, int, int, int]) -> Reply:

@@ -25,6 +25,7 @@ __all__ = [
     "retry_after",
     "too_large",
     "truncated",
+    "unknown_stop",
     "unreachable",
 ]
 
@@ -49,6 +50,7 @@ KINDS: Final[dict[str, str]] = {
 _BY_STATUS: Final[dict[int, str]] = {
     400: "bad_request",
     401: "auth",
+    402: "auth",  # no credit
     403: "auth",
     404: "not_found",
     408: "timeout",
@@ -80,10 +82,12 @@ _BY_WORD: Final[dict[str, str]] = {  # Anthropic's and OpenAI's, in a stream
     "rate_limit_error": "rate_limit",
     "rate_limit_exceeded": "rate_limit",
     "timeout_error": "timeout",
+    "timeout": "timeout",
     "api_error": "temporary",
     "server_error": "temporary",
     "internal_error": "temporary",
     "authentication_error": "auth",
+    "invalid_api_key": "auth",
     "permission_error": "auth",
     "billing_error": "auth",
     "not_found_error": "not_found",
@@ -94,6 +98,30 @@ _BY_WORD: Final[dict[str, str]] = {  # Anthropic's and OpenAI's, in a stream
     "invalid_prompt": "bad_request",
     "invalid_request_error": "bad_request",
 }
+# Where a refusal of the request as it is has a better name, by words of what was said.
+_BY_SENTENCE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        "context_overflow",
+        (
+            "context length",
+            "context window",
+            "context_length",
+            "context limit",
+            "context size",
+            "context_size",
+            "too many tokens",
+            "prompt is too long",
+            "maximum context",
+            "maximum number of tokens",
+            "input is too long",
+        ),
+    ),
+    (
+        "content_filter",
+        ("content_filter", "content management policy", "content filtering policy", "safety system"),
+    ),
+    ("not_found", ("model identifier is invalid",)),
+)
 _HINTS: Final[dict[str, str]] = {
     "auth": "look at the key and at what it may use",
     "not_found": "look at the model's name and at the base URL",
@@ -101,17 +129,13 @@ _HINTS: Final[dict[str, str]] = {
     "connection": "is the address right and the server up?",
     "bad_response": "is the base URL that of the provider's API?",
 }
-_OVERFLOW: Final = (
-    "context length",
-    "context window",
-    "context_length",
-    "too many tokens",
-    "prompt is too long",
-    "maximum context",
-    "maximum number of tokens",
-    "input is too long",
+_FAILED_STOPS: Final = (  # the server itself broke the answer off: OpenRouter, vLLM, DeepSeek, Zhipu
+    "error",
+    "abort",
+    "insufficient_system_resource",
+    "network_error",
 )
-_FILTERED: Final = ("content_filter", "content management policy", "content filtering policy", "safety")
+_MOVED: Final = "the address leads elsewhere and a key is not sent on: set base_url to the right one"
 
 
 def fault(kind: str, message: str, **fields: Any) -> ModelError:
@@ -125,13 +149,17 @@ def fault(kind: str, message: str, **fields: Any) -> ModelError:
 
 def of_status(status: int, message: str, *, code: str = "", **fields: Any) -> ModelError:
     """The error of an HTTP status, the provider's own word for it (`code`) and its sentence."""
+    if status < 400:
+        return fault("bad_response", message, status=status, provider_code=code, hint=_MOVED, **fields)
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or ("temporary" if status >= 500 else "bad_request")
-    said = f"{code} {message}".lower()
-    if kind == "bad_request" and any(words in said for words in _OVERFLOW):
-        kind = "context_overflow"
-    elif kind == "bad_request" and any(words in said for words in _FILTERED):
-        kind = "content_filter"
+    if kind == "bad_request":
+        kind = _by_sentence(f"{code} {message}")
     return fault(kind, message, status=status, provider_code=code, **fields)
+
+
+def _by_sentence(text: str) -> str:
+    said = text.lower()
+    return next((kind for kind, words in _BY_SENTENCE if any(each in said for each in words)), "bad_request")
 
 
 def of_code(code: str, message: str, **fields: Any) -> ModelError:
@@ -142,9 +170,9 @@ def of_code(code: str, message: str, **fields: Any) -> ModelError:
     if code.isdigit() and 400 <= int(code) <= 599:
         return of_status(int(code), message, **fields)
     kind = _BY_CODE.get(code) or _BY_WORD.get(code)
-    if kind is None:
-        kind = of_status(400, message, code=code).kind
-        kind = "temporary" if kind == "bad_request" else kind
+    if kind is None or kind == "bad_request":
+        better = _by_sentence(f"{code} {message}")
+        kind = better if better != "bad_request" else kind or "temporary"
     return fault(kind, message or code, provider_code=code, **fields)
 
 
@@ -176,6 +204,12 @@ def truncated(message: str, **fields: Any) -> ModelError:
 
 def malformed(message: str, **fields: Any) -> ModelError:
     return fault("malformed", message, **fields)
+
+
+def unknown_stop(reason: str) -> ModelError:
+    """An answer that ended for a reason nobody knows may be half of one: it is never taken for a whole one."""
+    kind = "temporary" if reason.lower() in _FAILED_STOPS else "malformed"
+    return fault(kind, f"the answer ended for an unknown reason: {reason[:80]!r}", provider_code=reason[:80])
 
 
 def unreachable(message: str, **fields: Any) -> ModelError:

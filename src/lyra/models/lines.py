@@ -2,7 +2,8 @@
 
 `Lines` takes bytes as the network gives them and gives whole lines, whatever ends them (LF, CR LF, CR). `ServerEvents`
 makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data
-is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception. Nothing here knows a provider.
+is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception; a byte order mark before the first line is
+dropped. Nothing here knows a provider.
 """
 
 from __future__ import annotations
@@ -16,15 +17,31 @@ __all__ = ["LINE_BYTES_MAX", "Lines", "ServerEvent", "ServerEvents"]
 LINE_BYTES_MAX: Final = 16 << 20  # one line; an image in an answer is the longest there is
 
 
+_MARK: Final = b"\xef\xbb\xbf"
+
+
 class Lines:
-    __slots__ = ("_rest", "_skip_newline")
+    __slots__ = ("_head", "_rest", "_skip_newline", "fresh")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._skip_newline = False
+        self.fresh = True  # until it is known whether the first bytes are a byte order mark
+        self._head = b""
+
+    def without_mark(self, data: bytes) -> bytes:
+        """`data` without the byte order mark that the first bytes of all may be."""
+        head = self._head + data
+        if len(head) < len(_MARK) and _MARK.startswith(head):
+            self._head = head
+            return b""
+        self.fresh = False
+        return head.removeprefix(_MARK)
 
     def feed(self, data: bytes) -> list[str]:
         """The lines that `data` completes."""
+        if self.fresh:
+            data = self.without_mark(data)
         if self._skip_newline and data[:1] == b"\n":  # the other half of a \r\n that was split
             data = data[1:]
         self._skip_newline = False
@@ -66,6 +83,8 @@ class ServerEvents:
         self._data: list[str] = []
 
     def feed(self, data: bytes) -> list[ServerEvent]:
+        if self._lines.fresh:
+            data = self._lines.without_mark(data)
         whole = data.endswith(b"\n\n") and not self._data and not self._event and self._lines.between
         if whole and b"\r" not in data and len(data) <= LINE_BYTES_MAX:
             return self._read_whole(data.decode("utf-8", "replace"))

@@ -63,6 +63,10 @@ class ToolCalls:
     def is_open(self, index: int) -> bool:
         return index in self._open
 
+    def id_of(self, index: int) -> str:
+        """The id of a call that is open; empty where none is."""
+        return self._open[index][0] if index in self._open else ""
+
     @property
     def any_open(self) -> bool:
         return bool(self._open)
