@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz soak recovery bench docs coverage clean postgres otp erlang
+.PHONY: help run test check lint sim crash damage races fuzz soak recovery security bench docs coverage clean postgres otp erlang bubblewrap
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,7 +18,7 @@ help: ## Show this list
 run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes and kill -9
 	@$(BIN)/lyra demo $(ARGS)
 
-test: lint postgres erlang ## Run every check and every test
+test: lint postgres erlang bubblewrap ## Run every check and every test
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
@@ -41,6 +41,10 @@ damage: $(VENV)/.installed-check ## Damage store files and open them again (N=�
 
 races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing races $(COUNT)
+
+security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, and to win races for a path (N=…, SEED=…)
+	$(BIN)/python -m pytest tests/sandbox
+	$(BIN)/python -m lyra.testing security $(COUNT)
 
 otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing otp $(COUNT)
@@ -77,6 +81,10 @@ postgres:
 # Supervisors are compared with Erlang's own; where it cannot be installed those tests are skipped.
 erlang:
 	@.ci/erlang
+
+# The best tier of the sandbox is tested where bubblewrap can be installed; without it, the second tier alone.
+bubblewrap:
+	@.ci/bubblewrap
 
 # ---------------------------------------------------------------- what is installed, once
 $(VENV)/.made:

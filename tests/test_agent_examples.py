@@ -17,10 +17,21 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 EXPECTED: dict[str, list[str]] = {
     "hello.py": ["^Hello Ada, nice to meet you.$"],
     "tools.py": ["^Oslo: snow", "^Rome: sun", "^ValueError: no forecast for Atlantis$"],
-    "streaming.py": ["^An old silent pond$", "^tool_start .*count_words", "^tool_end .*'3'", "^thinking_delta", "^done"],
+    "streaming.py": [
+        "^An old silent pond$",
+        "^tool_start .*count_words",
+        "^tool_end .*'3'",
+        "^thinking_delta",
+        "^done",
+    ],
     "budget.py": [r"^1: 490 characters for \$0\.00", "^stopped: the budget has", r"^spent \$0\.00\d+ of \$0\.005 here"],
     "fallback.py": ["try 1 failed: too busy", "overloaded after 1 retries", "ok after 0", "^I am the spare one.$"],
-    "supervised_agent.py": ["restarting after: error", "KeyError: 'language'", "^All is well.$", "^clerk is alive: True$"],
+    "supervised_agent.py": [
+        "restarting after: error",
+        "KeyError: 'language'",
+        "^All is well.$",
+        "^clerk is alive: True$",
+    ],
     "team.py": ["^In 1889.$", "^Of iron.$", "^Too short.$", "^Of iron.$", "^turn lead ok", "^    turn historian ok"],
     "structured_output.py": ["^Oat bread takes 60 minutes$", "^- 250 g oats$"],
     "human_approval.py": [r"^Send 'See you at nine.' to ann@example.com\?$", "^I tried: sent"],

@@ -28,7 +28,7 @@ CHECKS = [
     "colours",
     "clock",
 ]
-CHECKS += ["postgres server"]
+CHECKS += ["sandbox", "postgres server"]
 
 
 def _rows(done: Any) -> dict[str, dict[str, str]]:

@@ -54,24 +54,47 @@ READS = [
     _read("the environment of another process", "f'/proc/{VICTIM}/environ'"),
     _read("the command line of another process", "f'/proc/{VICTIM}/cmdline'"),
     _read("the environment of the parent", "f'/proc/{PARENT}/environ'"),
-    Attack("the environment of every process", "for f in glob.glob('/proc/[0-9]*/environ'):\n try: read(f)\n except OSError: pass"),
-    Attack("the command line of every process", "for f in glob.glob('/proc/[0-9]*/cmdline'):\n try: read(f)\n except OSError: pass"),
+    Attack(
+        "the environment of every process",
+        "for f in glob.glob('/proc/[0-9]*/environ'):\n try: read(f)\n except OSError: pass",
+    ),
+    Attack(
+        "the command line of every process",
+        "for f in glob.glob('/proc/[0-9]*/cmdline'):\n try: read(f)\n except OSError: pass",
+    ),
     Attack("open files of another process", "for f in glob.glob(f'/proc/{VICTIM}/fd/*'): read(f)"),
     Attack("memory of another process", "open(f'/proc/{VICTIM}/mem', 'rb'); won()", outside=True),
     Attack("maps of another process", "read(f'/proc/{VICTIM}/maps'); won()", outside=True),
     Attack("shadow passwords", "open('/etc/shadow').read(); won()"),
     Attack("private keys of the system", "os.listdir('/etc/ssl/private'); won()"),
-    Attack("files of the user's home", "for n in os.listdir(USER_HOME):\n p = USER_HOME + '/' + n\n if os.path.isfile(p): open(p).read(1); won()"),
+    Attack(
+        "files of the user's home",
+        "for n in os.listdir(USER_HOME):\n p = USER_HOME + '/' + n\n if os.path.isfile(p): open(p).read(1); won()",
+    ),
     Attack("own environment", "print(dict(os.environ))"),
-    Attack("inherited descriptors", "for n in range(3, 300):\n try: os.lseek(n, 0, 0)\n except OSError: pass\n try: print(os.read(n, 4000))\n except OSError: pass"),
-    Attack("inherited folders", "for n in range(3, 300):\n try: os.open('secret', 0, dir_fd=n); won()\n except OSError: pass"),
+    Attack(
+        "inherited descriptors",
+        "for n in range(3, 300):\n try: os.lseek(n, 0, 0)\n except OSError: pass\n try: print(os.read(n, 4000))\n except OSError: pass",
+    ),
+    Attack(
+        "inherited folders",
+        "for n in range(3, 300):\n try: os.open('secret', 0, dir_fd=n); won()\n except OSError: pass",
+    ),
     Attack("a file by its handle", "unless_error(call(304, 265, -100, struct.pack('=Ii', 8, 1) + bytes(8), 0))"),
     Attack("raw memory", "open('/dev/mem', 'rb').read(1); won()"),
     Attack("kernel memory", "open('/proc/kcore', 'rb').read(64); won()"),
-    Attack("block devices", "for f in glob.glob('/dev/vd*') + glob.glob('/dev/sd*') + glob.glob('/dev/nvme*') + glob.glob('/dev/loop0'):\n os.open(f, os.O_RDONLY); won()"),
-    Attack("a block device of its own", "os.mknod('lib/disk', stat.S_IFBLK | 0o600, os.makedev(DISK >> 8, DISK & 255)); os.open('lib/disk', 0); won()"),
+    Attack(
+        "block devices",
+        "for f in glob.glob('/dev/vd*') + glob.glob('/dev/sd*') + glob.glob('/dev/nvme*') + glob.glob('/dev/loop0'):\n os.open(f, os.O_RDONLY); won()",
+    ),
+    Attack(
+        "a block device of its own",
+        "os.mknod('lib/disk', stat.S_IFBLK | 0o600, os.makedev(DISK >> 8, DISK & 255)); os.open('lib/disk', 0); won()",
+    ),
     Attack("a character device of its own", "os.mknod('lib/mem', stat.S_IFCHR | 0o600, os.makedev(1, 1)); won()"),
-    Attack("a device in /tmp", "os.mknod(os.environ['TMPDIR'] + '/mem', stat.S_IFCHR | 0o600, os.makedev(1, 1)); won()"),
+    Attack(
+        "a device in /tmp", "os.mknod(os.environ['TMPDIR'] + '/mem', stat.S_IFCHR | 0o600, os.makedev(1, 1)); won()"
+    ),
     Attack("the kernel's log", "b = ctypes.create_string_buffer(100); call(103, 116, 3, b, 100) >= 0 and won()"),
     Attack("the kernel's log device", "os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK); won()"),
     Attack("chroot and climb", "os.mkdir('lib/c'); os.chroot('lib/c'); won()"),
@@ -88,7 +111,11 @@ HIDDEN = [
     Attack(".env by a rename", "os.rename('.env', 'lib/e'); read('lib/e')"),
     Attack(".env after its folder was renamed", "os.rename('src/deep', 'src/deeper'); read('src/deeper/.env')"),
     Attack(".env with other modes", "os.chmod('.env', 0o777); read('.env')"),
-    Attack(".env by copying everything", "os.system('cp -r . $TMPDIR/all; cat $TMPDIR/all/.env $TMPDIR/all/src/deep/.env')", outside=True),
+    Attack(
+        ".env by copying everything",
+        "os.system('cp -r . $TMPDIR/all; cat $TMPDIR/all/.env $TMPDIR/all/src/deep/.env')",
+        outside=True,
+    ),
     Attack(".env by tar", "os.system('tar c . | cat')", outside=True),
     Attack(".env unmounted", "L.umount2(b'.env', 2) == 0 and read('.env')"),
     Attack("write .env", "write('.env'); won()"),
@@ -134,15 +161,24 @@ WRITES = [
     Attack("git unmounted", "L.umount2(b'.git', 2); write('.git/config')"),
     Attack("git remounted", "L.mount(b'', b'.git', b'', 32 | 4096, None); write('.git/config')"),
     Attack("git through /proc/self/cwd", "write('/proc/self/cwd/.git/config')"),
-    Attack("git through a mount of the workspace", "os.mkdir('lib/b'); L.mount(WS.encode(), b'lib/b', b'', 4096, None); write('lib/b/.git/config')"),
-    Attack("the parent of a nested git moved", "os.rename('src/sub', 'src/sub2')\ntry: write('src/sub2/.git/config')\nfinally: os.rename('src/sub2', 'src/sub')"),
+    Attack(
+        "git through a mount of the workspace",
+        "os.mkdir('lib/b'); L.mount(WS.encode(), b'lib/b', b'', 4096, None); write('lib/b/.git/config')",
+    ),
+    Attack(
+        "the parent of a nested git moved",
+        "os.rename('src/sub', 'src/sub2')\ntry: write('src/sub2/.git/config')\nfinally: os.rename('src/sub2', 'src/sub')",
+    ),
     Attack("Lyra's own folder", "write('.lyra/lyra.db')"),
     Attack("Lyra's settings", "write('lyra.toml')"),
     Attack("tasks of the editor", "write('.vscode/tasks.json')"),
     Attack("a set-user-id file", "os.open('lib/suid', os.O_CREAT | os.O_WRONLY, 0o4755)"),
     Attack("a set-user-id mode", "f = os.open('lib/suid', os.O_CREAT | os.O_WRONLY, 0o755); os.fchmod(f, 0o4755)"),
     Attack("a set-user-id mode by name", "write('lib/suid'); os.chmod('lib/suid', 0o6755)"),
-    Attack("a set-user-id file by openat2", "write('lib/suid'); h = struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, 0o4755, 0); call(437, 437, -100, b'lib/suid2', h, 24)"),
+    Attack(
+        "a set-user-id file by openat2",
+        "write('lib/suid'); h = struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, 0o4755, 0); call(437, 437, -100, b'lib/suid2', h, 24)",
+    ),
 ]
 
 KERNEL = [
@@ -152,27 +188,59 @@ KERNEL = [
     Attack("a new user namespace", "call(272, 97, 0x10000000) == 0 and won()", outside=True),
     Attack("a new mount namespace", "call(272, 97, 0x20000) == 0 and won()"),
     Attack("a new network namespace", "call(272, 97, 0x40000000) == 0 and won()"),
-    Attack("clone into a user namespace", "p = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0)\nif p == 0: os._exit(0)\nif p > 0: won()", outside=True),
-    Attack("clone3 into a user namespace", "a = struct.pack('=11Q', 0x10000000, 0, 0, 0, 17, *([0] * 6)); p = call(435, 435, a, 88)\nif p == 0: os._exit(0)\nif p > 0: won()", outside=True),
-    Attack("enter the namespaces of process 1", "f = os.open('/proc/1/ns/mnt', 0); call(308, 268, f, 0) == 0 and won()"),
-    Attack("enter the namespaces of another process", "f = os.open(f'/proc/{VICTIM}/ns/net', 0); call(308, 268, f, 0) == 0 and won()"),
-    Attack("enter by process descriptor", "f = call(434, 434, VICTIM, 0); call(308, 268, f, 0x40000000) == 0 and won()"),
+    Attack(
+        "clone into a user namespace",
+        "p = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0)\nif p == 0: os._exit(0)\nif p > 0: won()",
+        outside=True,
+    ),
+    Attack(
+        "clone3 into a user namespace",
+        "a = struct.pack('=11Q', 0x10000000, 0, 0, 0, 17, *([0] * 6)); p = call(435, 435, a, 88)\nif p == 0: os._exit(0)\nif p > 0: won()",
+        outside=True,
+    ),
+    Attack(
+        "enter the namespaces of process 1", "f = os.open('/proc/1/ns/mnt', 0); call(308, 268, f, 0) == 0 and won()"
+    ),
+    Attack(
+        "enter the namespaces of another process",
+        "f = os.open(f'/proc/{VICTIM}/ns/net', 0); call(308, 268, f, 0) == 0 and won()",
+    ),
+    Attack(
+        "enter by process descriptor", "f = call(434, 434, VICTIM, 0); call(308, 268, f, 0x40000000) == 0 and won()"
+    ),
     Attack("pivot_root", "call(155, 41, b'.', b'.') == 0 and won()"),
     Attack("the new calls for mounts", "unless_error(call(428, 428, -100, b'/', 1))"),
     Attack("a new file system", "unless_error(call(430, 430, b'tmpfs', 0))"),
     Attack("settings of the kernel", "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY); won()"),
     Attack("the host name in /proc/sys", "os.open('/proc/sys/kernel/hostname', os.O_WRONLY); won()"),
     Attack("settings of memory", "f = os.open('/proc/sys/vm/overcommit_memory', os.O_WRONLY); won()"),
-    Attack("interrupts", "for f in glob.glob('/proc/irq/*/smp_affinity') + glob.glob('/proc/irq/default*'):\n os.open(f, os.O_WRONLY); won()"),
+    Attack(
+        "interrupts",
+        "for f in glob.glob('/proc/irq/*/smp_affinity') + glob.glob('/proc/irq/default*'):\n os.open(f, os.O_WRONLY); won()",
+    ),
     Attack("keys of the kernel", "open('/proc/keys').read(1) and won()"),
     Attack("magic keys", "os.open('/proc/sysrq-trigger', os.O_WRONLY); won()"),
-    Attack("a control group", "for d in glob.glob('/sys/fs/cgroup/*'):\n try: os.mkdir(d + '/lyra-attack'); won()\n except OSError: pass"),
-    Attack("settings of devices", "for f in ('/sys/kernel/mm/ksm/run', '/sys/power/state', '/sys/kernel/uevent_helper'):\n try: os.open(f, os.O_WRONLY); won()\n except OSError: pass"),
+    Attack(
+        "a control group",
+        "for d in glob.glob('/sys/fs/cgroup/*'):\n try: os.mkdir(d + '/lyra-attack'); won()\n except OSError: pass",
+    ),
+    Attack(
+        "settings of devices",
+        "for f in ('/sys/kernel/mm/ksm/run', '/sys/power/state', '/sys/kernel/uevent_helper'):\n try: os.open(f, os.O_WRONLY); won()\n except OSError: pass",
+    ),
     Attack("the host name", "L.sethostname(b'attacked', 8) == 0 and won()"),
     Attack("the clock", "t = struct.pack('=qq', int(time.time()), 0); call(227, 112, 0, t) == 0 and won()"),
-    Attack("a kernel module", "call(175, 105, b'', 0, b'') == 0 and won(); ctypes.get_errno() == errno.ENOEXEC and won()"),
-    Attack("bpf", "b = ctypes.create_string_buffer(struct.pack('=IIIII', 1, 4, 4, 1, 0) + bytes(100)); unless_error(call(321, 280, 0, b, 72))"),
-    Attack("performance counters", "b = ctypes.create_string_buffer(struct.pack('=IIQ', 1, 112, 0) + bytes(100)); unless_error(call(298, 241, b, 0, -1, -1, 0))"),
+    Attack(
+        "a kernel module", "call(175, 105, b'', 0, b'') == 0 and won(); ctypes.get_errno() == errno.ENOEXEC and won()"
+    ),
+    Attack(
+        "bpf",
+        "b = ctypes.create_string_buffer(struct.pack('=IIIII', 1, 4, 4, 1, 0) + bytes(100)); unless_error(call(321, 280, 0, b, 72))",
+    ),
+    Attack(
+        "performance counters",
+        "b = ctypes.create_string_buffer(struct.pack('=IIQ', 1, 112, 0) + bytes(100)); unless_error(call(298, 241, b, 0, -1, -1, 0))",
+    ),
     Attack("userfaultfd", "unless_error(call(323, 282, 1))", outside=True),
     Attack("io_uring", "b = ctypes.create_string_buffer(240); unless_error(call(425, 425, 2, b))", outside=True),
     Attack("keyrings", "unless_error(call(250, 219, 0, -3, 0))", outside=True),
@@ -180,15 +248,26 @@ KERNEL = [
     Attack("swap", "call(167, 224, b'/dev/zero', 0) == 0 and won()"),
     Attack("quotas", "call(179, 60, 0x800007 << 8, b'/dev/vda', 0, 0) == 0 and won()"),
     Attack("privileges by exec", "L.prctl(39, 0, 0, 0, 0) == 0 and won()", outside=True),
-    Attack("capabilities", "h = ctypes.create_string_buffer(struct.pack('=Ii', 0x20080522, 0)); d = ctypes.create_string_buffer(24); L.capget(h, d); any(d.raw) and won()"),
-    Attack("capabilities after an exec", "os.system('capsh --print 2>/dev/null | grep -q \"Current: =ep\" && echo ESC\"\"APED')"),
+    Attack(
+        "capabilities",
+        "h = ctypes.create_string_buffer(struct.pack('=Ii', 0x20080522, 0)); d = ctypes.create_string_buffer(24); L.capget(h, d); any(d.raw) and won()",
+    ),
+    Attack(
+        "capabilities after an exec",
+        'os.system(\'capsh --print 2>/dev/null | grep -q "Current: =ep" && echo ESC""APED\')',
+    ),
     Attack("another user", "os.setuid(12345); won()"),
     Attack("another group", "os.setgroups([0, 1]); won()"),
     Attack("typing into the terminal", "fcntl.ioctl(0, 0x5412, b'x'); won()"),
-    Attack("typing into a terminal of its own", "import pty; m, s = pty.openpty(); fcntl.ioctl(s, 0x5412, b'x'); won()"),
+    Attack(
+        "typing into a terminal of its own", "import pty; m, s = pty.openpty(); fcntl.ioctl(s, 0x5412, b'x'); won()"
+    ),
     Attack("the terminal of the user", "os.open('/dev/tty', os.O_RDWR); won()"),
     Attack("the console", "os.open('/dev/console', os.O_RDWR); won()"),
-    Attack("resource limits raised", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 19, 1 << 19)); won()"),
+    Attack(
+        "resource limits raised",
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 19, 1 << 19)); won()",
+    ),
 ]
 
 PROCESSES = [
@@ -199,35 +278,66 @@ PROCESSES = [
     Attack("stop", "os.kill(VICTIM, signal.SIGSTOP); won()"),
     Attack("kill everybody with another signal", "call(62, 129, -1, signal.SIGWINCH)"),
     Attack("kill one thread", "call(234, 131, VICTIM, VICTIM, 15) == 0 and won()"),
-    Attack("kill by descriptor", "f = call(434, 434, VICTIM, 0); f >= 0 and call(424, 424, f, 15, 0, 0) == 0 and won()"),
-    Attack("queue a signal", "i = ctypes.create_string_buffer(struct.pack('=iii', 15, 0, -1) + bytes(116)); call(129, 138, VICTIM, 15, i) == 0 and won()"),
-    Attack("a signal by input", "a, b = os.pipe(); fcntl.fcntl(a, 8, VICTIM); fcntl.fcntl(a, 10, 15); fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC); os.write(b, b'x'); time.sleep(0.05)"),
+    Attack(
+        "kill by descriptor", "f = call(434, 434, VICTIM, 0); f >= 0 and call(424, 424, f, 15, 0, 0) == 0 and won()"
+    ),
+    Attack(
+        "queue a signal",
+        "i = ctypes.create_string_buffer(struct.pack('=iii', 15, 0, -1) + bytes(116)); call(129, 138, VICTIM, 15, i) == 0 and won()",
+    ),
+    Attack(
+        "a signal by input",
+        "a, b = os.pipe(); fcntl.fcntl(a, 8, VICTIM); fcntl.fcntl(a, 10, 15); fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC); os.write(b, b'x'); time.sleep(0.05)",
+    ),
     Attack("ptrace", "L.ptrace(16, VICTIM, 0, 0) == 0 and won()"),
     Attack("ptrace seize", "L.ptrace(0x4206, VICTIM, 0, 0) == 0 and won()"),
-    Attack("reading memory by call", "b = ctypes.create_string_buffer(16); v = struct.pack('=QQ', ctypes.addressof(b), 16); r = struct.pack('=QQ', 4096, 16); call(310, 270, VICTIM, v, 1, r, 1, 0); ctypes.get_errno() == errno.EFAULT and won()"),
+    Attack(
+        "reading memory by call",
+        "b = ctypes.create_string_buffer(16); v = struct.pack('=QQ', ctypes.addressof(b), 16); r = struct.pack('=QQ', 4096, 16); call(310, 270, VICTIM, v, 1, r, 1, 0); ctypes.get_errno() == errno.EFAULT and won()",
+    ),
     Attack("a descriptor of another process", "f = call(434, 434, VICTIM, 0); call(438, 438, f, 0, 0) >= 0 and won()"),
-    Attack("limits of another process", "n = ctypes.create_string_buffer(struct.pack('=QQ', 1, 1)); L.prlimit(VICTIM, 0, n, None) == 0 and won()"),
+    Attack(
+        "limits of another process",
+        "n = ctypes.create_string_buffer(struct.pack('=QQ', 1, 1)); L.prlimit(VICTIM, 0, n, None) == 0 and won()",
+    ),
     Attack("processors of another process", "os.sched_setaffinity(VICTIM, {0}); won()", outside=True),
     Attack("priority of another process", "os.setpriority(os.PRIO_PROCESS, VICTIM, 19); won()"),
-    Attack("memory of another process given back", "f = call(434, 434, VICTIM, 0); call(440, 440, f, b'', 0, 21, 0) == 0 and won()"),
+    Attack(
+        "memory of another process given back",
+        "f = call(434, 434, VICTIM, 0); call(440, 440, f, b'', 0, 21, 0) == 0 and won()",
+    ),
     Attack("shared memory", "unless_error(call(29, 194, SHM, 0, 0))"),
 ]
 
 NETWORK = [
     Attack("TCP to this machine", "s = socket.create_connection(('127.0.0.1', PORT), 2); won()", outside=True),
     Attack("TCP to this machine by IPv6", "s = socket.create_connection(('::1', PORT6), 2); won()"),
-    Attack("TCP by a mapped address", "s = socket.socket(socket.AF_INET6); s.connect(('::ffff:127.0.0.1', PORT)); won()", outside=True),
+    Attack(
+        "TCP by a mapped address",
+        "s = socket.socket(socket.AF_INET6); s.connect(('::ffff:127.0.0.1', PORT)); won()",
+        outside=True,
+    ),
     Attack("TCP to 0.0.0.0", "s = socket.create_connection(('0.0.0.0', PORT), 2); won()", outside=True),
-    Attack("MPTCP", "s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect(('127.0.0.1', PORT)); won()"),
+    Attack(
+        "MPTCP", "s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect(('127.0.0.1', PORT)); won()"
+    ),
     Attack("fast open", "s = socket.socket(); s.sendto(b'x', 0x20000000, ('127.0.0.1', PORT)); won()"),
     Attack("UDP to this machine", "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', UDP))"),
-    Attack("a unix socket outside", "s = socket.socket(socket.AF_UNIX); s.connect(OUT + '/socket'); won()", outside=True),
-    Attack("a datagram to a unix socket", "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.connect(OUT + '/socket'); won()"),
+    Attack(
+        "a unix socket outside", "s = socket.socket(socket.AF_UNIX); s.connect(OUT + '/socket'); won()", outside=True
+    ),
+    Attack(
+        "a datagram to a unix socket",
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.connect(OUT + '/socket'); won()",
+    ),
     Attack("an abstract unix socket", "s = socket.socket(socket.AF_UNIX); s.connect(ABSTRACT); won()", outside=True),
     Attack("netlink", "s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); won()", outside=True),
     Attack("raw IP", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); won()"),
     Attack("raw packets", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3); won()"),
-    Attack("ping", "socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1).sendto(bytes(8), ('127.0.0.1', 1)); time.sleep(0.01)\ns = socket.create_connection(('127.0.0.1', PORT), 1); won()"),
+    Attack(
+        "ping",
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM, 1).sendto(bytes(8), ('127.0.0.1', 1)); time.sleep(0.01)\ns = socket.create_connection(('127.0.0.1', PORT), 1); won()",
+    ),
     Attack("a virtual machine's socket", "s = socket.socket(40, socket.SOCK_STREAM); won()"),
     Attack("the kernel's ciphers", "s = socket.socket(38, socket.SOCK_SEQPACKET); won()"),
     Attack("bluetooth", "s = socket.socket(31, socket.SOCK_RAW, 1); won()"),

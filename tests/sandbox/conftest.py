@@ -15,8 +15,9 @@ TIERS = {state.name: state.problem for state in asyncio.run(examine())}
 @pytest.fixture(params=list(TIERS), scope="session")
 def tier(request) -> str:
     name: str = request.param
-    if TIERS[name]:
-        pytest.skip(TIERS[name])
+    problem = TIERS[name]
+    if problem:
+        pytest.skip(problem)
     return name
 
 

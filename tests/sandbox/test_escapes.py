@@ -49,7 +49,12 @@ def test_no_attempt_succeeds(attack: Attack, tier, sandbox, world, monkeypatch):
 def test_the_same_attempt_succeeds_without_a_sandbox(attack: Attack, fresh_world):
     """So the attempts are real, and a success is seen."""
     done = subprocess.run(
-        fresh_world.argv(attack.code), cwd=fresh_world.workspace, capture_output=True, text=True, env={"TMPDIR": str(fresh_world.root)}
+        fresh_world.argv(attack.code),
+        check=False,
+        cwd=fresh_world.workspace,
+        capture_output=True,
+        text=True,
+        env={"TMPDIR": str(fresh_world.root)},
     )
     won = [word for word in (MARKER, *SECRETS) if word in done.stdout] + fresh_world.damage()
     assert won, done.stderr
@@ -62,7 +67,9 @@ def test_there_are_enough_attempts():
 
 def test_ordinary_work_goes_on(sandbox, world):
     """A sandbox that refuses everything would pass every attempt above."""
-    script = "set -e; echo x > lib/new; mkdir -p lib/d; mv lib/new lib/d/; cat lib/main.py; ls lib; git --version || true"
+    script = (
+        "set -e; echo x > lib/new; mkdir -p lib/d; mv lib/new lib/d/; cat lib/main.py; ls lib; git --version || true"
+    )
     result = asyncio.run(sandbox.run(["sh", "-c", script], world.profile()))
     assert result.exit_code == 0, result.output.text
     assert "hello" in result.output.text

@@ -13,7 +13,6 @@ from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
 from lyra.sandbox import sandbox as sandbox_module
-
 from tests.sandbox.world import PYTHON, survivors
 
 
@@ -26,9 +25,7 @@ def token() -> str:
 def run(sandbox, tmp_path, token):
     def run(code, *, stdin=None, timeout_s=None, apart=False, **limits):
         given = {"wall_s": 20.0, "memory_bytes": 512 * 2**20, "processes": 64} | limits
-        profile = Profile(
-            str(tmp_path), readable=(sys.base_prefix,), env={"TOKEN": token}, limits=Limits(**given)
-        )
+        profile = Profile(str(tmp_path), readable=(sys.base_prefix,), env={"TOKEN": token}, limits=Limits(**given))
         argv = [PYTHON, "-IS", "-c", code] if "import" in code else ["sh", "-c", code]
         return asyncio.run(sandbox.run(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart))
 
@@ -93,14 +90,28 @@ def test_a_child_that_keeps_the_pipe_does_not_hold_up_the_end(run, token):
     assert survivors(token) == []
 
 
+_COUNT = """
+import os, time
+n = 0
+try:
+    while n < 500:
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+        n += 1
+except OSError:
+    pass
+print(n)
+"""
+
+
 def test_fork_bomb(run, token):
     """It stays small or is killed; nothing of it is left."""
     bomb = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
     result = run(bomb, timeout_s=1.5, processes=32)
     assert "wall" in result.limits_hit
     assert survivors(token) == []
-    count = "import os, time\nn = 0\ntry:\n while n < 500:\n  if os.fork() == 0: time.sleep(30); os._exit(0)\n  n += 1\nexcept OSError: pass\nprint(n)"
-    counted = run(count, processes=32)
+    counted = run(_COUNT, processes=32)
     if os.getuid() == 0 and "processes" not in counted.limits_hit:
         pytest.skip("root is counted by control groups alone, and there are none here")
     assert int(counted.output.text) < 64
@@ -251,7 +262,9 @@ def test_another_system_says_what_is_missing(tmp_path, monkeypatch):
 def test_a_tier_that_does_not_hold_is_not_used(tmp_path, monkeypatch):
     """The probe runs a real act that must be denied: a bubblewrap that opens everything is found out."""
     fake = tmp_path / "bwrap"
-    fake.write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do case "$1" in --chdir) cd "$2";; esac; shift; done\nshift\nexec "$@"\n')
+    fake.write_text(
+        '#!/bin/sh\nwhile [ "$1" != "--" ]; do case "$1" in --chdir) cd "$2";; esac; shift; done\nshift\nexec "$@"\n'
+    )
     fake.chmod(0o755)
     monkeypatch.setattr(sandbox_module, "_known", {})
     monkeypatch.setattr("lyra.sandbox.bubblewrap.shutil.which", lambda *_, **__: str(fake))

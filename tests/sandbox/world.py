@@ -1,7 +1,8 @@
-"""The world around an attempt: secrets, files, processes and listeners outside, and what tells that they were touched."""
+"""The world around an attempt: secrets, files, processes and listeners, and what tells that they were touched."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -12,7 +13,6 @@ from pathlib import Path
 
 from lyra.core.capability import Grant
 from lyra.sandbox import Limits, Profile, Result
-
 from tests.sandbox.attacks import PRELUDE
 
 MARKER = "ESC" + "APED"
@@ -94,10 +94,8 @@ class World:
         self.listeners["abstract"].bind(self.abstract)
         self.listeners["abstract"].listen()
         self.listeners["udp"].bind(("127.0.0.1", 0))
-        try:
+        with contextlib.suppress(OSError):  # a machine without IPv6
             self.listeners["tcp6"] = socket.create_server(("::1", 0), family=socket.AF_INET6)
-        except OSError:
-            pass
         for listener in self.listeners.values():
             listener.setblocking(False)
 
@@ -148,8 +146,8 @@ class World:
             facts = path.lstat()
             content = path.read_text() if stat.S_ISREG(facts.st_mode) else None
             found[str(path)] = (facts.st_mode, facts.st_uid, facts.st_mtime_ns, content, tuple(os.listxattr(path)))
-        for path in ("/dev/shm/lyra-attack", "/tmp/lyra-attack", "/var/tmp/lyra-attack", "/etc/lyra-attack"):
-            found[path] = os.path.exists(path)
+        for name in ("/dev/shm/lyra-attack", "/tmp/lyra-attack", "/var/tmp/lyra-attack", "/etc/lyra-attack"):
+            found[name] = os.path.exists(name)
         found["set id"] = [
             str(path) for path in self.workspace.rglob("*") if path.is_file() and path.lstat().st_mode & 0o6000
         ]

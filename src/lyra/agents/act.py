@@ -19,9 +19,10 @@ from lyra.agents.events import Interrupted, ToolEnded, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
+from lyra.core.capability import Capability
 from lyra.core.effect import Effect
 from lyra.core.message import Message
-from lyra.core.tool import Tool, ToolCall, ToolResult
+from lyra.core.tool import Tool, ToolCall, ToolResult, caller
 from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.context import Context, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
@@ -186,6 +187,7 @@ async def _output(
 ) -> Any:
     """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
     place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
+    caller.set(ctx.pid)
     act = Act(runtime, tool, call)
     inside = "ctx" in getattr(tool.run, "takes", ())
     output = await ctx.do(_effect(agent, tool, inside=inside), act)
@@ -203,11 +205,16 @@ def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
         found = agent.effects[tool.name] = Effect(
             _admit if inside else _perform_keyed if keyed else _perform,
             name=f"tool:{tool.name}",
-            needs=tool.needs,
+            needs=tool.needs if tool.needs_of is None else lambda act: _needs(tool, act),
             idempotent=inside or tool.idempotent,
             cost={"tool_calls": 1},
         )
     return found
+
+
+def _needs(tool: Tool, act: Act) -> list[Capability]:
+    """What the tool always needs, and what it needs for these arguments."""
+    return [*tool.needs, *(tool.needs_of(act.call.arguments) if tool.needs_of is not None else ())]
 
 
 async def _admit(act: Act) -> None:

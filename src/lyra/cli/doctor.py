@@ -78,6 +78,7 @@ def _examine(session: Session) -> Iterator[Row]:
         yield _store(config)
     yield Row("colours", "ok", colour_state())
     yield _clock()
+    yield _sandbox()
     yield _postgres_server()
 
 
@@ -207,6 +208,24 @@ def _clock() -> Row:
     if clock.monotonic() < before:
         return Row("clock", "problem", "the monotonic clock runs backwards", "look at the machine or its hypervisor")
     return Row("clock", "ok", "set, and runs forward")
+
+
+def _sandbox() -> Row:
+    """Every tier is tried with a real command; without one, commands of agents refuse to run."""
+    import asyncio
+
+    from lyra.sandbox import examine
+
+    best, *others = asyncio.run(examine())
+    if best.works:
+        return Row("sandbox", "ok", f"{best.name} holds: namespaces, mounts, filtered system calls, limits")
+    how = (best.problem or "").rpartition(": ")[2]
+    for tier in others:
+        if tier.works:
+            holes = "; ".join(hole.removeprefix(f"{tier.name}: ") for hole in tier.holes)
+            return Row("sandbox", "missing", f"{best.problem}. {tier.name} is used instead; {holes}", how)
+    problems = "; ".join(tier.problem or "" for tier in (best, *others))
+    return Row("sandbox", "missing", f"commands of agents refuse to run: {problems}", how)
 
 
 def _postgres_server() -> Row:

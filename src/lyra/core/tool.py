@@ -7,7 +7,8 @@ tools are kept the registry's; nothing here runs anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,10 @@ from lyra.core.check import known_keys, short_text
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.errors import ConfigError
 
-__all__ = ["Tool", "ToolCall", "ToolResult", "check_tool_name"]
+__all__ = ["Tool", "ToolCall", "ToolResult", "caller", "check_tool_name"]
+
+# The process whose call a tool is running; empty outside of any.
+caller: Final[ContextVar[str]] = ContextVar("lyra_caller", default="")
 
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NAME: Final = _LETTERS | frozenset("0123456789_-")
@@ -44,6 +48,7 @@ class Tool(msgspec.Struct, frozen=True):
     needs: tuple[Capability, ...] = ()
     idempotent: bool = False
     run: Callable[..., Any] | None = None
+    needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None  # what one call needs besides
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

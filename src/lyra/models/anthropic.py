@@ -15,9 +15,10 @@ import msgspec
 
 from lyra.errors import ModelError
 from lyra.models.anthropic_body import REDACTED, body_of
-from lyra.models.faults import UNREADABLE, malformed, of_code, truncated
+from lyra.models.faults import UNREADABLE, malformed, of_code, truncated, unknown_stop
 from lyra.models.lines import ServerEvents
-from lyra.models.remote import RemoteProvider, last_words, piece
+from lyra.models.reader import EventReader
+from lyra.models.remote import RemoteProvider, piece
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -121,7 +122,7 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _KIND: Final = msgspec.json.Decoder(_Kind)
 
 
-class AnthropicReader:
+class AnthropicReader(EventReader):
     """The bytes of one answer into its events."""
 
     __slots__ = (
@@ -134,10 +135,10 @@ class AnthropicReader:
         "_tools",
         "_usage",
         "_whole",
-        "done",
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self._events = ServerEvents()
         self._tools = ToolCalls()
         self._blocks: dict[int, str] = {}  # the open ones, by index: their type
@@ -147,19 +148,18 @@ class AnthropicReader:
         self._started = False
         self._stop = ""
         self._broken: ModelError | None = None
-        self.done = False
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return self._read(self._events.feed(data))
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
 
-    def close(self) -> list[StreamEvent]:
-        found = last_words(self._read, self._events)
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
             raise self._broken or truncated("the stream ended before message_stop")
-        return found
 
-    def _read(self, events: list[Any]) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
         for sent in events:
             if self.done:
                 break
@@ -173,8 +173,9 @@ class AnthropicReader:
             elif handler := _HANDLERS.get(event.type):
                 if not self._started and event.type not in ("message_start", "error"):
                     raise malformed(f"the answer begins with {event.type} and not with message_start")
+                if event.usage is not None:  # counted whatever else is wrong with the event
+                    found.append(self._counted(event.usage))
                 found += handler(self, event)
-        return found
 
     def _decode(self, data: str) -> _Event | None:
         try:
@@ -262,12 +263,15 @@ class AnthropicReader:
 
     def _message_delta(self, event: _Event) -> list[StreamEvent]:
         if event.delta is not None and event.delta.stop_reason:
-            self._stop = _STOPS.get(event.delta.stop_reason, "end")
+            stop = _STOPS.get(event.delta.stop_reason)
+            if stop is None:
+                raise unknown_stop(event.delta.stop_reason)
+            self._stop = stop
         if self._broken is not None:
             if self._stop == "max_tokens":
                 self._broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
             raise self._broken
-        return [self._counted(event.usage)] if event.usage is not None else []
+        return []
 
     def _stopped(self, _event: _Event) -> list[StreamEvent]:
         if self._broken is not None:

@@ -21,8 +21,9 @@ from lyra.models.anthropic_body import REDACTED
 from lyra.models.aws import AwsKeys, need_botocore, region_of_profile, sign
 from lyra.models.bedrock_body import AnswerTool, answer_tool, bedrock_body
 from lyra.models.content import refuse_images
-from lyra.models.faults import UNREADABLE, malformed, of_status, truncated
+from lyra.models.faults import UNREADABLE, malformed, of_status, truncated, unknown_stop
 from lyra.models.frames import Frames
+from lyra.models.reader import EventReader
 from lyra.models.remote import RemoteProvider
 from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings
@@ -102,7 +103,7 @@ class _Event(_Camel, gc=False):
 _EVENT: Final = msgspec.json.Decoder(_Event)
 
 
-class BedrockReader:
+class BedrockReader(EventReader):
     """The bytes of one answer into events. Where an `answer` tool was asked for, its input is the text."""
 
     __slots__ = (
@@ -116,10 +117,10 @@ class BedrockReader:
         "_stop",
         "_tools",
         "_whole",
-        "done",
     )
 
     def __init__(self, model: str = "", answer: AnswerTool | None = None) -> None:
+        super().__init__()
         self._frames = Frames()
         self._model = model
         self._answer = answer
@@ -130,24 +131,25 @@ class BedrockReader:
         self._signatures: dict[int, str] = {}
         self._broken: ModelError | None = None
         self._stop = ""
-        self.done = False
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
         for headers, payload in self._frames.feed(data):
             if not self.done:
                 found += self._message(headers, payload)
-        return found
+        if not self.done and self._frames.broken is not None:
+            raise self._frames.broken
 
-    def close(self) -> list[StreamEvent]:
-        """The end of the bytes: whole without its tokens, if only they are missing."""
+    def _last(self, found: list[StreamEvent]) -> None:
+        """Nothing is left: half a frame is none."""
+
+    def _end(self, found: list[StreamEvent]) -> None:
+        """Whole without its tokens, if only they are missing."""
         if self.done:
-            return []
-        self._frames.close()
+            return
         if not self._stop:
             raise self._broken or truncated("the stream ended before messageStop")
         self.done = True
-        return [Finished(self._stop)]
+        found.append(Finished(self._stop))
 
     def _message(self, headers: dict[str, Any], payload: bytes) -> list[StreamEvent]:
         kind = headers.get(":message-type", "event")
@@ -238,7 +240,7 @@ class BedrockReader:
 
     def _stopped(self, event: _Event) -> list[StreamEvent]:
         self._check(event.stop_reason)
-        stop = _STOPS.get(event.stop_reason, "end")
+        stop = _STOPS[event.stop_reason]
         self._stop = "end" if stop == "tool_calls" and not self._tools.seen else stop
         held, self._held = "".join(self._held), []
         return [TextDelta(held)] if held and self._answering < 0 else []
@@ -254,6 +256,8 @@ class BedrockReader:
             raise malformed(f"the model's answer is no answer: {reason}", provider_code=reason)
         if not reason:
             raise truncated("the answer ended without a stop reason")
+        if reason not in _STOPS:
+            raise unknown_stop(reason)
 
     def _counted(self, event: _Event) -> list[StreamEvent]:
         """The last event of an answer."""
@@ -285,6 +289,8 @@ class Bedrock(RemoteProvider):
     """Converse in one region; the region is the profile's where nobody said another."""
 
     images = False
+    error_header = "x-amzn-errortype"
+    opening = b"\x00"  # a frame begins with its length, which is less than 2^24
 
     def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         super().__init__(settings, transport=transport)

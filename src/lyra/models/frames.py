@@ -32,17 +32,17 @@ Headers = dict[str, Any]
 
 
 class Frames:
-    __slots__ = ("_broken", "_known", "_rest")
+    __slots__ = ("_known", "_rest", "broken")
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._known: dict[bytes, Headers] = {}
-        self._broken: ModelError | None = None
+        self.broken: ModelError | None = None  # what is wrong behind the messages that were given
 
     def feed(self, data: bytes) -> list[tuple[Headers, bytes]]:
         """The messages that `data` completes: headers and payload."""
-        if self._broken is not None:
-            raise self._broken
+        if self.broken is not None:
+            raise self.broken
         self._rest += data
         found: list[tuple[Headers, bytes]] = []
         try:
@@ -50,16 +50,11 @@ class Frames:
         except ModelError as error:
             if not found:
                 raise
-            self._broken = error
+            self.broken = error
             return found
         if done:
             del self._rest[:done]
         return found
-
-    def close(self) -> None:
-        """The end of the bytes: an error that was kept is told."""
-        if self._broken is not None:
-            raise self._broken
 
     def _take(self, found: list[tuple[Headers, bytes]]) -> int:
         rest = self._rest

@@ -1,8 +1,8 @@
 """Google's Gemini API: the address, the key, and the reader of its streams, which Vertex's are too.
 
 `streamGenerateContent` sends chunks as server-sent events. Calls of tools come whole and often without an id, which is
-then made up. An answer is whole when a chunk gave its `finishReason`; a prompt that is blocked is a ModelError of kind
-`content_filter`. Signatures of thoughts are gathered and told at the end as `gemini_body` wants them back.
+then made up. An answer is whole when its bytes have ended and a chunk gave its `finishReason`, which need not be the
+last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are gathered and told at the end as `gemini_body` wants them back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import msgspec
 
 from lyra.errors import ModelError
 from lyra.models.content import first_call_number
-from lyra.models.faults import fault, malformed, of_status, truncated
+from lyra.models.faults import fault, malformed, of_status, truncated, unknown_stop
 from lyra.models.gemini_body import SIGNED, gemini_body
 from lyra.models.lines import ServerEvent, ServerEvents
+from lyra.models.reader import EventReader
 from lyra.models.remote import RemoteProvider, piece
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -43,6 +44,7 @@ _STOPS: Final[dict[str, str]] = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
     "IMAGE_OTHER": "content_filter",
+    "NO_IMAGE": "content_filter",
 }
 # The model wrote something that is no call or no answer: to be asked again, never to be acted on.
 _BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
@@ -79,11 +81,11 @@ class _Candidate(_Camel, gc=False):
 
 
 class _Counts(_Camel, gc=False):
-    prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
+    prompt_token_count: float | None = None
+    candidates_token_count: float | None = None
+    cached_content_token_count: float | None = None
+    thoughts_token_count: float | None = None
+    tool_use_prompt_token_count: float | None = None
 
 
 class _Feedback(_Camel, gc=False):
@@ -103,43 +105,41 @@ class _Chunk(_Camel, gc=False):
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
-class GeminiReader:
+class GeminiReader(EventReader):
     """The bytes of one answer into events; `close` when they have ended."""
 
-    __slots__ = ("_calls", "_counted", "_events", "_signatures", "_started", "_stop", "done")
+    __slots__ = ("_broken", "_calls", "_counted", "_events", "_signatures", "_started", "_stop")
 
     def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
         self._events = ServerEvents()
         self._calls = ToolCalls(first_call)
         self._signatures: dict[str, str] = {}
         self._counted: _Counts | None = None
-        self._started = self.done = False
+        self._started = False
         self._stop = ""
+        self._broken: ModelError | None = None
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return self._read(self._events.feed(data))
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
 
-    def close(self) -> list[StreamEvent]:
-        found = self._read(self._events.close())
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
         if not self._stop:
             raise truncated("the answer ended without a finish reason")
-        return found if self.done else [*found, *self._end()]
-
-    def _end(self) -> list[StreamEvent]:
+        stop = _STOPS.get(self._stop)
+        if stop is None:
+            raise unknown_stop(self._stop)
         self.done = True
-        signed = SIGNED + msgspec.json.encode(self._signatures).decode()
-        stop = _STOPS.get(self._stop, "end")
-        if stop == "end" and self._calls.seen:
-            stop = "tool_calls"
-        return [ThinkingDelta("", signed), Finished(stop)] if self._signatures else [Finished(stop)]
+        if self._signatures:
+            found.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
+        found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
 
-    def _read(self, events: list[ServerEvent]) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
         for sent in events:
-            if self.done:
-                break
             self._chunk(piece(_CHUNK, sent.data), found)
-        return found
 
     def _chunk(self, chunk: _Chunk, found: list[StreamEvent]) -> None:
         if chunk.error is not None:
@@ -158,8 +158,8 @@ class GeminiReader:
         if feedback is not None and feedback.block_reason and not chunk.candidates:
             said = feedback.block_reason_message or f"the prompt is blocked: {feedback.block_reason}"
             raise fault("content_filter", said, provider_code=feedback.block_reason)
-        if self._stop and counts is not None:  # the tokens come with the reason or after it; nothing else does
-            found += self._end()
+        if self._broken is not None:  # told after the tokens that came with it
+            raise self._broken
 
     def _candidate(self, candidate: _Candidate, found: list[StreamEvent]) -> None:
         content, reason = candidate.content, candidate.finish_reason
@@ -170,7 +170,7 @@ class GeminiReader:
             return
         if reason in _BROKEN:
             said = candidate.finish_message or f"the model's answer is no answer: {reason}"
-            raise malformed(said, provider_code=reason)
+            self._broken = malformed(said, provider_code=reason)
         self._stop = reason
 
     def _part(self, part: _Part, found: list[StreamEvent]) -> None:
@@ -192,11 +192,11 @@ class GeminiReader:
 
 def _usage(counts: _Counts) -> TokenUsage:
     """Google counts thoughts apart from the answer, and cached tokens within the prompt."""
-    thought = counts.thoughts_token_count or 0
+    thought = int(counts.thoughts_token_count or 0)
     return TokenUsage(
-        input_tokens=(counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0),
-        output_tokens=(counts.candidates_token_count or 0) + thought,
-        cache_read_tokens=counts.cached_content_token_count or 0,
+        input_tokens=int((counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0)),
+        output_tokens=int(counts.candidates_token_count or 0) + thought,
+        cache_read_tokens=int(counts.cached_content_token_count or 0),
         reasoning_tokens=thought,
     )
 

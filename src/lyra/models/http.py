@@ -5,21 +5,24 @@
 
 Four time-outs: `connect_s` to reach the server, `first_s` from the start until the first byte of the answer's body,
 `idle_s` between two pieces, `total_s` for all of it. What is not a 2xx answer is read (a little of it) and handed to
-the provider's own reader of errors. Redirects are not followed: a key goes only to the address it was meant for.
-httpx2 is imported at the first call.
+the provider's own reader of errors. Redirects are not followed, and what travels unencrypted or stays on this machine
+never goes through a proxy of the environment: a key goes only to the address it was meant for. A pool belongs to the
+loop it was opened in and ends with it at the latest. httpx2 is imported at the first call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lyra.core.clock import Clock, SystemClock
+from lyra.core.providers import is_loopback
 from lyra.core.secret import MASK
 from lyra.errors import ModelError
 from lyra.models.faults import UNREADABLE, fault, not_an_answer, of_status, retry_after, too_large, unreachable
@@ -102,6 +105,23 @@ def _trusted(*, tls: bool) -> ssl.SSLContext:
     return httpx2.create_ssl_context() if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
+class _Pool(NamedTuple):
+    client: httpx2.AsyncClient
+    keeper: AsyncGenerator[None]
+
+
+class _Way(NamedTuple):
+    """How an address is reached."""
+
+    tls: bool
+    proxies: bool  # whether those that the environment names may be in between
+
+    @classmethod
+    def to(cls, url: str) -> _Way:
+        tls = not url.startswith("http:")
+        return cls(tls, tls and not is_loopback(urlsplit(url).hostname or ""))
+
+
 class Http:
     """The pooled client of one provider. `secrets` are blotted out of everything the server says."""
 
@@ -113,6 +133,7 @@ class Http:
         secrets: Callable[[], tuple[str, ...]] = tuple,
         sentence: Callable[[int, Any], tuple[str, str]] | None = None,
         delay: Callable[[Any], float | None] | None = None,
+        error_header: str = "",
         clock: Clock | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
@@ -121,30 +142,49 @@ class Http:
         self._secrets = secrets
         self._sentence = sentence or usual_sentence
         self._delay = delay  # for those who say in the body when to come again
+        self._error_header = error_header  # where the provider says its word for an error, if not in the body
         self._clock = clock or SystemClock()
         self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tls = False
+        self._pools: dict[tuple[asyncio.AbstractEventLoop, _Way], _Pool] = {}
 
-    def _open(self, *, tls: bool) -> httpx2.AsyncClient:
+    async def _open(self, way: _Way) -> httpx2.AsyncClient:
         """A client belongs to the loop it was used in first; another loop gets another one."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop or self._tls != tls:
-            import httpx2
+        key = asyncio.get_running_loop(), way
+        pool = self._pools.get(key)
+        if pool is None:
+            for old in [each for each in self._pools if each[0].is_closed()]:
+                del self._pools[old]
+            client = self._client(way)
+            pool = self._pools[key] = _Pool(client, self._kept(client, key))
+            await anext(pool.keeper)
+        return pool.client
 
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
-            timeout = httpx2.Timeout(None, connect=self.timeouts.connect_s)
-            self._client = httpx2.AsyncClient(
-                timeout=timeout, limits=limits, transport=self._transport, verify=_trusted(tls=tls)
-            )
-            self._loop, self._tls = loop, tls
-        return self._client
+    def _client(self, way: _Way) -> httpx2.AsyncClient:
+        import httpx2
+
+        return httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=self.timeouts.connect_s),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0),
+            transport=self._transport,
+            verify=_trusted(tls=way.tls),
+            trust_env=way.proxies,
+        )
+
+    async def _kept(
+        self, client: httpx2.AsyncClient, key: tuple[asyncio.AbstractEventLoop, _Way]
+    ) -> AsyncGenerator[None]:
+        """A loop that ends closes the generators that were begun in it, and this one the connections with it."""
+        try:
+            yield
+        finally:
+            self._pools.pop(key, None)
+            await client.aclose()
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        """Give back the connections of this loop; those of another end with it."""
+        loop = asyncio.get_running_loop()
+        for pool in [pool for key, pool in self._pools.items() if key[0] is loop]:
+            await pool.keeper.aclose()
 
     @asynccontextmanager
     async def post(
@@ -153,12 +193,14 @@ class Http:
         """The pieces of the answer's body. Errors of the transport become ModelErrors, also those met while reading."""
         import httpx2
 
-        client = self._open(tls=not url.startswith("http:"))
+        client = await self._open(_Way.to(url))
+        begun = False
         sent = {"content-type": "application/json", "accept": "text/event-stream" if stream else "application/json"}
         waits = _Waits(self.provider, self.timeouts, asyncio.get_running_loop())
         try:
             request = client.build_request("POST", url, content=body, headers={**sent, **headers})
             response = await waits.first(client.send(request, stream=True))
+            begun = True
             try:
                 if not 200 <= response.status_code < 300:
                     raise await self._refused(response, waits)
@@ -166,10 +208,8 @@ class Http:
                 yield self._chunks(response, waits)
             finally:
                 await response.aclose()
-        except httpx2.HTTPError as error:
-            raise self._broken(error) from None
-        except (httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise self._broken(error) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+            raise self._broken(error, begun=begun) from None
 
     async def _chunks(self, response: httpx2.Response, waits: _Waits) -> AsyncIterator[bytes]:
         pieces = response.aiter_bytes()
@@ -198,6 +238,8 @@ class Http:
         except UNREADABLE:
             data = None
         code, sentence = self._sentence(status, data)
+        if not code and self._error_header:
+            code = response.headers.get(self._error_header, "").partition(":")[0]
         if not sentence:
             sentence = f"{self.provider} answered with status {status}"
         wait_s = retry_after(response.headers, self._clock.now())
@@ -212,14 +254,18 @@ class Http:
         if "html" in kind:
             raise not_an_answer(f"{self.provider} answered with a web page ({kind})", provider=self.provider)
 
-    def _broken(self, error: Exception) -> ModelError:
+    def _broken(self, error: Exception, *, begun: bool) -> ModelError:
+        """`begun`: the head of an answer had come."""
         import httpx2
 
         said = self.clean(str(error) or type(error).__name__)
         if isinstance(error, httpx2.TimeoutException):
             return fault("timeout", f"{self.provider} did not take the connection in time", provider=self.provider)
         if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
-            return fault("stream_truncated", f"{self.provider} broke off: {said}", provider=self.provider)
+            broke_off = f"{self.provider} broke off: {said}"
+            if begun:
+                return fault("stream_truncated", broke_off, provider=self.provider)
+            return unreachable(broke_off, provider=self.provider)
         hint = "set SSL_CERT_FILE to the certificates to trust" if "CERTIFICATE_VERIFY" in said else None
         return unreachable(f"{self.provider} cannot be reached: {said}", hint=hint, provider=self.provider)
 

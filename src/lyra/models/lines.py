@@ -65,7 +65,7 @@ class Lines:
 
     def close(self) -> list[str]:
         """What is left when the stream has ended: a line without an end."""
-        rest, self._rest = bytes(self._rest), bytearray()
+        rest, self._rest, self._head = self._head * self.fresh + bytes(self._rest), bytearray(), b""
         return [rest.decode("utf-8", "replace")] if rest else []
 
 

@@ -27,6 +27,25 @@ PROVIDERS: Final[dict[str, str]] = {
     "sim": "lyra.models.sim:SimProvider",
 }
 
+# Bedrock's ids begin with who made the model, or with where it may run: `us.anthropic.…`.
+_BEDROCK_MAKERS: Final = (
+    "ai21",
+    "amazon",
+    "anthropic",
+    "cohere",
+    "deepseek",
+    "google",
+    "meta",
+    "minimax",
+    "mistral",
+    "moonshot",
+    "nvidia",
+    "openai",
+    "qwen",
+    "writer",
+    "zai",
+)
+_BEDROCK_PLACES: Final = ("us", "us-gov", "eu", "apac", "jp", "au", "ca", "global")
 _PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("claude-", "anthropic"),
     ("gpt-", "openai"),
@@ -37,13 +56,8 @@ _PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("codex-", "openai"),
     ("gemini-", "gemini"),
     ("gemma-", "gemini"),
-    ("amazon.", "bedrock"),
-    ("anthropic.", "bedrock"),
-    ("meta.", "bedrock"),
-    ("us.", "bedrock"),
-    ("eu.", "bedrock"),
-    ("apac.", "bedrock"),
-    ("global.", "bedrock"),
+    *((f"{maker}.", "bedrock") for maker in _BEDROCK_MAKERS),
+    *((f"{place}.", "bedrock") for place in _BEDROCK_PLACES),
 )
 
 

@@ -23,8 +23,10 @@ from lyra.models.content import (
     system_text,
     thoughts,
 )
-from lyra.models.faults import of_status, truncated
+from lyra.models.faults import not_an_answer, of_status, truncated, unknown_stop
+from lyra.models.http import usual_sentence
 from lyra.models.lines import Lines
+from lyra.models.reader import EventReader
 from lyra.models.remote import RemoteProvider, piece
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -35,7 +37,7 @@ __all__ = ["BASE_URL", "Ollama", "OllamaReader", "ollama_body"]
 
 BASE_URL: Final = "http://127.0.0.1:11434"
 
-_STOPS: Final[dict[str, str]] = {"stop": "end", "length": "max_tokens"}
+_STOPS: Final[dict[str, str]] = {"stop": "end", "length": "max_tokens", "load": "end", "unload": "end"}
 
 
 def ollama_body(request: Request) -> dict[str, Any]:
@@ -132,55 +134,60 @@ class _Line(msgspec.Struct, gc=False):
     message: _Said | None = None
     done: bool | None = None
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    eval_count: int | None = None
-    error: str | None = None
+    prompt_eval_count: float | None = None
+    eval_count: float | None = None
+    error: Any = None
     status: int | None = None
 
 
 _LINE: Final = msgspec.json.Decoder(_Line)
 
 
-class OllamaReader:
+class OllamaReader(EventReader):
     """The bytes of one answer into events; `done` when the last line has come."""
 
-    __slots__ = ("_calls", "_lines", "_started", "done")
+    __slots__ = ("_calls", "_lines", "_started")
 
     def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
         self._lines = Lines()
         self._calls = ToolCalls(first_call)
-        self._started = self.done = False
+        self._started = False
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return self._read(self._lines.feed(data))
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._lines.feed(data), found)
 
-    def close(self) -> list[StreamEvent]:
-        found = self._read(self._lines.close())
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._lines.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
             raise truncated("the answer ended before its last line")
-        return found
 
-    def _read(self, lines: list[str]) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _read(self, lines: list[str], found: list[StreamEvent]) -> None:
         for line in lines:
             if line.strip() and not self.done:
                 self._line(line, found)
-        return found
 
     def _line(self, text: str, found: list[StreamEvent]) -> None:
         line: _Line = piece(_LINE, text)
         if line.error is not None:
-            raise of_status(line.status or 500, line.error)
+            code, said = usual_sentence(200, {"error": line.error})
+            raise of_status(line.status or 500, said or "the provider broke the answer off", code=code)
         if not self._started:
+            if line.message is None and line.done is None:
+                raise not_an_answer("the answer is JSON, but none of Ollama's")
             self._started = True
             found.append(Started(model=line.model or ""))
         if line.message is not None:
             self._said(line.message, found)
         if line.done:
+            found.append(UsageSeen(TokenUsage(int(line.prompt_eval_count or 0), int(line.eval_count or 0))))
+            stop = _STOPS.get(line.done_reason or "stop")
+            if stop is None:
+                raise unknown_stop(line.done_reason or "")
             self.done = True
-            usage = TokenUsage(input_tokens=line.prompt_eval_count or 0, output_tokens=line.eval_count or 0)
-            stop = _STOPS.get(line.done_reason or "stop", "end")
-            found += [UsageSeen(usage), Finished("tool_calls" if stop == "end" and self._calls.seen else stop)]
+            found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
 
     def _said(self, said: _Said, found: list[StreamEvent]) -> None:
         if said.thinking:
@@ -196,6 +203,7 @@ class Ollama(RemoteProvider):
     """A server of one's own; `settings.api_key` is for one behind a gate (`Authorization: Bearer`)."""
 
     images = False
+    opening = b"{"
     hints: ClassVar[dict[str, str]] = {
         "connection": "is Ollama running? ollama serve",
         "not_found": "is the model there? ollama pull {model}",

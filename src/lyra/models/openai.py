@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.models.content import first_call_number
 from lyra.models.openai_chat import ChatReader, chat_body
 from lyra.models.remote import Reader, RemoteProvider
 from lyra.models.request import Request
@@ -49,5 +50,5 @@ class OpenAI(RemoteProvider):
         if self.api == "responses":
             from lyra.models.openai_responses import ResponsesReader
 
-            return ResponsesReader()
-        return ChatReader()
+            return ResponsesReader(first_call_number(request))
+        return ChatReader(first_call_number(request))

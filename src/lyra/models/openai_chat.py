@@ -14,10 +14,11 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import of_code, truncated
+from lyra.models.faults import of_code, truncated, unknown_stop
 from lyra.models.http import usual_sentence
 from lyra.models.lines import ServerEvents
-from lyra.models.remote import fit_id, image_url, last_words, piece, result_parts, result_text
+from lyra.models.reader import EventReader
+from lyra.models.remote import fit_id, image_url, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.schemas import closed, is_strict
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
@@ -32,6 +33,15 @@ _STOPS: Final[dict[str, str]] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
+    # of compatible servers
+    "eos": "end",
+    "eos_token": "end",
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "max_tokens",
+    "model_length": "max_tokens",
+    "tool_use": "tool_calls",
+    "sensitive": "content_filter",
 }
 _CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
 _ID_MAX: Final = 40
@@ -178,29 +188,30 @@ class _Delta(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: int | None = None
     delta: _Delta | None = None
     finish_reason: str | None = None
 
 
+# Compatible servers count in floats, number their answers and leave out what they like.
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: float | None = None
+    cache_write_tokens: float | None = None
 
 
 class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: float | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Chunk(msgspec.Struct):
-    id: str | None = None
+    id: str | int | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -210,90 +221,107 @@ class _Chunk(msgspec.Struct):
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 
 
-class ChatReader:
-    """The bytes of one answer into its events."""
+class ChatReader(EventReader):
+    """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
 
-    __slots__ = ("_events", "_last", "_refused", "_started", "_stop", "_tools", "done")
+    __slots__ = ("_events", "_recent", "_refused", "_slots", "_started", "_stop", "_tools")
 
-    def __init__(self) -> None:
+    def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
         self._events = ServerEvents()
-        self._tools = ToolCalls()
-        self._last = -1  # the call that a piece without an index belongs to
+        self._tools = ToolCalls(first_call)
+        self._slots: dict[int, int] = {}  # the wire's index of a call → which call of the answer it is
+        self._recent = -1  # the call that a piece without an index belongs to
         self._started = self._refused = False
         self._stop = ""
-        self.done = False
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return self._read(self._events.feed(data))
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
 
-    def close(self) -> list[StreamEvent]:
-        found = last_words(self._read, self._events)
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
-            found += self._finish()
-        return found
+            self._finish(found)
 
-    def _read(self, events: list[Any]) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
         for event in events:
             if self.done:
                 break
             if event.data == "[DONE]":
-                found += self._finish()
+                self._finish(found)
                 break
             chunk: _Chunk = piece(_CHUNK, event.data)
             if not self._started:
                 self._started = True
                 if chunk.error is None:
-                    found.append(Started(chunk.id or "", chunk.model or ""))
-            if chunk.choices:
-                for choice in chunk.choices:
-                    if choice.index == 0:
-                        self._choice(choice, found)
+                    found.append(Started(str(chunk.id or ""), chunk.model or ""))
             if chunk.usage is not None:
                 found.append(UsageSeen(_usage(chunk.usage)))
+            if chunk.choices:
+                for choice in chunk.choices:
+                    if not choice.index:
+                        self._delta(choice.delta or _Delta(), found)
+                        self._reason(choice.finish_reason, failed=chunk.error is not None)
             if chunk.error is not None:
-                code, sentence = usual_sentence(200, {"error": chunk.error})
-                raise of_code(code, sentence or "the provider broke the answer off")
-        return found
+                raise _told(chunk.error)
 
-    def _choice(self, choice: _Choice, found: list[StreamEvent]) -> None:
-        delta = choice.delta
-        if delta is not None:
-            if delta.content:
-                found.append(TextDelta(delta.content))
-            if delta.tool_calls:
-                for call in delta.tool_calls:
-                    self._call(call, found)
-            elif thought := delta.reasoning_content or delta.reasoning:
-                found.append(ThinkingDelta(thought))
-            elif delta.refusal:
-                self._refused = True
-                found.append(TextDelta(delta.refusal))
-        if choice.finish_reason:
-            self._stop = _STOPS.get(choice.finish_reason, "end")
+    def _delta(self, delta: _Delta, found: list[StreamEvent]) -> None:
+        if thought := delta.reasoning_content or delta.reasoning:  # what was thought came before what is said
+            found.append(ThinkingDelta(thought))
+        if delta.content:
+            found.append(TextDelta(delta.content))
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._call(call, found)
+        if delta.refusal:
+            self._refused = True
+            found.append(TextDelta(delta.refusal))
+
+    def _reason(self, told: str | None, *, failed: bool) -> None:
+        """Why the answer ended; an error that comes with it says more."""
+        if told and not failed:
+            stop = _STOPS.get(told)
+            if stop is None:
+                raise unknown_stop(told)
+            self._stop = stop
 
     def _call(self, call: _Call, found: list[StreamEvent]) -> None:
         function = call.function or _Function()
-        index = call.index
-        if index is None:  # some servers number nothing: a new id is a new call
-            index = self._last + 1 if call.id or self._last < 0 else self._last
-        self._last = index
-        if not self._tools.is_open(index):
-            found += self._tools.begin(index, call.id or "", function.name or "")
+        slot = self._recent if call.index is None else self._slots.get(call.index, -1)
+        if slot < 0 or self._is_another(slot, call, function):
+            slot = self._tools.seen
+            found += self._tools.begin(slot, call.id or "", function.name or "")
+        if call.index is not None:
+            self._slots[call.index] = slot
+        self._recent = slot
         if function.arguments:
-            found += self._tools.more(index, function.arguments)
+            found += self._tools.more(slot, function.arguments)
 
-    def _finish(self) -> list[StreamEvent]:
+    def _is_another(self, slot: int, call: _Call, function: _Function) -> bool:
+        """Some servers number nothing, or every call alike: a new id is a new call. But where calls are numbered a
+        new id without a name is none: there are servers that give every piece of a call an id of its own."""
+        named = call.index is None or bool(function.name)
+        return bool(call.id) and named and call.id != self._tools.id_of(slot)
+
+    def _finish(self, found: list[StreamEvent]) -> None:
         if not self._stop:
             raise truncated("the stream ended without a finish_reason")
         try:
-            found = self._tools.end_all()
+            found += self._tools.end_all()
         except ModelError as error:
             if self._stop == "max_tokens":
                 error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
             raise
         self.done = True
-        return [*found, Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused))]
+        found.append(Finished(_stop(self._stop, called=self._tools.seen > 0, refused=self._refused)))
+
+
+def _told(said: Any) -> ModelError:
+    """An error in the middle of a stream; OpenAI's word for its kind is the code, or the type where there is none."""
+    code, sentence = usual_sentence(200, {"error": said})
+    return of_code(code, sentence or "the provider broke the answer off")
 
 
 def _stop(told: str, *, called: bool, refused: bool) -> str:
@@ -307,9 +335,9 @@ def _usage(usage: _Usage) -> TokenUsage:
     prompt = usage.prompt_tokens_details or _PromptDetails()
     completion = usage.completion_tokens_details or _CompletionDetails()
     return TokenUsage(
-        usage.prompt_tokens or 0,
-        usage.completion_tokens or 0,
-        prompt.cached_tokens or 0,
-        prompt.cache_write_tokens or 0,
-        completion.reasoning_tokens or 0,
+        int(usage.prompt_tokens or 0),
+        int(usage.completion_tokens or 0),
+        int(prompt.cached_tokens or 0),
+        int(prompt.cache_write_tokens or 0),
+        int(completion.reasoning_tokens or 0),
     )

@@ -1,7 +1,8 @@
 """OpenAI's Responses API: a Request as its body, and the reader of its typed stream.
 
-Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call, and the thoughts of a model
-that thinks come back encrypted and go with the next one. A stream ends with `response.completed` or
+Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call. Where a request has
+`thinking_tokens`, the model's thoughts come back encrypted and go with the next one, in their places between its calls
+(not asked for otherwise: models that do not think refuse to). A stream ends with `response.completed` or
 `response.incomplete`; without one of them it is truncated. Events of other kinds are passed over.
 """
 
@@ -13,12 +14,13 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core.message import Message
-from lyra.core.tool import ToolResult
+from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import UNREADABLE, malformed, of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.openai_chat import effort, json_schema
-from lyra.models.remote import fit_id, image_url, last_words, piece, result_parts, result_text
+from lyra.models.reader import EventReader
+from lyra.models.remote import fit_id, image_url, piece, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -26,7 +28,9 @@ from lyra.models.usage import TokenUsage
 
 __all__ = ["ResponsesReader", "responses_body"]
 
-_MAKER: Final = "openai:"  # what the signatures of these thoughts begin with
+# What the signatures of these thoughts begin with; then come the item's id, how many calls were before it (`@1`, left
+# out for none), and what OpenAI sealed.
+_MAKER: Final = "openai:"
 _CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
 _ID_MAX: Final = 64
 _FAILURES: Final = ("response.failed", "error")
@@ -94,31 +98,42 @@ def _role(message: Message) -> str:
 def _assistant(message: Message) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     content = ({"type": "text", "text": message.content},) if isinstance(message.content, str) else message.content
+    told = 0  # calls
     for part in content:
         if part["type"] == "thinking":
-            found += _thought(part)
+            if thought := _thought(part):
+                before = max(_calls_before(part), told)
+                found += [_call(call) for call in message.tool_calls[told:before]]
+                told = before
+                found.append(thought)
         elif part["type"] == "text" and part.get("text"):
             found.append({"role": "assistant", "content": part["text"]})
-    found += [
-        {
-            "type": "function_call",
-            "call_id": fit_id(call.id, _ID_MAX),
-            "name": call.name,
-            "arguments": msgspec.json.encode(call.arguments).decode(),
-        }
-        for call in message.tool_calls
-    ]
-    return found
+    return [*found, *(_call(call) for call in message.tool_calls[told:])]
 
 
-def _thought(part: dict[str, Any]) -> list[dict[str, Any]]:
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": fit_id(call.id, _ID_MAX),
+        "name": call.name,
+        "arguments": msgspec.json.encode(call.arguments).decode(),
+    }
+
+
+def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
     signature = str(part.get("signature", ""))
     if not signature.startswith(_MAKER):
-        return []
-    item_id, _, sealed = signature.removeprefix(_MAKER).partition(":")
+        return None
+    place, _, sealed = signature.removeprefix(_MAKER).partition(":")
     text = str(part.get("thinking", ""))
     summary = [{"type": "summary_text", "text": text}] if text else []
-    return [{"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": sealed}]
+    return {"type": "reasoning", "id": place.partition("@")[0], "summary": summary, "encrypted_content": sealed}
+
+
+def _calls_before(part: dict[str, Any]) -> int:
+    place = str(part.get("signature", "")).removeprefix(_MAKER).partition(":")[0]
+    count = place.partition("@")[2]
+    return int(count) if count.isdecimal() else 0
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
@@ -161,7 +176,8 @@ class _Usage(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    code: str | None = None
+    code: str | int | None = None
+    type: str | None = None
     message: str | None = None
 
 
@@ -196,7 +212,7 @@ class _Event(msgspec.Struct):
     arguments: str | None = None
     item: _Item | None = None
     response: _Response | None = None
-    code: str | None = None
+    code: str | int | None = None
     message: str | None = None
     error: _Error | None = None
 
@@ -209,29 +225,29 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _KIND: Final = msgspec.json.Decoder(_Kind)
 
 
-class ResponsesReader:
-    """The bytes of one answer into its events."""
+class ResponsesReader(EventReader):
+    """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
 
-    __slots__ = ("_events", "_got", "_refused", "_started", "_tools", "done")
+    __slots__ = ("_events", "_got", "_refused", "_started", "_tools")
 
-    def __init__(self) -> None:
+    def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
         self._events = ServerEvents()
-        self._tools = ToolCalls()
+        self._tools = ToolCalls(first_call)
         self._got: set[int] = set()  # calls of which a piece has come
         self._refused = self._started = False
-        self.done = False
 
-    def feed(self, data: bytes) -> list[StreamEvent]:
-        return self._read(self._events.feed(data))
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
 
-    def close(self) -> list[StreamEvent]:
-        found = last_words(self._read, self._events)
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
         if not self.done:
             raise truncated("the stream ended before response.completed")
-        return found
 
-    def _read(self, events: list[Any]) -> list[StreamEvent]:
-        found: list[StreamEvent] = []
+    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
         for sent in events:
             if self.done:
                 break
@@ -247,8 +263,9 @@ class ResponsesReader:
                 self._started = True
                 response = event.response or _Response()
                 found.append(Started(response.id or "", response.model or ""))
+            if event.response is not None and event.response.usage is not None:
+                found.append(UsageSeen(_usage(event.response.usage)))  # counted whatever else is wrong
             found += handler(self, event)
-        return found
 
     def _decode(self, data: str) -> _Event | None:
         try:
@@ -295,7 +312,8 @@ class ResponsesReader:
         item = event.item or _Item()
         index = event.output_index
         if item.type == "reasoning" and item.encrypted_content:
-            return [ThinkingDelta("", f"{_MAKER}{item.id or ''}:{item.encrypted_content}")]
+            before = f"@{self._tools.seen}" if self._tools.seen else ""
+            return [ThinkingDelta("", f"{_MAKER}{item.id or ''}{before}:{item.encrypted_content}")]
         if item.type != "function_call":
             return []
         found = [] if self._tools.is_open(index) else self._item_added(event)
@@ -304,15 +322,13 @@ class ResponsesReader:
         return [*found, *self._tools.end(index)]
 
     def _completed(self, event: _Event) -> list[StreamEvent]:
-        return self._finish(event, "content_filter" if self._refused else "")
+        return self._finish("content_filter" if self._refused else "")
 
     def _incomplete(self, event: _Event) -> list[StreamEvent]:
         details = (event.response or _Response()).incomplete_details or _Incomplete()
-        return self._finish(event, _INCOMPLETE.get(details.reason or "", "max_tokens"))
+        return self._finish(_INCOMPLETE.get(details.reason or "", "max_tokens"))
 
-    def _finish(self, event: _Event, stop: str) -> list[StreamEvent]:
-        usage = (event.response or _Response()).usage
-        counted: list[StreamEvent] = [UsageSeen(_usage(usage))] if usage is not None else []
+    def _finish(self, stop: str) -> list[StreamEvent]:
         try:
             calls = self._tools.end_all()
         except ModelError as error:
@@ -320,13 +336,14 @@ class ResponsesReader:
                 error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
             raise
         self.done = True
-        return [*calls, *counted, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
+        return [*calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
 
     def _failed(self, event: _Event) -> list[StreamEvent]:
         error = (event.response.error if event.response is not None else event.error) or _Error(
-            event.code, event.message
+            event.code, message=event.message
         )
-        raise of_code(error.code or "server_error", error.message or "the provider broke the answer off")
+        code = str(error.code or error.type or "server_error")
+        raise of_code(code, error.message or "the provider broke the answer off")
 
 
 def _usage(usage: _Usage) -> TokenUsage:

@@ -1,9 +1,9 @@
 """RemoteProvider: what the providers that speak HTTP and server-sent events have in common.
 
 A subclass says where to (`url`), with what (`headers`, `body`) and how the bytes are read (`reader`, a `Reader`); this
-class posts, feeds the reader and passes its events on. A Reader is pure: bytes in, events out, the same whatever way
-the bytes were cut, so that it can be tested, measured and replayed without a network. What goes wrong is a ModelError
-that names the provider and the model. Leaving the stream early closes the connection at once.
+class posts, feeds the reader and passes its events on. A Reader is pure, so that it can be tested, measured and replayed
+without a network. What goes wrong is a ModelError that names the provider and the model. Leaving the stream early
+closes the connection at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
@@ -22,7 +22,6 @@ from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated
 from lyra.models.http import Http, usual_sentence
-from lyra.models.lines import ServerEvents
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings
@@ -31,7 +30,7 @@ from lyra.models.stream import StreamEvent
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "last_words", "piece", "result_parts", "result_text"]
+__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "piece", "result_parts", "result_text"]
 
 _HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,9 +39,10 @@ _LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and 
 
 
 class Reader(Protocol):
-    """Reads one answer. `done` once it is whole; `close` at the end of the bytes, an error when it is not."""
+    """Reads one answer, as an EventReader does: `error` is what is wrong behind the events that were given."""
 
     done: bool
+    error: ModelError | None
 
     def feed(self, data: bytes) -> list[StreamEvent]: ...
 
@@ -54,6 +54,8 @@ class RemoteProvider(LLMProvider):
 
     images = True
     hints: ClassVar[dict[str, str]] = {}  # what to try, by the kind of error, where the provider knows better
+    error_header: ClassVar[str] = ""
+    opening: ClassVar[bytes] = b""  # what a stream that is none of server-sent events begins with
 
     def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.name = settings.name
@@ -64,6 +66,7 @@ class RemoteProvider(LLMProvider):
             secrets=self.secrets,
             sentence=self.sentence,
             delay=self.delay,
+            error_header=self.error_header,
             transport=transport,
         )
 
@@ -109,24 +112,33 @@ class RemoteProvider(LLMProvider):
             begun = False
             async with self.http.post(url, body, headers) as chunks:
                 async for chunk in chunks:
-                    events = reader.feed(chunk)
+                    if not begun and len(head) < _HEAD_BYTES:
+                        head += chunk[:_HEAD_BYTES]
+                    try:
+                        events = reader.feed(chunk)
+                    except ModelError as error:
+                        if begun or error.kind != "malformed" or self._is_stream(head):
+                            raise
+                        raise self._no_answer(head) from None
                     if events:
                         begun = True
                         for event in events:
                             yield event
-                    elif not begun and len(head) < _HEAD_BYTES:
-                        head += chunk[:_HEAD_BYTES]
+                    if reader.error is not None:
+                        raise reader.error
                     if reader.done:
                         await _linger(chunks)
                         return
             try:
                 events = reader.close()
             except ModelError:
-                if begun or _looks_like_events(head):
+                if begun or self._is_stream(head):
                     raise
                 raise self._no_answer(head) from None
             for event in events:
                 yield event
+            if reader.error is not None:
+                raise reader.error
         except ModelError as error:
             # What a reader finds wrong may quote what the server wrote.
             error.message = self.http.clean(error.message)
@@ -136,6 +148,12 @@ class RemoteProvider(LLMProvider):
             if hint := self.hints.get(error.kind):
                 error.hint = hint.format(model=request.model)
             raise
+
+    def _is_stream(self, head: bytes) -> bool:
+        """A stream that broke off before it said anything is still a stream."""
+        if self.opening:
+            return head.lstrip().startswith(self.opening)
+        return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
 
     def _no_answer(self, head: bytes) -> ModelError:
         """An answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
@@ -161,11 +179,6 @@ async def _linger(chunks: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _looks_like_events(head: bytes) -> bool:
-    """A stream that broke off before it said anything is still a stream."""
-    return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
-
-
 def _shown(head: bytes) -> str:
     text = " ".join(head.decode("utf-8", "replace").split())
     return repr(text if len(text) <= 80 else text[:79] + "…")
@@ -177,16 +190,6 @@ def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
         return decoder.decode(data)
     except UNREADABLE as error:
         raise malformed(f"a piece of the answer cannot be read: {error}") from None
-
-
-def last_words(read: Callable[[list[Any]], list[StreamEvent]], events: ServerEvents) -> list[StreamEvent]:
-    """What the end of the bytes completes. Half a piece at the end is no broken piece: the stream broke off in it."""
-    try:
-        return read(events.close())
-    except ModelError as error:
-        if error.kind != "malformed" or "tool" in error.fields:
-            raise
-        raise truncated("the stream ended in the middle of a piece") from None
 
 
 # ---------------------------------------------------------------- parts that several formats write alike

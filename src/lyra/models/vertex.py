@@ -23,6 +23,7 @@ __all__ = ["Vertex"]
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 _LOCATION: Final = "global"
+_MULTI_REGIONS: Final = ("us", "eu")
 _TOKEN_TIMEOUT_S: Final = 30.0
 
 
@@ -36,8 +37,7 @@ class Vertex(Gemini):
     def models(self) -> str:
         settings = self.settings
         region = settings.region or _LOCATION
-        host = "" if region == _LOCATION else f"{region}-"
-        root = settings.base_url or f"https://{host}aiplatform.googleapis.com"
+        root = settings.base_url or f"https://{_host(region)}"
         place = f"projects/{settings.project}/locations/{region}/publishers/google/models"
         return f"{root}/{settings.api_version or 'v1'}/{place}"
 
@@ -77,6 +77,12 @@ class Vertex(Gemini):
     def secrets(self) -> tuple[str, ...]:
         token = self._credentials.token if self._credentials is not None else None
         return (*super().secrets(), token) if isinstance(token, str) else super().secrets()
+
+
+def _host(region: str) -> str:
+    if region in _MULTI_REGIONS:
+        return f"aiplatform.{region}.rep.googleapis.com"
+    return "aiplatform.googleapis.com" if region == _LOCATION else f"{region}-aiplatform.googleapis.com"
 
 
 def _google_auth() -> Any:
@@ -146,7 +152,9 @@ class _Transport:
         from google.auth.exceptions import TransportError
 
         try:
-            with httpx2.Client(timeout=timeout or _TOKEN_TIMEOUT_S) as client:
+            # A token that travels unencrypted, as from the machine's own metadata server, goes through no proxy.
+            proxies = url.startswith("https:")
+            with httpx2.Client(timeout=timeout or _TOKEN_TIMEOUT_S, trust_env=proxies) as client:
                 response = client.request(method, url, content=body, headers=dict(headers or {}))
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             said = str(error) or type(error).__name__

@@ -70,10 +70,13 @@ _INSIDE_NAMES: Final = frozenset({"localhost", "localhost.localdomain", "ip6-loc
 _INSIDE_ENDS: Final = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home.arpa", ".localdomain", ".onion")
 # Ports of services that read lines and would take an HTTP request for their own language (the list of browsers).
 _PORTS_REFUSED: Final = frozenset(
-    [1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109]
-    + [110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530]
-    + [531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045]
-    + [4190, 5060, 5061, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080, 11211]
+    int(port)
+    for port in """
+    1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115 117 119
+    123 135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563 587 601 636 989
+    990 993 995 1719 1720 1723 2049 3659 4045 4190 5060 5061 6000 6379 6566 6665 6666 6667 6668 6669 6679 6697
+    10080 11211
+    """.split()
 )
 _DOTS: Final = str.maketrans("。．｡", "...")
 _PORTS: Final = {"http": 80, "https": 443}
@@ -144,7 +147,7 @@ def address_problem(address: Address | str) -> str | None:
         hidden = address_problem(inner)
         if hidden:
             return f"{ip} hides {hidden}"
-    if ip in _NAT64:
+    if ip in _NAT64 or ip in _MAPPED:
         return None  # its IPv4 address was public
     if ip in _NAT64_LOCAL or ip not in _V6_PUBLIC:
         return f"{ip} is not a public address of IPv6"

@@ -1,9 +1,10 @@
 """The best tier: bubblewrap gives the command a file system, process table and network of its own.
 
-Turns a `Profile` into bubblewrap's arguments. The order matters: later mounts lie on top of earlier ones, so the system comes
-first, then private folders, then what may be read, then the workspace, and the protected paths inside it last. What
-is bound from inside the workspace is opened first and bound by descriptor (`--ro-bind-fd`), so that nobody can swap it
-for a symlink meanwhile; a bubblewrap without that option hides those paths instead of showing them read-only.
+Turns a `Profile` into bubblewrap's arguments. The order matters: later mounts lie on top of earlier ones, so the
+system comes first, then private folders, then what may be read, then the workspace, and the protected paths inside
+it last. What is bound from inside the workspace is opened first and bound by descriptor (`--ro-bind-fd`), so that
+nobody can swap it for a symlink meanwhile; a bubblewrap without that option hides those paths instead of showing
+them read-only.
 """
 
 from __future__ import annotations

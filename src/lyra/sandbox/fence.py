@@ -1,9 +1,9 @@
 """The second tier: a `Profile` as a Landlock ruleset.
 
-Without mounts nothing can be hidden inside an open folder, so a workspace with protected paths is opened piece by piece: the
-folders on the way to a protected path can only be listed, their other entries are opened one by one, and the
-protected ones not at all (hidden) or for reading (read-only). New files can then be made only below those entries.
-Everything is opened by descriptor and no symlink is followed.
+Without mounts nothing can be hidden inside an open folder, so a workspace with protected paths is opened piece by
+piece: the folders on the way to a protected path can only be listed, their other entries are opened one by one, and
+the protected ones not at all (hidden) or for reading (read-only). New files can then be made only below those
+entries. Everything is opened by descriptor and no symlink is followed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _open_all(rules: Ruleset, paths: Iterable[str], rights: int) -> None:
 
 def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, rights: int) -> None:
     """Open a folder: as a whole if nothing in it is protected, else each entry for itself."""
-    closed = [path for path in (*found.hidden, *found.links, *(found.read_only if rights == WRITE else ()))]
+    closed = (*found.hidden, *found.links, *(found.read_only if rights == WRITE else ()))
     if not any(path.startswith(prefix) for path in closed):
         rules.allow(folder, rights)
         return

@@ -1,10 +1,10 @@
 """A command that runs: the one home of subprocesses.
 
-A `Job` is started by `Sandbox.start` and ends by itself, by `kill`, or at its limit of time or output. It never polls and owns
-no task: a descriptor of the process tells when it is over, pipes are read as they fill. The end is always the same:
-every process of its group (and of its control group) is killed before the leader is reaped, so that no number can
-have been given to somebody else, then what is still in the pipes is read, and everything that was made for the run
-is taken away. `wait` gives the `Result` as often as it is asked.
+A `Job` is started by `Sandbox.start` and ends by itself, by `kill`, or at its limit of time or output. It never
+polls and owns no task: a descriptor of the process tells when it is over, pipes are read as they fill. The end is
+always the same: every process of its group (and of its control group) is killed before the leader is reaped, so that
+no number can have been given to somebody else, then what is still in the pipes is read, and everything that was made
+for the run is taken away. `wait` gives the `Result` as often as it is asked.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Beneath:
                     os.close(held.pop())
                     continue
                 last = not todo
-                target = _link_target(held[-1], name) if links and not flags & os.O_NOFOLLOW or not last else None
+                target = _link_target(held[-1], name) if (links and not flags & os.O_NOFOLLOW) or not last else None
                 if target is not None:
                     followed += 1
                     if target.startswith("/") or followed > _LINKS_MAX or not links:
@@ -178,9 +178,9 @@ def _open_last(folder: int, name: str, flags: int, mode: int, *, links: bool) ->
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and links and not flags & os.O_NOFOLLOW:
-            if _is_link(folder, name):
-                raise _Swapped from None
+        follow = links and not flags & os.O_NOFOLLOW
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and follow and _is_link(folder, name):
+            raise _Swapped from None
         raise
     if stat.S_ISLNK(os.fstat(fd).st_mode) and not (flags & os.O_NOFOLLOW):
         os.close(fd)  # with O_PATH a symlink opens as itself

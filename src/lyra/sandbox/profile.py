@@ -39,7 +39,7 @@ SYSTEM_FILES: Final = (
 )
 # Where nobody's workspace is: a folder of the system would be opened for writing.
 _NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
-    *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")
+    *("/sys", "/usr", "/var", "/home", "/tmp", "/opt", "/srv", "/mnt")  # noqa: S108 - refused, not used
 }
 _ENVIRONMENT: Final = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TERM", "TZ", "COLORTERM", "NO_COLOR")
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,9 +1,9 @@
 """The only way out: an HTTP proxy on this machine that asks the Grant about every host.
 
-Speaks CONNECT (for https) and absolute-form requests (for http). Each request is judged in the same order: the Grant must
-allow `net.http:host:port`, then every address of the host must be public (`addresses`), then exactly those
-addresses are dialled. Listens on a unix socket that is bound into the sandbox, or, for the tier without a
-network of its own, on a port of this machine with a password that only the command knows. Keeps a short list of what it
+Speaks CONNECT (for https) and absolute-form requests (for http). Each request is judged in the same order: the Grant
+must allow `net.http:host:port`, then every address of the host must be public (`addresses`), then exactly those
+addresses are dialled. Listens on a unix socket that is bound into the sandbox, or, for the tier without a network of
+its own, on a port of this machine with a password that only the command knows. Keeps a short list of what it
 decided. Bounded in connections, in the size of a request and in time.
 """
 

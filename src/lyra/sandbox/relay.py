@@ -1,8 +1,8 @@
 """Runs inside the sandbox: a port of its own loopback that leads to the proxy's unix socket, then the command.
 
-`python -IS relay.py PORT SOCKET FILTER -- COMMAND…`. Imports only the standard library, since nothing else is there. A child
-does the relaying; this process then takes on the filter of system calls (which forbids unix sockets, and could
-not be there before) and becomes the command. The relaying child keeps itself closed to its neighbours.
+`python -IS relay.py PORT SOCKET FILTER -- COMMAND…`. Imports only the standard library, since nothing else is there.
+A child does the relaying; this process then takes on the filter of system calls (which forbids unix sockets, and
+could not be there before) and becomes the command. The relaying child keeps itself closed to its neighbours.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _main(port: str, path: str, program: str, command: list[str]) -> None:
         sys.exit("the filter of system calls was refused")
     for name in names:
         try:
-            os.execv(name, command)
+            os.execv(name, command)  # noqa: S606 - this is the command, and no shell may read it
         except OSError:
             continue
     os.write(2, f"{command[0]}: cannot be run\n".encode())

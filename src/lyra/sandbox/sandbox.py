@@ -1,9 +1,9 @@
 """Commands in a sandbox: the best tier that works here, or a refusal.
 
-`Sandbox.run` runs a command to its end, `Sandbox.start` gives a `Job` that runs on. Before a tier is first used it is tried with a
-real command that must work and a real act that must be denied; what was found is remembered for the life of the
-process. Without a tier that works nothing runs: `SandboxUnavailable` says what is missing, and there is no switch that
-would run a command outside. `tiers` can only leave tiers out.
+`Sandbox.run` runs a command to its end, `Sandbox.start` gives a `Job` that runs on. Before a tier is first used it
+is tried with a real command that must work and a real act that must be denied; what was found is remembered for the
+life of the process. Without a tier that works nothing runs: `SandboxUnavailable` says what is missing, and there is
+no switch that would run a command outside. `tiers` can only leave tiers out.
 """
 
 from __future__ import annotations
@@ -149,23 +149,30 @@ async def _probe(tier: Tier) -> str | None:
     """Run a command that must work and acts that must be denied; a sentence when something is not as it must be."""
     folder = tempfile.mkdtemp(prefix="lyra-probe-")
     try:
-        workspace, outside, secret = f"{folder}/workspace", f"{folder}/outside", Entropy().token()
-        os.makedirs(f"{workspace}/.git")
-        os.makedirs(f"{workspace}/src")
-        os.mkdir(outside)
-        Path(outside, "secret").write_text(secret)
-        Path(workspace, ".git/config").write_text("ours")
-        script = f"echo works > src/made; cat {outside}/secret; echo x > {outside}/made; echo x > .git/config; echo end"
-        plan = await tier.plan(["/bin/sh", "-c", script], Profile(workspace), None)
+        secret = Entropy().token()
+        plan = await tier.plan(["/bin/sh", "-c", _prepare(folder, secret)], Profile(f"{folder}/workspace"), None)
         job = Job(plan, Limits(), stdin=None, timeout_s=_PROBE_S, apart=False, spill=None)
-        result = await job.wait()
-        if not result.output.text.rstrip().endswith("end") or not os.path.exists(f"{workspace}/src/made"):
-            return f"{tier.name} does not work here: {result.output.text.strip()[:200] or 'it printed nothing'}"
-        unchanged = Path(workspace, ".git/config").read_text() == "ours"
-        if secret in result.output.text or os.path.exists(f"{outside}/made") or not unchanged:
-            return f"{tier.name} does not hold here: a command reached what it must not reach"
+        return _judge(tier.name, folder, secret, (await job.wait()).output.text)
     except (OSError, LyraError) as error:
         return f"{tier.name} does not work here: {error}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(folder: str, secret: str) -> str:
+    """A workspace and something outside it; gives the script that works in one and reaches for the other."""
+    for name in ("workspace/.git", "workspace/src", "outside"):
+        os.makedirs(f"{folder}/{name}")
+    Path(folder, "outside/secret").write_text(secret)
+    Path(folder, "workspace/.git/config").write_text("ours")
+    outside = f"{folder}/outside"
+    return f"echo works > src/made; cat {outside}/secret; echo x > {outside}/made; echo x > .git/config; echo end"
+
+
+def _judge(name: str, folder: str, secret: str, text: str) -> str | None:
+    if not text.rstrip().endswith("end") or not os.path.exists(f"{folder}/workspace/src/made"):
+        return f"{name} does not work here: {text.strip()[:200] or 'it printed nothing'}"
+    unchanged = Path(folder, "workspace/.git/config").read_text() == "ours"
+    if secret in text or os.path.exists(f"{folder}/outside/made") or not unchanged:
+        return f"{name} does not hold here: a command reached what it must not reach"
     return None

@@ -101,8 +101,8 @@ _REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
     "sysfs": (139, None),
     "nfsservctl": (180, 42),
 }
-# Refused besides where the command has no process table and no mounts of its own: what Landlock does not look at. Modes,
-# owners and attributes change by descriptor (which Landlock did look at), not by name.
+# Refused besides where the command has no process table and no mounts of its own: what Landlock does not look at.
+# Modes, owners and attributes change by descriptor (which Landlock did look at), not by name.
 _REFUSED_SHARED: Final[dict[str, tuple[int | None, int | None]]] = {
     "chmod": (90, None),
     "fchmodat": (268, 53),

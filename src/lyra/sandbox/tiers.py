@@ -3,8 +3,8 @@
     bubblewrap   namespaces, mounts, filter of system calls, limits
     landlock     Landlock, filter of system calls, limits; its holes are part of every result
 
-A tier only prepares; `job` starts, and `sandbox` chooses. A tier whose parts are all there may still not work (containers
-refuse namespaces), so `sandbox` tries it before it is used.
+A tier only prepares; `job` starts, and `sandbox` chooses. A tier whose parts are all there may still not work
+(containers refuse namespaces), so `sandbox` tries it before it is used.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Bubblewrap:
             filter_fd = _in_memory(program)
             fds.append(filter_fd)
         else:
-            folder, extra, command = await _way_out(proxy, program, command)
+            folder = tempfile.mkdtemp(prefix="lyra-egress-")
+            await proxy.listen_unix(f"{folder}/proxy")
+            extra, command = _way_out(folder, program, command)
             undo.append(_remove(folder))
             env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
         line, bound = bubblewrap.arguments(
@@ -139,10 +141,8 @@ def _in_memory(data: bytes) -> int:
     return fd
 
 
-async def _way_out(proxy: Proxy, program: bytes, command: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A folder with the proxy's socket, the filter and the relay; the mounts for it; the command behind the relay."""
-    folder = tempfile.mkdtemp(prefix="lyra-egress-")
-    await proxy.listen_unix(f"{folder}/proxy")
+def _way_out(folder: str, program: bytes, command: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Put the filter and the relay beside the proxy's socket; the mounts for them, the command behind the relay."""
     Path(folder, "filter").write_bytes(program)
     shutil.copyfile(Path(__file__).with_name("relay.py"), f"{folder}/relay.py")
     inside = bubblewrap.INSIDE
@@ -150,7 +150,7 @@ async def _way_out(proxy: Proxy, program: bytes, command: Sequence[str]) -> tupl
     extra = ["--ro-bind", sys.base_prefix, sys.base_prefix] if not sys.base_prefix.startswith("/usr") else []
     extra += ["--ro-bind", folder, inside]
     relay = [python, "-IS", f"{inside}/relay.py", str(_RELAY_PORT), f"{inside}/proxy", f"{inside}/filter", "--"]
-    return folder, extra, [*relay, *command]
+    return extra, [*relay, *command]
 
 
 class Landlock:

@@ -72,6 +72,15 @@ def _damage(options: argparse.Namespace) -> int:
     return _verdict(f"damage: {options.n} damaged stores from seed {options.seed}", len(failures))
 
 
+def _security(options: argparse.Namespace) -> int:
+    from lyra.testing import swaps
+
+    result = swaps.run(options.n, options.seed)
+    _show(result.failures, f"python -m lyra.testing security --seed {options.seed} --n {options.n}")
+    print(f"security: {result.opened} paths opened inside, {result.refused} escapes refused, {result.swaps} swaps")
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", len(result.failures))
+
+
 def _races(options: argparse.Namespace) -> int:
     from lyra.testing import races
 
@@ -133,6 +142,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
     "damage": (_damage, 5_000, "store files damaged and opened again"),
     "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
+    "security": (_security, 10_000, "folders swapped for symlinks while paths are opened"),
     "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
     "fuzz": (_fuzz, 100_000, "bad input: only LyraError, soon and in little memory"),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, get_type_hints, overload
 
 import msgspec
@@ -105,6 +105,7 @@ def _make(
     name: str | None = None,
     description: str | None = None,
     needs: Any = (),
+    needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None,
     idempotent: bool = False,
 ) -> Tool:
     if not callable(function):
@@ -117,6 +118,7 @@ def _make(
         description=description if description is not None else text,
         schema=arguments.schema,
         needs=tuple(Capability.of(need) for need in ((needs,) if isinstance(needs, str) else needs)),
+        needs_of=needs_of,
         idempotent=idempotent,
         run=Checked(function, arguments),
     )

@@ -1,0 +1,61 @@
+"""Text in a file, and the way back: encoding, byte order mark and line endings stay what they were.
+
+`TextFile.of(bytes)` reads UTF-8, UTF-16 with its mark, and as a last resort latin-1; bytes with NULs are no text. A file
+whose lines all end in CRLF is shown with LF and written back with CRLF; one with both is left exactly as it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Final, NamedTuple
+
+from lyra.errors import ToolError
+
+__all__ = ["TextFile"]
+
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+class TextFile(NamedTuple):
+    """`text` has LF where `crlf`; `mark` is what stands before it in the file."""
+
+    text: str
+    encoding: str = "utf-8"
+    mark: bytes = b""
+    crlf: bool = False
+
+    @classmethod
+    def of(cls, data: bytes, path: str) -> TextFile:
+        mark, encoding = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", ""))
+        body = data[len(mark) :]
+        if encoding != "utf-16-le" and encoding != "utf-16-be" and b"\0" in body:
+            raise ToolError(f"{path} is not text", hint="it holds NUL bytes", reason="binary")
+        text, encoding = _decoded(body, encoding)
+        crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
+        return cls(text.replace("\r\n", "\n") if crlf else text, encoding, mark, crlf)
+
+    def encode(self, text: str, path: str) -> bytes:
+        """Another text, as this file would hold it."""
+        if self.crlf:
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        try:
+            return self.mark + text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            raise ToolError(
+                f"{path} is in {self.encoding}, which has no {text[error.start]!r}",
+                hint="use characters of that encoding",
+                reason="encoding",
+            ) from None
+
+
+def _decoded(body: bytes, encoding: str) -> tuple[str, str]:
+    try:
+        return body.decode(encoding or "utf-8"), encoding or "utf-8"
+    except UnicodeDecodeError:
+        if encoding.startswith("utf-16"):
+            raise ToolError("it begins like UTF-16 and does not go on so", reason="binary") from None
+        return body.decode("latin-1"), "latin-1"

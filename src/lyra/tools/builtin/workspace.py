@@ -1,0 +1,221 @@
+"""The folders an agent works in: files are opened below them by descriptor, and written whole or not at all.
+
+A path is relative to the first root, or absolute and inside one of them; anything else is refused, symlinks included
+(`lyra.sandbox.paths`). Only plain files are opened: a folder, a pipe, a device and a missing file each give an error
+that says so, and nothing hangs. A write goes to a new file beside the old one, which then takes its place with its mode
+and owner, so that a reader sees the old text or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from lyra.core.capability import Capability
+from lyra.errors import ConfigError, ToolError
+from lyra.sandbox.paths import Beneath, true_path
+
+__all__ = ["FILE_BYTES_MAX", "Opened", "Workspace"]
+
+FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
+_O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_NAME_BYTES_MAX: Final = 255
+_temporary: Final = itertools.count()
+
+
+class Opened(NamedTuple):
+    """The bytes of a file as they were at one moment, and where it really is."""
+
+    path: str
+    data: bytes
+    mode: int
+
+
+class Workspace:
+    """`root` and, where there are more, `also`. `hidden(path)` says what searches pass over."""
+
+    __slots__ = ("hidden", "lock", "root", "roots")
+
+    def __init__(self, root: str, *, also: Sequence[str] = (), hidden: Callable[[str], bool] | None = None) -> None:
+        self.roots = tuple(os.path.realpath(each) for each in (root, *also))
+        for each in self.roots:
+            if not os.path.isdir(each):
+                raise ConfigError(f"the workspace {each} is not a folder", place=each)
+        self.root = self.roots[0]
+        self.hidden = hidden or (lambda _path: False)
+        self.lock = threading.Lock()  # one edit at a time: two that read the same text would lose one of them
+
+    # ------------------------------------------------------------ names
+    def absolute(self, path: str) -> str:
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise ToolError("a path is a text that is not empty", reason="invalid_arguments")
+        return os.path.join(self.root, os.path.expanduser(path) if path.startswith("~") else path)
+
+    def shown(self, path: str) -> str:
+        """As short as it can be said: relative to the root where it lies inside."""
+        prefix = self.root.rstrip("/") + "/"
+        return path[len(prefix) :] if path.startswith(prefix) else path
+
+    def need(self, verb: str, path: Any) -> list[Capability]:
+        """The right that a call needs: to the path that its argument leads to now."""
+        if path is None:
+            path = self.root
+        if not isinstance(path, str) or not path or "\0" in path:
+            return []  # the call itself is refused
+        return [Capability(verb, os.path.realpath(self.absolute(path)))]
+
+    def _root_of(self, path: str) -> str:
+        normal = os.path.normpath(path)
+        for root in self.roots:
+            if normal == root or normal.startswith(root.rstrip("/") + "/"):
+                return root
+        return self.root  # it refuses what is not inside, in its own words
+
+    @contextlib.contextmanager
+    def _beneath(self, path: str) -> Iterator[tuple[Beneath, str]]:
+        whole = self.absolute(path)
+        with Beneath(self._root_of(whole)) as folder:
+            yield folder, whole
+
+    # ------------------------------------------------------------ reading
+    def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> Opened:
+        """A plain file's bytes; ToolError for anything else."""
+        with self._beneath(path) as (folder, whole):
+            try:
+                looked = folder.open(whole, _O_PATH)
+            except OSError as error:
+                raise _refused(error, path) from None
+            try:
+                self._check_plain(looked, path, most)
+                fd = folder.open(true_path(looked), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            except OSError as error:
+                raise _refused(error, path) from None
+            finally:
+                os.close(looked)
+            with open(fd, "rb") as file:
+                state = self._check_plain(fd, path, most)
+                data = file.read(most + 1)
+                if len(data) > most:
+                    raise _too_large(path, len(data), most)
+                return Opened(true_path(fd), data, stat.S_IMODE(state.st_mode))
+
+    def _check_plain(self, fd: int, path: str, most: int) -> os.stat_result:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            kind = next((word for is_kind, word in _KINDS if is_kind(state.st_mode)), "not a plain file")
+            hint = "use Glob to see what is in it" if kind == "a folder" else None
+            raise ToolError(f"{path} is {kind}", hint=hint, reason="not_a_file")
+        if state.st_size > most:
+            raise _too_large(path, state.st_size, most)
+        return state
+
+    def exists(self, path: str) -> bool:
+        with self._beneath(path) as (folder, whole):
+            try:
+                os.close(folder.open(whole, _O_PATH))
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise _refused(error, path) from None
+            return True
+
+    # ------------------------------------------------------------ writing
+    def replace(self, path: str, data: bytes, mode: int | None = None) -> str:
+        """Put a file in place, whole. `path` is where it really is, when it exists. Gives its real path."""
+        with self._beneath(path) as (folder, whole):
+            name = os.path.basename(whole)
+            if not name or name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES_MAX:
+                raise ToolError(f"{path} names no file", reason="invalid_arguments")
+            parent = self._parent(folder, os.path.dirname(whole), path)
+            try:
+                return self._put(parent, name, data, mode, path)
+            except OSError as error:
+                raise _refused(error, path) from None
+            finally:
+                os.close(parent)
+
+    def _put(self, parent: int, name: str, data: bytes, mode: int | None, path: str) -> str:
+        temporary = f".lyra-{os.getpid()}-{next(_temporary)}"
+        fd = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent
+        )
+        try:
+            with open(fd, "wb") as file:
+                if mode is not None:
+                    os.fchmod(fd, mode)
+                    _keep_owner(fd, parent, name)
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            if mode is None:
+                os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)  # fails where something appeared
+                os.unlink(temporary, dir_fd=parent)
+            else:
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=parent)
+            raise
+        return os.path.join(true_path(parent), name)
+
+    def _parent(self, folder: Beneath, path: str, shown: str) -> int:
+        """A descriptor of the folder, made where it is missing."""
+        try:
+            return folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise _refused(error, shown) from None
+        above = self._parent(folder, os.path.dirname(path), shown)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.basename(path), dir_fd=above)
+            return folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise _refused(error, shown) from None
+        finally:
+            os.close(above)
+
+
+def _keep_owner(fd: int, parent: int, name: str) -> None:
+    with contextlib.suppress(OSError):  # only root may; for others it is theirs already
+        state = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        os.fchown(fd, state.st_uid, state.st_gid)
+
+
+_WORDS: Final = {
+    errno.ENOENT: ("there is no {path}", "not_found"),
+    errno.ENOTDIR: ("a part of {path} is a file, not a folder", "not_found"),
+    errno.EACCES: ("{path} may not be opened by this user", "permission_denied"),
+    errno.EPERM: ("{path} may not be opened by this user", "permission_denied"),
+    errno.EISDIR: ("{path} is a folder", "not_a_file"),
+    errno.ENAMETOOLONG: ("the path is too long", "invalid_arguments"),
+    errno.ENOSPC: ("there is no space left for {path}", "io_error"),
+    errno.EROFS: ("{path} is on a read-only file system", "io_error"),
+    errno.EEXIST: ("{path} has appeared meanwhile; read it first", "changed"),
+    errno.ENXIO: ("{path} is not a plain file", "not_a_file"),
+}
+
+
+def _refused(error: OSError, path: str) -> ToolError:
+    words, reason = _WORDS.get(error.errno or 0, ("{path} cannot be used: " + str(error.strerror), "io_error"))
+    return ToolError(words.format(path=path[:300]), reason=reason)
+
+
+def _too_large(path: str, size: int, most: int) -> ToolError:
+    return ToolError(
+        f"{path} has {size} bytes or more; at most {most} are read", hint="use Grep to find a part", reason="too_large"
+    )
