@@ -33,6 +33,8 @@ SUBJECTS = {
     "models": "Models over the wire",
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",
+    "sandbox": "A command in a sandbox",
+    "permissions": "A decision, and searches in a large tree",
     "health": "Being watched by the health monitor",
 }
 

@@ -182,3 +182,40 @@ def test_an_old_python(monkeypatch):
     """Said in a sentence."""
     monkeypatch.setattr(sys, "version_info", (3, 10, 0, "final", 0))
     assert doctor._python().state == "problem"
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "detail", "how"),
+    [
+        ([("bubblewrap", None), ("landlock", None)], "ok", "bubblewrap holds", ""),
+        (
+            [("bubblewrap", "bubblewrap is not installed: apt-get …"), ("landlock", None)],
+            "missing",
+            "landlock is used instead; a hole",
+            "install the package bubblewrap",
+        ),
+        (
+            [("bubblewrap", "bubblewrap does not work here: no permission"), ("landlock", "version 0")],
+            "missing",
+            "refuse to run: bubblewrap does not work here: no permission; version 0",
+            "let bubblewrap make user namespaces (container settings, AppArmor, sysctl)",
+        ),
+        (
+            [("bubblewrap", "bubblewrap is for Linux, and this is darwin"), ("landlock", "landlock is for Linux")],
+            "missing",
+            "refuse to run",
+            "run Lyra in a Linux container or machine",
+        ),
+    ],
+)
+def test_the_sandbox_and_what_would_give_a_better_one(monkeypatch, states, state, detail, how):
+    """The tier that is used, its holes, and what to do for a better one."""
+    from lyra.sandbox import TierState
+
+    async def examine():
+        return [TierState(name, problem, (f"{name}: a hole",)) for name, problem in states]
+
+    monkeypatch.setattr("lyra.sandbox.examine", examine)
+    row = doctor._sandbox()
+    assert (row.name, row.state, row.how) == ("sandbox", state, how)
+    assert detail in row.detail

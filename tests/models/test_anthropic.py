@@ -364,3 +364,12 @@ def test_images_go_out_of_tools_too() -> None:
     blocks = body_of(REQUESTS["image out of a tool"])["messages"][-1]["content"]
     assert blocks[0]["content"][1]["source"]["data"] == IMAGE["data"]
     assert WEATHER.schema == body_of(REQUESTS["image out of a tool"])["tools"][0]["input_schema"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-6", "claude-sonnet-4-5"])
+def test_a_model_that_thinks_is_sent_no_temperature(model: str) -> None:
+    """The API refuses both together; without thinking it is sent."""
+    body = body_of(Request(model, TALK, temperature=0.3, thinking_tokens=2000))
+    assert body["thinking"]["type"] in ("adaptive", "enabled")
+    assert "temperature" not in body
+    assert body_of(Request(model, TALK, temperature=0.3))["temperature"] == 0.3

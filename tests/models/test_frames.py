@@ -52,7 +52,8 @@ def ours(data: bytes, cuts: list[int]) -> tuple[list[Any], bool]:
     try:
         for start, end in pairwise(places):
             found += frames.feed(data[start:end])
-        frames.close()
+        if frames.broken is not None:
+            raise frames.broken
     except ModelError:
         return found, False
     return found, True

@@ -114,7 +114,10 @@ def read(data: bytes, size: int = 0, first: int = 0) -> list[StreamEvent]:
     reader = GeminiReader(first)
     step = size or len(data) or 1
     found = [event for start in range(0, len(data), step) for event in reader.feed(data[start : start + step])]
-    return found + reader.close()
+    found += reader.close()
+    if reader.error is not None:
+        raise reader.error
+    return found
 
 
 def fold(events: list[StreamEvent]) -> Completion:
@@ -238,10 +241,10 @@ def test_byte_by_byte_is_the_same():
 
 @pytest.mark.parametrize(
     ("reason", "stop"),
-    [("STOP", "end"), ("MAX_TOKENS", "max_tokens"), ("RECITATION", "content_filter"), ("SOMETHING_NEW", "end")],
+    [("STOP", "end"), ("MAX_TOKENS", "max_tokens"), ("RECITATION", "content_filter"), ("NO_IMAGE", "content_filter")],
 )
 def test_reasons_have_one_meaning(reason, stop):
-    """A table; a reason that is not in it is an end."""
+    """A table."""
     assert read(sse(chunk(text("x"), finish=reason)))[-1] == Finished(stop)
 
 
@@ -703,3 +706,30 @@ def test_googles_client_sends_the_same(request_, cloud):
     asked = run(theirs(), 60)
     assert camel(asked.data) == camel(body)
     assert asked.path.endswith(f"/models/{request_.model}:streamGenerateContent?alt=sse")
+
+
+def test_a_finish_reason_is_not_the_end_of_the_text():
+    """Google's client reads on, and so do we."""
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 1}
+    chunks = [chunk(text(each), finish="STOP", usage=usage) for each in "abc"]
+    events = read(sse(*chunks))
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["a", "b", "c"]
+    assert [event for event in events if isinstance(event, Finished)] == [Finished("end")]
+    assert isinstance(events[-1], Finished)
+
+
+def test_text_that_comes_a_while_after_a_finish_reason_is_not_lost():
+    """Nor does an answer whose connection does not end wait for ever."""
+    usage = {"promptTokenCount": 3, "candidatesTokenCount": 1}
+    pieces = [sse(chunk(text(each), finish="STOP", usage=usage)) for each in "ab"]
+
+    async def main(settle_s: float) -> str:
+        async with Server(Reply(pieces, pause_s=0.3, hang=True)) as server:
+            asked = provider(server.url)
+            asked.settle_s = settle_s
+            answer = await asked.complete(asking())
+            await asked.close()
+            return answer.text
+
+    assert run(main(1.0)) == "ab"
+    assert run(main(0.05)) == "a"

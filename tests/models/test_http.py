@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -43,8 +44,8 @@ def failed(error: Exception) -> ModelError:
         (httpx2.ConnectError("refused"), "connection"),
         (httpx2.ConnectTimeout("slow"), "timeout"),
         (httpx2.PoolTimeout("full"), "timeout"),
-        (httpx2.RemoteProtocolError(f"peer closed {KEY}"), "stream_truncated"),
-        (httpx2.ReadError("reset"), "stream_truncated"),
+        (httpx2.RemoteProtocolError(f"peer closed {KEY}"), "connection"),
+        (httpx2.ReadError("reset"), "connection"),
         (httpx2.WriteError("reset"), "connection"),
         (httpx2.ProxyError(f"407 {KEY}"), "connection"),
         (httpx2.UnsupportedProtocol("gopher"), "connection"),
@@ -153,3 +154,158 @@ def test_nothing_is_sent_after_closing_but_to_a_new_connection() -> None:
             return found
 
     assert run(main()) == [b"ok", b"ok"]
+
+
+# ---------------------------------------------------------------- where a key goes
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_no_proxy_of_the_environment_sees_what_is_not_encrypted(monkeypatch: Any, variable: str) -> None:
+    """Neither the key nor the prompt: both would be readable there."""
+
+    async def main() -> Any:
+        async with Server(Reply(b"from the proxy")) as proxy, Server(Reply(b"direct")) as server:
+            monkeypatch.setenv(variable, proxy.url)
+            http = Http(provider="here")
+            async with http.post(server.url, b"{}", {"x-api-key": KEY}) as chunks:
+                found = b"".join([chunk async for chunk in chunks])
+            await http.close()
+            return found, proxy.requests
+
+    assert run(main()) == (b"direct", [])
+
+
+@pytest.mark.parametrize(
+    ("url", "proxied"),
+    [
+        ("https://api.example/v1", True),
+        ("http://box.example/v1", False),
+        ("https://localhost:8443/v1", False),
+        ("https://[::1]:8443/v1", False),
+    ],
+)
+def test_which_addresses_may_be_reached_through_a_proxy(monkeypatch: Any, url: str, proxied: bool) -> None:
+    """One of the environment's; what stays on this machine needs none."""
+    made: list[dict[str, Any]] = []
+
+    class Client:
+        def __init__(self, **settings: Any) -> None:
+            made.append(settings)
+
+        def build_request(self, *_: Any, **__: Any) -> Any:
+            raise httpx2.ConnectError("no network in tests")
+
+        async def aclose(self) -> None:
+            pass
+
+    async def main() -> None:
+        http = Http(provider="here")
+        with pytest.raises(ModelError):
+            async with http.post(url, b"{}", {}):
+                pass
+        await http.close()
+
+    monkeypatch.setattr(httpx2, "AsyncClient", Client)
+    run(main())
+    assert [settings["trust_env"] for settings in made] == [proxied]
+
+
+# ---------------------------------------------------------------- lines that break
+@pytest.mark.parametrize("said", [b"", b"NOT HTTP AT ALL\r\n\r\n", b"HTTP/1.1 200 "])
+def test_a_line_that_breaks_before_an_answer_is_a_matter_of_the_connection(said: bytes) -> None:
+    async def main() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"{}")
+            writer.write(said)
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        http = Http(provider="here")
+        try:
+            async with http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", b"{}", {}):
+                pass
+        finally:
+            await http.close()
+            server.close()
+
+    with pytest.raises(ModelError) as caught:
+        run(main())
+    assert caught.value.kind == "connection"
+    assert caught.value.hint
+
+
+def test_a_line_that_breaks_in_an_answer_is_a_truncated_stream() -> None:
+    async def main() -> None:
+        async with Server(Reply(b"half an", cut=True)) as server:
+            http = Http(provider="here")
+            try:
+                async with http.post(server.url, b"{}", {}) as chunks:
+                    async for _ in chunks:
+                        pass
+            finally:
+                await http.close()
+
+    with pytest.raises(ModelError) as caught:
+        run(main())
+    assert caught.value.kind == "stream_truncated"
+
+
+# ---------------------------------------------------------------- loops
+class _Counted(httpx2.AsyncBaseTransport):
+    """Answers everything, and knows in which loop it was closed."""
+
+    def __init__(self) -> None:
+        self.closed_in: list[asyncio.AbstractEventLoop] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, content=b"ok")
+
+    async def aclose(self) -> None:
+        self.closed_in.append(asyncio.get_running_loop())
+
+
+def test_a_loop_that_ends_takes_its_connections_with_it() -> None:
+    """A client that is used in one `asyncio.run` after another leaves nothing open, and `close` finds nothing left."""
+    transport = _Counted()
+    http = Http(provider="here", transport=transport)
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with http.post("http://here.example/", b"{}", {}) as chunks:
+            assert [chunk async for chunk in chunks] == [b"ok"]
+
+    for _ in range(3):
+        run(main())
+    assert transport.closed_in == loops
+    run(http.close())
+    assert transport.closed_in == loops
+
+
+def test_two_loops_at_a_time_have_a_pool_each() -> None:
+    transport = _Counted()
+    http = Http(provider="here", transport=transport)
+
+    async def ask() -> None:
+        async with http.post("http://here.example/", b"{}", {}):
+            pass
+
+    async def main() -> None:
+        await ask()
+        await asyncio.to_thread(asyncio.run, ask())
+        assert len(transport.closed_in) == 1, "the other loop's own, and not ours"
+        await http.close()
+        assert len(transport.closed_in) == 2
+
+    run(main())
+
+
+@pytest.mark.filterwarnings("error")
+def test_real_connections_are_closed_with_their_loop() -> None:
+    """No warning of a transport that nobody closed."""
+
+    async def ask(http: Http) -> bytes:
+        async with Server(Reply(b"ok")) as server, http.post(server.url, b"{}", {}) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    http = Http(provider="here")
+    assert [run(ask(http)) for _ in range(3)] == [b"ok"] * 3
+    gc.collect()

@@ -84,3 +84,20 @@ def test_every_provider_of_the_table_exists() -> None:
     for home in PROVIDERS.values():
         module, _, name = home.partition(":")
         assert issubclass(getattr(import_module(module), name), LLMProvider)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "jp.anthropic.claude-sonnet-4-5",
+        "au.anthropic.claude-sonnet-4-5",
+        "us-gov.anthropic.claude-3-haiku",
+        "cohere.command-r-v1:0",
+        "mistral.mistral-7b-instruct",
+        "deepseek.r1-v1:0",
+        "qwen.qwen3-32b-v1:0",
+        "openai.gpt-oss-120b-1:0",
+    ],
+)
+def test_ids_of_bedrock_are_known_by_their_first_word(model: str) -> None:
+    assert provider_of(model) == "bedrock"

@@ -32,7 +32,7 @@ from lyra.models.stream import (
 )
 from lyra.models.usage import TokenUsage
 from tests.models.server import Asked, Reply, Server, run
-from tests.models.wires import fold, read
+from tests.models.wires import fold, read, read_until
 
 WEATHER = Tool(
     "get_current_weather",
@@ -211,11 +211,9 @@ def test_a_line_that_cannot_be_read_is_an_error(bad):
 @pytest.mark.parametrize("arguments", ['{"location": "Par', [1], 5])
 def test_arguments_that_are_no_object_are_never_dispatched(arguments):
     """The error names the tool."""
-    given: list[StreamEvent] = []
-    reader = OllamaReader()
-    with pytest.raises(ModelError) as caught:
-        given += reader.feed(lines(line(message=calls(("get_current_weather", arguments))), last()))
-    assert (caught.value.kind, caught.value.tool) == ("malformed", "get_current_weather")
+    data = lines(line(message=calls(("get_current_weather", arguments))), last())
+    given, error = read_until(OllamaReader(), data)
+    assert (error.kind, error.tool) == ("malformed", "get_current_weather")
     assert not [one for one in given if isinstance(one, ToolEnd)]
 
 

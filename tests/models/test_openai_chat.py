@@ -284,3 +284,57 @@ def test_an_empty_account_is_not_waited_for() -> None:
         assert caught.value.kind == "auth"
 
     run(main())
+
+
+# ---------------------------------------------------------------- compatible servers
+def test_calls_that_all_have_the_first_number_stay_apart() -> None:
+    """A new id with a name is a new call, in one chunk as in two."""
+    one, two = call_delta(0, "a", "get_weather", '{"city": "x"}'), call_delta(0, "b", "now", '{"y": 2}')
+    joined = {"tool_calls": [*one["tool_calls"], *two["tool_calls"]]}
+    for deltas in ((one, two), (joined,)):
+        answer = fold(read(ChatReader(), sse(*chat_events(*deltas, finish="tool_calls"), done=True)))
+        assert [(call.id, call.name, call.arguments) for call in answer.tool_calls] == [
+            ("a", "get_weather", {"city": "x"}),
+            ("b", "now", {"y": 2}),
+        ]
+
+
+def test_a_new_id_on_every_piece_is_no_new_call() -> None:
+    """There are servers that give one to each."""
+    more = call_delta(0, arguments='ty": "x"}')
+    more["tool_calls"][0]["id"] = "another"
+    deltas = (call_delta(0, "a", "get_weather", '{"ci'), more)
+    answer = fold(read(ChatReader(), sse(*chat_events(*deltas, finish="tool_calls"), done=True)))
+    assert [(call.id, call.arguments) for call in answer.tool_calls] == [("a", {"city": "x"})]
+
+
+def test_ids_that_are_made_up_do_not_come_again_in_the_next_turn() -> None:
+    """A result has to find its call."""
+    unnamed: dict[str, Any] = {"tool_calls": [{"index": 0, "function": {"name": "now", "arguments": "{}"}}]}
+
+    async def main() -> list[str]:
+        async with Server(Reply(sse(*chat_events(unnamed, finish="tool_calls"), done=True))) as server:
+            provider = WIRES["compatible"].at(server.url)
+            first = await provider.complete(HELLO)
+            second = await provider.complete(Request("m", (*HELLO.messages, first.message)))
+            await provider.close()
+            return [call.id for answer in (first, second) for call in answer.tool_calls]
+
+    assert run(main()) == ["call_0", "call_1"]
+
+
+def test_thoughts_beside_a_call_or_a_text_come_before_it() -> None:
+    for beside in ({"content": "So"}, call_delta(0, "c", "now", "{}")):
+        events = read(ChatReader(), sse(*chat_events({"reasoning_content": "Hmm.", **beside}), done=True))
+        assert [type(event).__name__ for event in events][1:3] == [
+            "ThinkingDelta",
+            "TextDelta" if "content" in beside else "ToolStart",
+        ]
+
+
+def test_what_compatible_servers_count_and_number_as_they_like() -> None:
+    """Tokens in floats, a number for an id, no index."""
+    first = {"id": 123, "model": None, "choices": [{"index": None, "delta": {"content": "x"}, "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 9.0, "completion_tokens": 3.0}}
+    answer = fold(read(ChatReader(), sse(first, usage, done=True)))
+    assert (answer.id, answer.text, answer.usage) == ("123", "x", TokenUsage(9, 3))

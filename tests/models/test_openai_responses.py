@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lyra.core.message import Message
+from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
 from lyra.models.openai_responses import ResponsesReader, responses_body
 from lyra.models.request import Request
@@ -222,3 +223,37 @@ def test_an_event_of_a_known_kind_with_strange_fields_is_an_error() -> None:
     assert caught.value.kind == "malformed"
     events[4] = {"type": "response.novelty", "delta": 7}
     assert fold(read(ResponsesReader(), sse(*events))).stop_reason == "end"
+
+
+def thought_item(item_id: str, index: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    item = {"type": "reasoning", "id": item_id, "encrypted_content": f"sealed:{item_id}", "summary": []}
+    return [{"type": "response.output_item.done", "output_index": index, "item": item}], item
+
+
+def test_thoughts_go_back_in_their_places_between_the_calls() -> None:
+    items = (
+        thought_item("rs_1", 0),
+        call_item("call_a", "now", "{}", index=1),
+        thought_item("rs_2", 2),
+        call_item("call_b", "now", "{}", index=3),
+        call_item("call_c", "now", "{}", index=4),
+    )
+    message = fold(read(ResponsesReader(), sse(*responses_events(*items)))).message
+    sent = responses_body(Request("m", (message,)))["input"]
+    assert [item.get("id") or item["call_id"] for item in sent] == ["rs_1", "call_a", "rs_2", "call_b", "call_c"]
+    assert [item["encrypted_content"] for item in sent if item["type"] == "reasoning"] == ["sealed:rs_1", "sealed:rs_2"]
+
+
+def test_a_signature_of_before_is_still_read() -> None:
+    """Those in journals have no place in them."""
+    part = {"type": "thinking", "thinking": "", "signature": "openai:rs_1:sealed"}
+    message = Message("assistant", (part,), (ToolCall("call_a", "now"),))
+    sent = responses_body(Request("m", (message,)))["input"]
+    assert [item.get("id") or item["call_id"] for item in sent] == ["rs_1", "call_a"]
+    assert sent[0]["encrypted_content"] == "sealed"
+
+
+def test_an_error_may_have_a_number_for_a_code() -> None:
+    with pytest.raises(ModelError) as caught:
+        read(ResponsesReader(), sse({"type": "error", "code": 429, "message": "slow"}))
+    assert caught.value.kind == "rate_limit"

@@ -18,7 +18,7 @@ from lyra.models.record import Cassette, Recorder, Replayer
 from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
-from lyra.models.stream import TextDelta
+from lyra.models.stream import Finished, Started, TextDelta, ThinkingDelta, ToolEnd
 from lyra.testing import SimClock, record, run_in_virtual_time
 
 KEY = "sk-ant-planted-0123456789abcdef"
@@ -330,3 +330,65 @@ def test_keys_of_other_providers_are_blotted_out_too(tmp_path):
     with record(file, client, mode="all", secrets=["extra-secret"]):
         answers(client, "x")
     assert "secret" not in file.read_text()
+
+
+# ---------------------------------------------------------------- keys of a client that calls nobody
+@pytest.mark.parametrize("where", ["variable", "settings"])
+def test_a_replay_knows_the_clients_keys_without_a_provider(tmp_path, where):
+    """The second run of a test finds its recording though the prompt holds a key of no known form, and an error of
+    the replay does not quote it."""
+    file, key = tmp_path / "c.jsonl", "zq8-planted-KEY-no-form-11223344"
+
+    def client() -> LLMClient:
+        if where == "variable":
+            return LLMClient(env={"OPENAI_API_KEY": key})
+        return LLMClient({"openai": {"api_key": key}}, env={})
+
+    async def play(mode: str, text: str) -> str:
+        made = client()
+        if mode == "all":
+            made.register("openai", SimProvider(SCRIPT, every_model=True))
+        with record(file, made, mode=mode):
+            return (await made.complete("openai/x", ask(text))).text
+
+    asyncio.run(play("all", f"hi {key}"))
+    assert key not in file.read_text()
+    assert asyncio.run(play("replay", f"hi {key}")) == "hello hi ***"
+    with pytest.raises(ModelError) as caught:
+        asyncio.run(play("replay", f"hi again {key}"))
+    assert key not in f"{caught.value} {caught.value.render()} {caught.value.fields}"
+
+
+def test_a_replay_of_one_provider_knows_its_keys(tmp_path):
+    file = tmp_path / "c.jsonl"
+    for mode in ("all", "replay"):
+        with record(file, Keyed(SCRIPT), mode=mode) as provider:
+            assert play(provider, ask("hi planted-secret"))[0]
+    assert "planted-secret" not in file.read_text()
+
+
+class Thinking(SimProvider):
+    async def stream(self, request):
+        yield Started()
+        yield ThinkingDelta("I saw ")
+        yield ThinkingDelta(KEY)
+        yield ThinkingDelta("", "signed")
+        yield Finished()
+
+
+def test_a_thought_that_held_a_key_keeps_its_signature(tmp_path):
+    file = tmp_path / "c.jsonl"
+    play(Recorder(Thinking(), file), ask("x"))
+    thoughts = [event for event in play(Replayer(file), ask("x"))[0] if isinstance(event, ThinkingDelta)]
+    assert thoughts == [ThinkingDelta("I saw ***"), ThinkingDelta("", "signed")]
+
+
+def test_a_call_is_replayed_with_the_arguments_it_had(tmp_path):
+    """Whatever they are called; a key among them is blotted out."""
+    arguments = {"password": "correct horse", "cookie": "oatmeal", "note": KEY}
+    file = tmp_path / "c.jsonl"
+    play(
+        Recorder(SimProvider(Script(replies=(Reply("x", tool_calls=(ScriptedCall("a", arguments),)),))), file), ask("x")
+    )
+    calls = [event.call for event in play(Replayer(file), ask("x"))[0] if isinstance(event, ToolEnd)]
+    assert [call.arguments for call in calls] == [{**arguments, "note": "***"}]

@@ -172,3 +172,13 @@ def test_anything_is_a_script_or_a_mistake(value):
     except LyraError:
         return
     assert "replies" in value or "sequence" in value
+
+
+def test_mistakes_of_python_values_have_their_place_in_the_message():
+    """There is no file whose line could be named."""
+    with pytest.raises(ConfigError, match=r"^replies\[1\]\.error\.kind: ") as caught:
+        Script.of({"replies": ["x", {"error": {"kind": "nonsense"}}]})
+    assert caught.value.fields["key"] == "replies[1].error.kind"
+    with pytest.raises(ConfigError, match=r"^user: ") as caught:
+        Reply("x", user="(")
+    assert caught.value.fields["key"] == "user"

@@ -9,7 +9,7 @@ import pytest
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 from lyra.models.http import Timeouts
-from lyra.models.settings import settings_of
+from lyra.models.settings import secrets_of, settings_of
 
 KEY = "sk-planted-0123456789abcdef"
 
@@ -203,3 +203,61 @@ def test_a_region_is_a_word(region):
         settings_of("bedrock", {"region": region}, {})
     with pytest.raises(ConfigError, match="region of vertex"):
         settings_of("vertex", {}, {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": region})
+
+
+# ---------------------------------------------------------------- as Ollama takes it
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        (":11500", "http://127.0.0.1:11500"),
+        ("::1", "http://[::1]:11434"),
+        ("[::1]", "http://[::1]:11434"),
+        ("[::1]:80", "http://[::1]:80"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("box:1/ollama", "http://box:1/ollama"),
+        ("box/ollama", "http://box:11434/ollama"),
+    ],
+)
+def test_the_host_of_ollama_as_ollama_takes_it(host: str, url: str) -> None:
+    assert settings_of("ollama", env={"OLLAMA_HOST": host}).base_url == url
+
+
+@pytest.mark.parametrize("host", ["localhost:abc", "localhost:99999", "a:b:c", "[x"])
+def test_a_host_that_is_none_is_told_as_such(host: str) -> None:
+    with pytest.raises(ConfigError, match="not a URL") as caught:
+        settings_of("ollama", env={"OLLAMA_HOST": host})
+    assert caught.value.hint
+
+
+# ---------------------------------------------------------------- keys in wrong places
+PASTED = "PLANTEDKEYabcdef123456"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"sk-ant-{PASTED}",
+        {"api_key": f"env:sk-{PASTED}"},
+        {"api_key": KEY, "base_url": f"host?key={PASTED}"},
+        {"api_key": KEY, "base_url": PASTED},
+        {"api_key": KEY, "base_url": [PASTED]},
+        {"api_key": KEY, "insecure_http": PASTED, "base_url": "http://x"},
+        {"api_key": [PASTED]},
+        {"api_key": KEY, "headers": PASTED},
+    ],
+)
+def test_no_error_of_the_settings_shows_what_may_be_a_key(given: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_of("anthropic", given, {})
+    error = caught.value
+    assert PASTED not in f"{error} {error!r} {error.render()} {error.fields}"
+
+
+def test_keys_are_known_without_a_provider_that_works() -> None:
+    """For those who blot them out: whatever is missing or wrong beside them."""
+    env = {"AZURE_OPENAI_API_KEY": KEY, "MINE": "from-a-variable", "AWS_SECRET_ACCESS_KEY": "aws-secret"}
+    assert secrets_of("azure", None, env) == (KEY,)
+    given = {"api_key": "env:MINE", "base_url": 5, "headers": {"x-key": Secret("in-a-header")}}
+    assert secrets_of("here", given, env) == ("from-a-variable", "in-a-header")
+    assert secrets_of("here", {"api_key": "env:NOT_SET", "headers": 5}, env) == ()
+    assert secrets_of("bedrock", "nonsense", env) == ("aws-secret",)

@@ -102,6 +102,8 @@ def failing(account: Any, *replies: Reply) -> ModelError:
     [
         ("europe-west4", "europe-west4-aiplatform.googleapis.com", "europe-west4"),
         ("global", "aiplatform.googleapis.com", "global"),
+        ("us", "aiplatform.us.rep.googleapis.com", "us"),
+        ("eu", "aiplatform.eu.rep.googleapis.com", "eu"),
         ("", "aiplatform.googleapis.com", "global"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool
+from lyra.errors import ModelError
 from lyra.models.client import LLMClient
 from lyra.models.provider import LLMProvider
 from lyra.models.remote import Reader
@@ -35,7 +36,24 @@ def read(reader: Reader, data: bytes, cuts: Sequence[int] = ()) -> list[StreamEv
     found: list[StreamEvent] = []
     for start, end in pairwise(places):
         found += reader.feed(data[start:end])
-    return found + reader.close()
+    found += reader.close()
+    if reader.error is not None:
+        raise reader.error
+    return found
+
+
+def read_until(reader: Reader, data: bytes, cuts: Sequence[int] = ()) -> tuple[list[StreamEvent], ModelError]:
+    """The events of `data` before what is wrong with it, and what that is."""
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    found: list[StreamEvent] = []
+    try:
+        for start, end in pairwise(places):
+            found += reader.feed(data[start:end])
+        found += reader.close()
+    except ModelError as error:
+        return found, error
+    assert reader.error is not None, "nothing is wrong"
+    return found, reader.error
 
 
 def fold(events: Sequence[StreamEvent]) -> Completion:

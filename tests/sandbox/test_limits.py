@@ -11,7 +11,7 @@ import pytest
 
 from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, SandboxUnavailable
-from lyra.sandbox import Limits, Profile, Sandbox
+from lyra.sandbox import Limits, Profile, Sandbox, cgroup
 from lyra.sandbox import sandbox as sandbox_module
 from tests.sandbox.world import PYTHON, survivors
 
@@ -223,8 +223,16 @@ def test_nothing_is_left_behind(run, tmp_path, monkeypatch):
     run("true")
     before = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
+    make, groups = cgroup.make, []
+
+    def noted(*given):
+        groups.append(make(*given))
+        return groups[-1]
+
+    monkeypatch.setattr(cgroup, "make", noted)
     run("echo x > $HOME/file; mkdir -p $TMPDIR/a/b")
     assert list(folder.iterdir()) == []
+    assert [file for group in groups if group for file in group.files if os.path.exists(file)] == []
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 

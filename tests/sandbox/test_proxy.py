@@ -157,6 +157,37 @@ def test_from_inside(sandbox, tmp_path):
     assert [line.split(":")[0] for line in result.egress] == ["allowed good.example", "refused bad.example"]
 
 
+_TAKE_OVER = """
+import glob, os, ctypes
+mine = os.getpid()
+L = ctypes.CDLL(None, use_errno=True)
+for path in glob.glob("/proc/[0-9]*"):
+    pid = int(path.split("/")[2])
+    if pid == mine: continue
+    for name in ("mem", "environ", "fd/3"):
+        try: os.open(f"{path}/{name}", os.O_RDWR if name == "mem" else 0); print("opened", path, name)
+        except OSError: pass
+    if L.ptrace(16, pid, 0, 0) == 0: print("opened by ptrace", pid)
+if L.unshare(0x10000000) == 0: print("opened a namespace")
+if L.syscall(425, 2, ctypes.create_string_buffer(240)) >= 0: print("opened io_uring")
+print("end")
+"""
+
+
+def test_with_a_way_out_the_fence_is_as_high(sandbox, tmp_path):
+    """The relay cannot be taken over, and the filter is there behind it."""
+    profile = Profile(str(tmp_path), readable=(sys.base_prefix,), egress=GRANT, limits=Limits(wall_s=20))
+    result = asyncio.run(sandbox.run([PYTHON, "-IS", "-c", _TAKE_OVER], profile))
+    opened = [line for line in result.output.text.splitlines() if line.startswith("opened")]
+    assert result.output.text.endswith("end\n"), result.output.text
+    # Process 1 of bubblewrap is open to the command, and of no use: it has the filter too, and no capability.
+    assert [line for line in opened if "/proc/1 " not in line] == []
+    held = asyncio.run(sandbox.run(["cat", "/proc/1/status"], profile)).output.text
+    if result.tier == "bubblewrap":
+        assert {"Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} <= set(held.splitlines())
+    assert result.duration_s < 10
+
+
 def test_the_proxy_of_the_second_tier_has_a_password(tmp_path):
     """Its port is open to the whole machine, so a request without the password is refused."""
 

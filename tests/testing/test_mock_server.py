@@ -19,6 +19,7 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import CheckError, ConfigError, ModelError
 from lyra.models.client import LLMClient
+from lyra.models.faults import KINDS
 from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
@@ -105,6 +106,7 @@ def test_our_clients_understand_every_format(which):
         "not_found",
         "context_overflow",
         "content_filter",
+        "connection",
         "stream_truncated",
         "malformed",
         "bad_response",
@@ -126,21 +128,24 @@ def test_a_kind_of_error_arrives_as_that_kind(which, kind):
 
 
 @pytest.mark.parametrize("which", CLIENTS)
-@pytest.mark.parametrize("kind", ["stream_truncated", "connection", "malformed", "overloaded", "temporary"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_error_in_the_middle_arrives_after_the_text_before_it(which, kind):
-    """Two pieces come, then the error; a line that breaks is told as a stream that did."""
-    script = {"replies": [{"text": "one two three", "error": {"kind": kind, "after_chunks": 2}}]}
+    """Two pieces come, then the error and the pause it asks for; a line that breaks is told as a stream that did."""
+    error = {"kind": kind, "message": "so it goes.", "after_chunks": 2, "retry_after_s": 1.5}
+    script = {"replies": [{"text": "one two three", "error": error}]}
+    untold = kind in ("stream_truncated", "connection", "malformed", "bad_response")
 
     async def work(client, name):
         seen = []
         with pytest.raises(ModelError) as found:
             async for event in client.stream(name, ask("x")):
                 seen += [event]
-        return "".join(getattr(event, "text", "") for event in seen), found.value.kind
+        return "".join(getattr(event, "text", "") for event in seen), found.value
 
     text, found = with_client(script, which, work)
     assert text == "one two "
-    assert found == ("stream_truncated" if kind == "connection" else kind)
+    assert found.kind == ("stream_truncated" if kind in ("connection", "bad_response") else kind)
+    assert found.fields.get("retry_after_s") == (None if untold else 1.5)
 
 
 def test_a_line_that_breaks_before_the_answer():
@@ -152,7 +157,8 @@ def test_a_line_that_breaks_before_the_answer():
 
     with pytest.raises(ModelError) as found:
         with_client(script, "anthropic", work)
-    assert found.value.kind in ("connection", "stream_truncated")
+    assert found.value.kind == "connection"
+    assert found.value.hint
 
 
 def test_replies_may_look_at_the_models_name():
@@ -222,6 +228,10 @@ def test_bodies_in_chunks_and_expectations():
     assert b'"content":"hi"' in got
 
 
+_DEEP_CALL = {"id": "c", "function": {"name": "f", "arguments": '{"a": ' + "[" * 100_000}}
+_DEEP_ARGUMENTS = json.dumps({"model": "m", "messages": [{"role": "assistant", "tool_calls": [_DEEP_CALL]}]}).encode()
+
+
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -239,6 +249,8 @@ def test_bodies_in_chunks_and_expectations():
         (b"POST /nope HTTP/1.1\r\n\r\n", 404),
         (post("/api/chat", b"{"), 400),
         (post("/api/chat", b"[]"), 400),
+        (post("/api/chat", b"[" * 100_000), 400),
+        (post("/v1/chat/completions", _DEEP_ARGUMENTS), 400),
         (post("/v1/chat/completions", b'{"model": "m", "messages": [{"role": 3}]}'), 400),
         (post("/v1/chat/completions", b'{"model": "m", "messages": [{"role": "user", "content": 3}]}'), 400),
         (post("/v1/responses", b'{"model": "m", "input": [{"type": "hologram"}]}'), 400),

@@ -219,11 +219,17 @@ def _sandbox() -> Row:
     best, *others = asyncio.run(examine())
     if best.works:
         return Row("sandbox", "ok", f"{best.name} holds: namespaces, mounts, filtered system calls, limits")
-    how = (best.problem or "").rpartition(": ")[2]
+    problem = best.problem or ""
+    if "for Linux" in problem:
+        how = "run Lyra in a Linux container or machine"
+    elif "not installed" in problem:
+        how = "install the package bubblewrap"
+    else:
+        how = "let bubblewrap make user namespaces (container settings, AppArmor, sysctl)"
     for tier in others:
         if tier.works:
             holes = "; ".join(hole.removeprefix(f"{tier.name}: ") for hole in tier.holes)
-            return Row("sandbox", "missing", f"{best.problem}. {tier.name} is used instead; {holes}", how)
+            return Row("sandbox", "missing", f"{problem}. {tier.name} is used instead; {holes}", how)
     problems = "; ".join(tier.problem or "" for tier in (best, *others))
     return Row("sandbox", "missing", f"commands of agents refuse to run: {problems}", how)
 

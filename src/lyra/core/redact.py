@@ -105,9 +105,9 @@ def redact(text: str, secrets: Iterable[str | Secret] = (), *, forms: bool = Tru
     return _clean(text, _known(secrets), forms)
 
 
-def redact_data(value: Any, secrets: Iterable[str | Secret] = ()) -> Any:
-    """Plain data with every text in it redacted, keys of mappings too."""
-    return _walk(value, _known(secrets))
+def redact_data(value: Any, secrets: Iterable[str | Secret] = (), *, fields: bool = True) -> Any:
+    """Plain data with every text in it redacted, keys of mappings too; with `fields`, also by the names of fields."""
+    return _walk(value, _known(secrets), fields)
 
 
 def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
@@ -141,20 +141,20 @@ def _blot(match: re.Match[str]) -> str:
     return match[1] + MASK
 
 
-def _walk(value: Any, known: tuple[str, ...]) -> Any:
+def _walk(value: Any, known: tuple[str, ...], fields: bool) -> Any:
     if isinstance(value, str):
         return _clean(value, known, forms=True)
     if isinstance(value, dict):
-        return {_walk(key, known): _field(key, each, known) for key, each in value.items()}
+        return {_walk(key, known, fields): _field(key, each, known, fields) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_walk(each, known) for each in value]
+        return [_walk(each, known, fields) for each in value]
     return MASK if isinstance(value, Secret) else value
 
 
-def _field(key: Any, value: Any, known: tuple[str, ...]) -> Any:
-    if value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
+def _field(key: Any, value: Any, known: tuple[str, ...], fields: bool) -> Any:
+    if fields and value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
         return MASK
-    return _walk(value, known)
+    return _walk(value, known, fields)
 
 
 def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:

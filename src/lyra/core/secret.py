@@ -52,7 +52,9 @@ class Secret:
         name = text.removeprefix(_REFERENCE)
         if not _VARIABLE.match(name):
             raise ConfigError(
-                f"{text!r} names no environment variable", hint="write env:NAME, such as env:DATABASE_URL"
+                # Not quoted: what is no name may be the key itself.
+                "a text that begins with env: names no environment variable",
+                hint="write env:NAME, such as env:DATABASE_URL",
             )
         secret = cls.__new__(cls)
         secret.__hold(lambda: _look_up(name, env), text)

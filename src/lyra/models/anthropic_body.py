@@ -85,8 +85,9 @@ def _put_remembered(body: dict[str, Any], request: Request) -> None:
 
 
 def _put_thinking(body: dict[str, Any], request: Request) -> None:
-    """Thoughts count towards max_tokens. Models before 4.6 are told how many tokens they may think, which must leave
-    room for the answer and takes no temperature; later ones decide themselves, and are told how hard to try."""
+    """Thoughts count towards max_tokens, and no model that thinks takes a temperature. Models before 4.6 are told how
+    many tokens they may think, which must leave room for the answer; later ones decide themselves, and are told how
+    hard to try."""
     thinking = request.thinking_tokens
     body["max_tokens"] = request.max_tokens or MAX_TOKENS + max(thinking or 0, 0)
     if thinking is None:
@@ -98,6 +99,7 @@ def _put_thinking(body: dict[str, Any], request: Request) -> None:
         )
         if thinking > 0 and not forced:
             body["thinking"] = {"type": "adaptive"}
+            body.pop("temperature", None)
         return
     tokens = min(thinking, body["max_tokens"] - 1)
     if tokens >= THINKING_LEAST and not forced:

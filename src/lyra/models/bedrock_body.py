@@ -100,7 +100,7 @@ def _put_thinking(body: dict[str, Any], config: dict[str, Any], request: Request
     thinking = _thinking(request)
     if thinking is not None:
         body["additionalModelRequestFields"] = {"thinking": thinking}
-        config["temperature"] = config["temperature"] if thinking["type"] == "adaptive" else None
+        config["temperature"] = None  # a model that thinks takes none
 
 
 def _thinking(request: Request) -> dict[str, Any] | None:

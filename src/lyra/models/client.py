@@ -23,7 +23,7 @@ from lyra.errors import ConfigError
 from lyra.models.names import PROVIDERS, ModelName, model_name
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
-from lyra.models.settings import settings_of
+from lyra.models.settings import secrets_of, settings_of
 from lyra.models.stream import Completion, StreamEvent
 
 __all__ = ["LLMClient"]
@@ -92,6 +92,12 @@ class LLMClient:
     def secrets(self) -> tuple[str, ...]:
         """Every key that its providers hold, for those who blot them out."""
         return tuple(secret for provider in self._providers.values() for secret in provider.secrets())
+
+    def all_secrets(self) -> tuple[str, ...]:
+        """The same with the keys of providers that were never used, as far as settings and variables tell them."""
+        given = {} if callable(self._settings) else self._settings or {}
+        told = (secret for name in (*PROVIDERS, *given) for secret in secrets_of(name, given.get(name), self._env))
+        return tuple(dict.fromkeys((*self.secrets(), *told)))
 
     async def close(self) -> None:
         """Give back every connection; the client may be used again."""

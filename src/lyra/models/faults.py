@@ -8,6 +8,7 @@ a key or a body in full.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ __all__ = [
     "not_an_answer",
     "of_code",
     "of_status",
+    "pause_in",
     "retry_after",
     "too_large",
     "truncated",
@@ -129,6 +131,8 @@ _HINTS: Final[dict[str, str]] = {
     "connection": "is the address right and the server up?",
     "bad_response": "is the base URL that of the provider's API?",
 }
+_TRY_AGAIN: Final = re.compile(r"(?i)\btry again in (\d{1,9}(?:\.\d{1,9})?) ?(ms|s|second|minute|m)")
+_SECONDS: Final[dict[str, float]] = {"ms": 0.001, "s": 1.0, "second": 1.0, "minute": 60.0, "m": 60.0}
 _FAILED_STOPS: Final = (  # the server itself broke the answer off: OpenRouter, vLLM, DeepSeek, Zhipu
     "error",
     "abort",
@@ -173,6 +177,7 @@ def of_code(code: str, message: str, **fields: Any) -> ModelError:
     if kind is None or kind == "bad_request":
         better = _by_sentence(f"{code} {message}")
         kind = better if better != "bad_request" else kind or "temporary"
+    fields.setdefault("retry_after_s", pause_in(message))
     return fault(kind, message or code, provider_code=code, **fields)
 
 
@@ -187,6 +192,12 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         if 0.0 <= seconds < 1e9:
             return seconds
     return None
+
+
+def pause_in(sentence: str) -> float | None:
+    """Seconds that a sentence asks to wait, as OpenAI says it in a stream: "Please try again in 11.05s."."""
+    found = _TRY_AGAIN.search(sentence)
+    return float(found[1]) * _SECONDS[found[2].lower()] if found else None
 
 
 def _date(text: str, now: float) -> float:

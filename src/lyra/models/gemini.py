@@ -2,7 +2,8 @@
 
 `streamGenerateContent` sends chunks as server-sent events. Calls of tools come whole and often without an id, which is
 then made up. An answer is whole when its bytes have ended and a chunk gave its `finishReason`, which need not be the
-last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are gathered and told at the end as `gemini_body` wants them back.
+last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are gathered and
+told at the end as `gemini_body` wants them back.
 """
 
 from __future__ import annotations
@@ -119,6 +120,10 @@ class GeminiReader(EventReader):
         self._started = False
         self._stop = ""
         self._broken: ModelError | None = None
+
+    @property
+    def settled(self) -> bool:
+        return bool(self._stop) and self._counted is not None
 
     def _take(self, data: bytes, found: list[StreamEvent]) -> None:
         self._read(self._events.feed(data), found)
@@ -249,6 +254,8 @@ def _details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 class Gemini(RemoteProvider):
     """The Gemini API; the key goes in a header, never into the URL."""
+
+    settle_s = 5.0
 
     def url(self, request: Request) -> str:
         return f"{self.models()}/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"

@@ -23,7 +23,7 @@ from lyra.models.content import (
     system_text,
     thoughts,
 )
-from lyra.models.faults import not_an_answer, of_status, truncated, unknown_stop
+from lyra.models.faults import not_an_answer, of_status, pause_in, truncated, unknown_stop
 from lyra.models.http import usual_sentence
 from lyra.models.lines import Lines
 from lyra.models.reader import EventReader
@@ -173,7 +173,8 @@ class OllamaReader(EventReader):
         line: _Line = piece(_LINE, text)
         if line.error is not None:
             code, said = usual_sentence(200, {"error": line.error})
-            raise of_status(line.status or 500, said or "the provider broke the answer off", code=code)
+            said = said or "the provider broke the answer off"
+            raise of_status(line.status or 500, said, code=code, retry_after_s=pause_in(said))
         if not self._started:
             if line.message is None and line.done is None:
                 raise not_an_answer("the answer is JSON, but none of Ollama's")

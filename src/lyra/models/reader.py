@@ -25,6 +25,11 @@ class EventReader(ABC):
         self.done = False
         self.error: ModelError | None = None
 
+    @property
+    def settled(self) -> bool:
+        """The answer looks whole, but only the end of the bytes says that it is."""
+        return False
+
     def feed(self, data: bytes) -> list[StreamEvent]:
         if self.error is not None:
             raise self.error

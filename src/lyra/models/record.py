@@ -357,12 +357,14 @@ def _redacted(
             isinstance(event, (TextDelta, ThinkingDelta, ToolDelta))
             and cleaned[_channel(event)] != joined[_channel(event)]
         ):
-            if _channel(event) in given:
+            again = _channel(event) in given
+            if again and not fields.get("signature"):
                 continue
             given.add(_channel(event))
-            fields["text"] = cleaned[_channel(event)]
+            fields["text"] = "" if again else cleaned[_channel(event)]  # a signature ends its thought, text or not
         else:
-            fields = redact_data(fields, secrets)
+            # By what is said, not by the names of fields: a call whose argument is a `cookie` is made as it was.
+            fields = redact_data(fields, secrets, fields=False)
         found.append((round(at, 3), type(event).__name__, fields))
     return found
 

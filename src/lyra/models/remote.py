@@ -1,9 +1,9 @@
 """RemoteProvider: what the providers that speak HTTP and server-sent events have in common.
 
 A subclass says where to (`url`), with what (`headers`, `body`) and how the bytes are read (`reader`, a `Reader`); this
-class posts, feeds the reader and passes its events on. A Reader is pure, so that it can be tested, measured and replayed
-without a network. What goes wrong is a ModelError that names the provider and the model. Leaving the stream early
-closes the connection at once.
+class posts, feeds the reader and passes its events on. A Reader is pure, so that it can be tested, measured and
+replayed without a network. What goes wrong is a ModelError that names the provider and the model. Leaving the stream
+early closes the connection at once.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class Reader(Protocol):
     done: bool
     error: ModelError | None
 
+    @property
+    def settled(self) -> bool: ...
+
     def feed(self, data: bytes) -> list[StreamEvent]: ...
 
     def close(self) -> list[StreamEvent]: ...
@@ -55,6 +58,7 @@ class RemoteProvider(LLMProvider):
     images = True
     hints: ClassVar[dict[str, str]] = {}  # what to try, by the kind of error, where the provider knows better
     error_header: ClassVar[str] = ""
+    settle_s: float = 0.0  # how long to wait for more where a stream does not say that it has ended
     opening: ClassVar[bytes] = b""  # what a stream that is none of server-sent events begins with
 
     def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
@@ -111,7 +115,7 @@ class RemoteProvider(LLMProvider):
             head = b""
             begun = False
             async with self.http.post(url, body, headers) as chunks:
-                async for chunk in chunks:
+                async for chunk in _settling(chunks, reader, self.settle_s) if self.settle_s else chunks:
                     if not begun and len(head) < _HEAD_BYTES:
                         head += chunk[:_HEAD_BYTES]
                     try:
@@ -169,6 +173,21 @@ class RemoteProvider(LLMProvider):
 
     async def close(self) -> None:
         await self.http.close()
+
+
+async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: float) -> AsyncIterator[bytes]:
+    """The pieces of an answer; once it looks whole, only those that come soon."""
+    while True:
+        try:
+            async with asyncio.timeout(settle_s if reader.settled else None) as scope:
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return
+        yield chunk
 
 
 async def _linger(chunks: AsyncIterator[bytes]) -> None:

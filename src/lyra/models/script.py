@@ -57,14 +57,21 @@ class _Checked(msgspec.Struct, frozen=True):
         for name, read in _READ[type(self)].items():
             value = getattr(self, name)
             if value is not None:
-                msgspec.structs.force_setattr(self, name, read(value))
+                try:
+                    checked = read(value)
+                except ConfigError as error:
+                    place = f"{name}.{error.fields['key']}" if "key" in error.fields else name
+                    raise ConfigError(f"{name}: {error.message}", hint=error.hint, key=place) from None
+                msgspec.structs.force_setattr(self, name, checked)
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
         found: list[_Problem] = []
         made = _read(cls, data, (), found)
         if found:
-            raise ConfigError(found[0].message, hint=found[0].hint, key=_dotted(found[0].path))
+            place = _dotted(found[0].path)
+            said = f"{place}: {found[0].message}" if place else found[0].message
+            raise ConfigError(said, hint=found[0].hint, key=place)
         return made  # type: ignore[no-any-return]  # of the class that was asked for
 
 

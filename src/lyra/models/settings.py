@@ -23,8 +23,10 @@ from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 from lyra.models.http import Timeouts
 
-__all__ = ["APIS", "ProviderSettings", "settings_of"]
+__all__ = ["APIS", "ProviderSettings", "secrets_of", "settings_of"]
 
+_WRITE: Final = "write https://HOST/…"
+_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # botocore reads them
 _REGION: Final = re.compile(r"[A-Za-z0-9-]+")  # it becomes part of a host's name
 
 
@@ -59,7 +61,11 @@ def settings_of(
     """The settings of one provider; a ConfigError names what is missing and the variable that would hold it."""
     given = {} if given is None else given
     if not isinstance(given, Mapping):
-        raise ConfigError(f"the settings of a provider are a mapping, not {given!r}", key=f"providers.{name}")
+        raise ConfigError(
+            f"the settings of {name} are a mapping, not {type(given).__name__}",
+            hint='write {"api_key": "env:NAME"}',
+            key=f"providers.{name}",
+        )
     known_keys(given, SETTINGS, f"providers.{name}")
     if env is None:
         import os
@@ -92,11 +98,34 @@ def settings_of(
     )
 
 
+def secrets_of(name: str, given: Any, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The keys that `settings_of` would find, for those who only blot them out: what is wrong or missing is passed
+    over, and nothing has to be there."""
+    if env is None:
+        import os
+
+        env = os.environ
+    settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    headers = settings.get("headers")
+    told = [settings.get("api_key"), *(headers.values() if isinstance(headers, Mapping) else ())]
+    usual = (*USUAL.get(name, COMPATIBLE).key, *_AWS_SECRETS * (name == "bedrock"))
+    found = [_revealed(each, env) for each in told]
+    return tuple(text for text in (*found, *(env.get(variable, "").strip() for variable in usual)) if text)
+
+
+def _revealed(value: Any, env: Mapping[str, str]) -> str:
+    try:
+        secret = Secret.parse(value, env=env) if isinstance(value, str) else value
+        return secret.reveal().strip() if isinstance(secret, Secret) else ""
+    except ConfigError:
+        return ""
+
+
 def _text(given: Mapping[str, Any], key: str, env: Mapping[str, str], variables: tuple[str, ...]) -> str:
     if key in given:
         value = given[key]
         if not isinstance(value, str):
-            raise ConfigError(f"{key} is text, not {value!r}", key=key)
+            raise ConfigError(f"{key} is text, not {type(value).__name__}", key=key)
         return Secret.parse(value, env=env).reveal().strip() if value.startswith("env:") else value.strip()
     return next((env[name].strip() for name in variables if env.get(name, "").strip()), "")
 
@@ -131,31 +160,41 @@ def _address(name: str, url: str, port: int) -> str:
     """A base URL without a slash at its end; a provider with a `port` may be written as host or host:port."""
     if not url:
         return ""
-    if port and "://" not in url:
-        host = urlsplit(f"//{url}")
-        url = f"http://{url}" if host.port else f"http://{url.rstrip('/')}:{port}"
-        url = url.replace("//0.0.0.0:", "//127.0.0.1:", 1)  # where a server listens is no address to call
     key = f"providers.{name}.base_url"
     try:
+        if port and "://" not in url:
+            url = _whole(url, port)
         parts = urlsplit(url)
         parts.port  # noqa: B018 (reading it is what checks it)
     except ValueError:
-        raise ConfigError(f"the base URL of {name} is not a URL", key=key) from None
+        # Not quoted, here and below: what was pasted in the wrong place may be a key.
+        raise ConfigError(f"the base URL of {name} is not a URL", hint=_WRITE, key=key) from None
     if parts.username or parts.password:
         raise ConfigError(
             f"the base URL of {name} holds a password", hint="use api_key or headers, which are never shown", key=key
         )
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"the base URL of {name} is not a URL: {url!r}", hint="write https://HOST/…", key=key)
+        raise ConfigError(f"the base URL of {name} is not a URL", hint=_WRITE, key=key)
     if parts.query or parts.fragment:
         raise ConfigError(f"the base URL of {name} ends with its path, without '?' or '#'", key=key)
     return url.rstrip("/")
 
 
+def _whole(address: str, port: int) -> str:
+    """The URL of a host, a host:port or a :port, with a path or without."""
+    place, slash, path = address.partition("/")
+    if place.count(":") > 1 and not place.startswith("["):
+        place = f"[{place}]"  # an address of IPv6 as Ollama takes it
+    host = place if urlsplit(f"//{place}").port is not None else f"{place}:{port}"
+    if host.startswith((":", "0.0.0.0:")):  # where a server listens is no address to call
+        host = "127.0.0.1" + host[host.rindex(":") :]
+    return f"http://{host}{slash}{path}"
+
+
 def _insecure(given: Mapping[str, Any]) -> bool:
     value = given.get("insecure_http", False)
     if not isinstance(value, bool):
-        raise ConfigError(f"insecure_http is true or false, not {value!r}", key="insecure_http")
+        raise ConfigError(f"insecure_http is true or false, not {type(value).__name__}", key="insecure_http")
     return value
 
 

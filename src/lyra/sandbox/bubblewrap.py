@@ -13,13 +13,15 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from lyra.sandbox.paths import Beneath
-from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, Profile
+from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import Found
 
-__all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program"]
+__all__ = ["HOME", "INSIDE", "TEMPORARY", "arguments", "find_program", "in_memory"]
 
 TEMPORARY: Final = "/tmp"  # noqa: S108 - the sandbox's own, a file system in memory
 HOME: Final = "/tmp/home"  # noqa: S108 - the same
@@ -29,7 +31,6 @@ _NAMESPACES: Final = (
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox"),
 )
 _SETTINGS: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
-_HIDDEN_FACTS: Final = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kallsyms", "/proc/sched_debug")
 # Of a whole file system that may be read, these stay empty: sockets of services, and everybody's keys.
 _EMPTY: Final = ("/run", "/var/run", "/tmp", "/var/tmp", "/boot", "/sys")  # noqa: S108 - hidden, not used
 _KEYS: Final = (".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".netrc", ".git-credentials")
@@ -42,12 +43,12 @@ def find_program() -> str | None:
 
 
 def arguments(
-    program: str, profile: Profile, found: Found, *, by_descriptor: bool, filter_fd: int | None, extra: Sequence[str]
+    program: str, profile: Profile, found: Found, *, by_descriptor: bool, filter_fd: int, extra: Sequence[str]
 ) -> tuple[list[str], list[int]]:
     """The command line up to `--`, and the descriptors that it needs; `extra` are mounts of the way out."""
     fds: list[int] = []
     line = [program, *_NAMESPACES, "--uid", str(os.getuid()), "--gid", str(os.getgid())]
-    line += _system(profile)
+    line += _system(profile, fds)
     size = str(profile.limits.file_bytes)
     line += ["--proc", "/proc", *_kernel(), "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108 - its own
     line += ["--size", size, "--tmpfs", TEMPORARY, "--dir", HOME]
@@ -57,13 +58,11 @@ def arguments(
         line += ["--bind", path, path]
     line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
     line += _protect(profile, found, fds, by_descriptor=by_descriptor)
-    line += [*extra, "--remount-ro", "/", "--chdir", profile.workspace]
-    if filter_fd is not None:
-        line += ["--seccomp", str(filter_fd)]
+    line += [*extra, "--remount-ro", "/", "--chdir", profile.workspace, "--seccomp", str(filter_fd)]
     return [*line, "--"], fds
 
 
-def _system(profile: Profile) -> list[str]:
+def _system(profile: Profile, fds: list[int]) -> list[str]:
     if "/" in profile.readable:
         return ["--ro-bind", "/", "/", *_without_keys()]
     line: list[str] = []
@@ -72,19 +71,34 @@ def _system(profile: Profile) -> list[str]:
             line += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             line += ["--ro-bind", path, path]
-    for path in SYSTEM_FILES:
-        line += ["--ro-bind-try", path, path]
+    for path in (path for path in SYSTEM_FOLDERS if os.path.isdir(path)):
+        line += ["--ro-bind", path, path]
+    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
+        fds.append(in_memory(content))
+        line += ["--perms", "0444", "--file", str(fds[-1]), path]
     return line
+
+
+@lru_cache(maxsize=1)
+def _contents() -> tuple[tuple[str, bytes], ...]:
+    """The small files of /etc, read once."""
+    return tuple((path, Path(path).read_bytes()) for path in SYSTEM_FILES if os.access(path, os.R_OK))
+
+
+def in_memory(data: bytes) -> int:
+    """A descriptor from which bubblewrap reads these bytes."""
+    fd = os.memfd_create("lyra")
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def _kernel() -> list[str]:
     """Root outside owns the kernel's settings, and is root inside too: nothing there may be written."""
     line: list[str] = []
-    for path in _SETTINGS:
-        line += ["--ro-bind-try", path, path]
-    for path in (path for path in _HIDDEN_FACTS if os.path.exists(path)):
-        line += ["--ro-bind", "/dev/null", path]
-    return line
+    for path in (path for path in _SETTINGS if os.getuid() == 0 and os.path.exists(path)):
+        line += ["--ro-bind", path, path]
+    return [*line, "--ro-bind-try", "/dev/null", "/proc/keys"]
 
 
 def _without_keys() -> list[str]:

@@ -1,8 +1,8 @@
 """Limits on a whole command instead of each of its processes, where the kernel's control groups may be used.
 
 `make` tries to create a group below or beside our own (version 2 with its controllers delegated, or version 1) and
-gives None where that is refused: rlimits hold alone then. The child joins by writing to the descriptors of `join`,
-before it starts anything, so no process is ever outside. Afterwards the group tells which limit was hit, and `kill`
+gives None where that is refused: rlimits hold alone then. The child joins by writing to `files` before it starts
+anything, so no process is ever outside. Afterwards the group tells which limit was hit, and `kill`
 reaches every process in it, whatever session or group it fled to.
 """
 
@@ -27,22 +27,16 @@ _SETTINGS: Final = {  # controller → version 1 and version 2 names of its limi
 class ControlGroup:
     """The folders of one group: one for version 2, one a controller for version 1."""
 
-    __slots__ = ("_folders", "_unified", "controllers", "join")
+    __slots__ = ("_folders", "_unified", "controllers", "files")
 
     def __init__(self, folders: dict[str, str], *, unified: bool) -> None:
         self._folders = folders
         self._unified = unified
         self.controllers = frozenset(folders)
-        self.join = tuple(os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for path in self._unique())
+        self.files = tuple(f"{path}/cgroup.procs" for path in self._unique())  # writing 0 there joins
 
     def _unique(self) -> list[str]:
         return list(dict.fromkeys(self._folders.values()))
-
-    def joined(self) -> None:
-        """The child is in: the descriptors are not needed any more."""
-        for fd in self.join:
-            os.close(fd)
-        self.join = ()
 
     def kill(self) -> None:
         for folder in self._unique():
@@ -64,7 +58,6 @@ class ControlGroup:
 
     def remove(self) -> bool:
         """True when it is gone; a process that is still dying keeps it a moment longer."""
-        self.joined()
         gone = True
         for folder in self._unique():
             try:
@@ -93,12 +86,7 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
                 with contextlib.suppress(OSError):
                     os.rmdir(folder)
         if made:
-            try:
-                return ControlGroup(made, unified=unified)
-            except OSError:
-                for folder in set(made.values()):
-                    with contextlib.suppress(OSError):
-                        os.rmdir(folder)
+            return ControlGroup(made, unified=unified)
     return None
 
 

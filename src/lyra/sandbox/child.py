@@ -10,13 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shlex
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from lyra.sandbox.landlock import RESTRICT, libc
 from lyra.sandbox.profile import Limits
 
-__all__ = ["Entry", "Fence", "rlimits"]
+__all__ = ["Entry", "Fence", "in_shell", "rlimits"]
 
 _SECCOMP: Final = 22
 _CAPBSET_DROP: Final = 24
@@ -76,6 +78,25 @@ class Entry:
             resource.setrlimit(kind, (value, value))
         if self._fence is not None:
             self._fence.enter()
+
+
+# The same by a shell, for a program that brings its own fence: a process is started several times as quickly when
+# nothing of Python's runs between fork and exec. Blocks are of 512 bytes, memory in units of 1024.
+_IN_SHELL: Final = {
+    resource.RLIMIT_CPU: ("ulimit -t {}", 1),
+    resource.RLIMIT_FSIZE: ("ulimit -f {}", 512),
+    resource.RLIMIT_NOFILE: ("ulimit -n {}", 1),
+    resource.RLIMIT_CORE: ("ulimit -c {}", 512),
+    resource.RLIMIT_AS: ("ulimit -v {}", 1024),
+    resource.RLIMIT_NPROC: ("{{ ulimit -u {0} 2>/dev/null || ulimit -p {0}; }}", 1),
+}
+
+
+def in_shell(limits: list[tuple[int, int]], groups: Sequence[str]) -> list[str]:
+    """The words before a command that make it start with these limits, or not at all."""
+    steps = [text.format(value // unit) for kind, value in limits for text, unit in (_IN_SHELL[kind],)]
+    steps += [f"echo 0 > {shlex.quote(file)}" for file in groups]
+    return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']) + "; exit 125", "sh"]
 
 
 def rlimits(limits: Limits, counted: frozenset[str]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
-from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, Profile
+from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import Found
 
 __all__ = ["ruleset_of"]
@@ -29,7 +29,11 @@ def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None
     """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's."""
     rules = Ruleset()
     try:
-        _open_all(rules, {*map(os.path.realpath, SYSTEM), *SYSTEM_FILES, *_FACTS, *profile.readable} - {"/"}, READ)
+        _open_all(
+            rules,
+            {*map(os.path.realpath, SYSTEM), *SYSTEM_FOLDERS, *SYSTEM_FILES, *_FACTS, *profile.readable} - {"/"},
+            READ,
+        )
         _open_all(rules, (*_DEVICES, private, *profile.writable_also), WRITE)
         fd = os.open(profile.workspace, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

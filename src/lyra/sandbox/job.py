@@ -60,8 +60,8 @@ class Plan:
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str
-    entry: Entry
     tier: str
+    entry: Entry | None = None  # None: the command itself takes on its limits
     holes: tuple[str, ...] = ()
     pass_fds: tuple[int, ...] = ()
     group: ControlGroup | None = None
@@ -133,10 +133,13 @@ class Job:
                 close_fds=True,
                 pass_fds=plan.pass_fds,
                 bufsize=0,
+                start_new_session=plan.entry is None,
                 preexec_fn=plan.entry,  # noqa: PLW1509 - it only makes system calls that were prepared before
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._undo()
+            if plan.group is not None:
+                plan.group.remove()
             raise SandboxUnavailable(
                 f"the command could not be started in the sandbox: {error}", tier=plan.tier, hint="see `lyra doctor`"
             ) from None

@@ -63,7 +63,8 @@ class Beneath:
         """
         relative = self.relative(path)
         flags |= os.O_CLOEXEC
-        if not flags & (os.O_CREAT | getattr(os, "O_TMPFILE", 0)):
+        temporary = getattr(os, "O_TMPFILE", 0)
+        if not flags & os.O_CREAT and not (temporary and flags & temporary == temporary):  # it has O_DIRECTORY in it
             mode = 0
         try:
             if self._by_kernel:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from lyra.core.capability import Capability, Grant
@@ -27,15 +28,14 @@ from lyra.core.limits import (
 )
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["SYSTEM", "Limits", "Profile"]
+__all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]
 
 # Folders of programs and libraries, read-only in every profile. Of /etc only what programs need and nobody hides.
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store")
+SYSTEM_FOLDERS: Final = ("/etc/alternatives", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
 SYSTEM_FILES: Final = (
-    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs"),
-    *("/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/localtime", "/etc/timezone"),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services"),
-    *("/etc/mime.types", "/etc/os-release", "/etc/terminfo", "/etc/locale.alias", "/etc/magic", "/etc/python3"),
+    *("/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/localtime", "/etc/timezone", "/etc/passwd", "/etc/group"),
+    *("/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services", "/etc/mime.types", "/etc/os-release"),
 )
 # Where nobody's workspace is: a folder of the system would be opened for writing.
 _NO_WORKSPACE: Final = frozenset({"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin"}) | {
@@ -133,10 +133,15 @@ class Profile:
 
     def _search_path(self) -> str:
         """The folders of PATH that can be seen from inside, then the usual ones."""
-        seen = [os.path.realpath(path) for path in (*SYSTEM, *self.readable, self.workspace)]
-        mine = [path for path in os.environ.get("PATH", "").split(":") if path.startswith("/")]
-        kept = [path for path in mine if any(_inside(os.path.realpath(path), root) for root in seen)]
-        return ":".join(dict.fromkeys([*kept, *_PATH.split(":")]))
+        return _search_path(os.environ.get("PATH", ""), (*self.readable, self.workspace))
+
+
+@lru_cache(maxsize=64)
+def _search_path(path: str, visible: tuple[str, ...]) -> str:
+    seen = [os.path.realpath(root) for root in (*SYSTEM, *visible)]
+    mine = [folder for folder in path.split(":") if folder.startswith("/")]
+    kept = [folder for folder in mine if any(_inside(os.path.realpath(folder), root) for root in seen)]
+    return ":".join(dict.fromkeys([*kept, *_PATH.split(":")]))
 
 
 def _folder(path: str) -> str:

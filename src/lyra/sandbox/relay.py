@@ -1,8 +1,8 @@
 """Runs inside the sandbox: a port of its own loopback that leads to the proxy's unix socket, then the command.
 
 `python -IS relay.py PORT SOCKET FILTER -- COMMAND…`. Imports only the standard library, since nothing else is there.
-A child does the relaying; this process then takes on the filter of system calls (which forbids unix sockets, and
-could not be there before) and becomes the command. The relaying child keeps itself closed to its neighbours.
+A child does the relaying; this process then takes on a second filter of system calls (which forbids unix sockets,
+and could not be there before) and becomes the command. The relaying child keeps itself closed to its neighbours.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _main(port: str, path: str, program: str, command: list[str]) -> None:
     zero = ctypes.c_ulong(0)
     server = socket.create_server(("127.0.0.1", int(port)))
     parent = os.getpid()
+    libc.prctl(_DUMPABLE, zero, zero, zero, zero)  # before the fork, so that the relay is never open; exec ends it here
     if os.fork() == 0:
-        libc.prctl(_DUMPABLE, zero, zero, zero, zero)
         libc.prctl(_DEATH, ctypes.c_ulong(9), zero, zero, zero)
         if os.getppid() != parent:
             os._exit(0)

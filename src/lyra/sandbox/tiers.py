@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from lyra.core.ids import Entropy
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
-from lyra.sandbox.child import Entry, Fence, rlimits
+from lyra.sandbox.child import Entry, Fence, in_shell, rlimits
 from lyra.sandbox.fence import ruleset_of
 from lyra.sandbox.job import Plan
 from lyra.sandbox.profile import Profile
@@ -69,10 +69,12 @@ def _closing(fds: Sequence[int]) -> Callable[[], None]:
     return close
 
 
-def _limited(profile: Profile, fence: Fence | None) -> tuple[Entry, cgroup.ControlGroup | None]:
-    group = cgroup.make(f"lyra-{Entropy().text(12)}", profile.limits)
-    counted = group.controllers if group is not None else frozenset[str]()
-    return Entry(rlimits(profile.limits, counted), group.join if group else (), fence), group
+def _group(profile: Profile) -> cgroup.ControlGroup | None:
+    return cgroup.make(f"lyra-{Entropy().text(12)}", profile.limits)
+
+
+def _rlimits(profile: Profile, group: cgroup.ControlGroup | None) -> list[tuple[int, int]]:
+    return rlimits(profile.limits, group.controllers if group is not None else frozenset())
 
 
 class Bubblewrap:
@@ -95,36 +97,33 @@ class Bubblewrap:
         assert self._program is not None
         found = find(profile)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
-        program = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets))
+        # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
+        first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
         command = [*_COMMAND, *argv]
         undo: list[Callable[[], None]] = []
         extra: list[str] = []
-        fds: list[int] = []
-        filter_fd: int | None = None
-        if proxy is None:
-            filter_fd = _in_memory(program)
-            fds.append(filter_fd)
-        else:
+        fds = [bubblewrap.in_memory(first)]
+        if proxy is not None:
+            program = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets))
             folder = tempfile.mkdtemp(prefix="lyra-egress-")
             await proxy.listen_unix(f"{folder}/proxy")
             extra, command = _way_out(folder, program, command)
             undo.append(_remove(folder))
             env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
         line, bound = bubblewrap.arguments(
-            self._program, profile, found, by_descriptor=self.by_descriptor, filter_fd=filter_fd, extra=extra
+            self._program, profile, found, by_descriptor=self.by_descriptor, filter_fd=fds[0], extra=extra
         )
         fds += bound
-        entry, group = _limited(profile, None)
+        group = _group(profile)
         return Plan(
-            argv=[*line, *command],
+            argv=[*in_shell(_rlimits(profile, group), group.files if group else ()), *line, *command],
             env=env,
             cwd="/",
-            entry=entry,
             tier=self.name,
             holes=tuple(_found_holes(complete=found.complete, linked=bool(found.links))),
             pass_fds=tuple(fds),
             group=group,
-            started=[_closing(fds), *([group.joined] if group else [])],
+            started=[_closing(fds)],
             undo=undo,
             appeared=lambda: appeared(profile, found) if profile.writable else (),
         )
@@ -132,13 +131,6 @@ class Bubblewrap:
 
 def _found_holes(*, complete: bool, linked: bool) -> list[str]:
     return ([] if complete else [_CUT_SHORT]) + ([_LINKED] if linked else [])
-
-
-def _in_memory(data: bytes) -> int:
-    fd = os.memfd_create("filter")
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _way_out(folder: str, program: bytes, command: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -182,17 +174,19 @@ class Landlock:
             env = {**_proxy_environment(await proxy.listen_tcp()), **env}
         rules = ruleset_of(profile, found, private=private, port=proxy.port if proxy else None)
         kind = seccomp.Rules(internet="tcp" if proxy else "none", unix=profile.unix_sockets, shared=True)
-        entry, group = _limited(profile, Fence(rules.fd, seccomp.program(kind)))
+        group = _group(profile)
+        fence = Fence(rules.fd, seccomp.program(kind))
+        joining = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in group.files] if group else []
         holes = landlock.holes(version, egress=proxy is not None)
         return Plan(
             argv=[*_COMMAND, *argv],
             env=env,
             cwd=profile.workspace,
-            entry=entry,
+            entry=Entry(_rlimits(profile, group), tuple(joining), fence),
             tier=self.name,
             holes=(*holes, *_found_holes(complete=found.complete, linked=bool(found.links))),
             group=group,
-            started=[rules.close, *([group.joined] if group else [])],
+            started=[rules.close, _closing(joining)],
             undo=[_remove(private)],
             appeared=lambda: appeared(profile, found) if profile.writable else (),
         )

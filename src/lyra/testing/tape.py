@@ -53,10 +53,11 @@ def record(
     """`mode` stands in for `LYRA_RECORD`; `in_order` and `timings` are those of a Replayer; `secrets` never appear."""
     tape: _Tape = _Tape(path, mode or os.environ.get(VARIABLE, "") or "once", in_order, timings, tuple(secrets))
     if isinstance(source, LLMProvider):
+        tape.source = source
         yield tape.stand_in(source.name, lambda: source)
     else:
         assert isinstance(source, LLMClient)
-        tape.client = source
+        tape.source = source
         before, source.stand_in = source.stand_in, tape.stand_in
         try:
             yield source
@@ -84,12 +85,15 @@ class _Tape:
         self._in_order = in_order
         self._timings = timings
         self._secrets = secrets
-        self.client: LLMClient | None = None
+        self.source: LLMClient | LLMProvider | None = None
         self._providers: dict[str, LLMProvider] = {}
 
     def secrets(self) -> tuple[str | Secret, ...]:
-        """What must not be in the file: keys of the client's other providers too."""
-        return self._secrets if self.client is None else (*self._secrets, *self.client.secrets())
+        """What must not be in the file: keys of the client's other providers too, and also while nobody is called.
+        The same for recording and replaying, or a request would not be found again."""
+        if isinstance(self.source, LLMClient):
+            return (*self._secrets, *self.source.all_secrets())
+        return self._secrets if self.source is None else (*self._secrets, *self.source.secrets())
 
     def stand_in(self, name: str, real: Callable[[], LLMProvider]) -> LLMProvider:
         found = self._providers.get(name)

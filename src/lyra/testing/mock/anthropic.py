@@ -29,6 +29,7 @@ from lyra.testing.mock.wire import (
     Writer,
     blocks,
     call,
+    in_words,
     items,
     sse,
     stops,
@@ -159,7 +160,7 @@ class _Writer(Writer):
                 return self._close() + told + _sse("message_stop")
 
     def error(self, error: ModelError) -> bytes:
-        return sse(self._wire.error(error.kind, error.message), "error")
+        return sse(self._wire.error(error.kind, in_words(error)), "error")
 
     def broken(self) -> bytes:
         return sse(BROKEN, "content_block_delta")

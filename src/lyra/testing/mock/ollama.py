@@ -29,6 +29,7 @@ from lyra.testing.mock.wire import (
     Wire,
     Writer,
     call,
+    in_words,
     items,
     line,
     stops,
@@ -115,7 +116,7 @@ class _Writer(Writer):
                 return b""
 
     def error(self, error: ModelError) -> bytes:
-        return line({**self._wire.error(error.kind, error.message), "status": self._wire.status(error.kind)})
+        return line({**self._wire.error(error.kind, in_words(error)), "status": self._wire.status(error.kind)})
 
     def broken(self) -> bytes:
         return BROKEN.encode() + b"\n"

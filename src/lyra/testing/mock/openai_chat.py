@@ -31,6 +31,7 @@ from lyra.testing.mock.wire import (
     blocks,
     call,
     image,
+    in_words,
     items,
     sse,
     stops,
@@ -160,7 +161,7 @@ class _Writer(Writer):
                 return told + sse("[DONE]")
 
     def error(self, error: ModelError) -> bytes:
-        return sse(self._wire.error(error.kind, error.message))
+        return sse(self._wire.error(error.kind, in_words(error)))
 
     def broken(self) -> bytes:
         return sse(BROKEN)

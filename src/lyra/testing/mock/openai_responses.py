@@ -32,6 +32,7 @@ from lyra.testing.mock.wire import (
     blocks,
     call,
     image,
+    in_words,
     items,
     sse,
     texts,
@@ -41,6 +42,7 @@ from lyra.testing.mock.wire import (
 
 __all__ = ["ResponsesWire"]
 
+_CODES: Final[dict[str, str]] = {"bad_request": "invalid_prompt"}  # what has a code in a stream only
 _INCOMPLETE: Final[dict[str, str]] = {"max_tokens": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -132,8 +134,8 @@ class _Writer(Writer):
 
     def error(self, error: ModelError) -> bytes:
         response = _response(self._model, self._number, self._output, "", None)
-        said = openai_error(error.kind, error.message)
-        failed = {"code": said["code"] or "server_error", "message": error.message}
+        said = openai_error(error.kind, in_words(error))
+        failed = {"code": said["code"] or _CODES.get(error.kind, "server_error"), "message": said["message"]}
         return self._sse("response.failed", response={**response, "status": "failed", "error": failed})
 
     def broken(self) -> bytes:

@@ -2,8 +2,10 @@
 
 Every model name is answered, by the script's replies (which may look at it) or, without a script, with the last user
 text. An error of the script becomes what the real server does: a status with its own body and `retry-after`, an error
-event in the middle of a stream, a stream that ends too early (`stream_truncated`), a line that breaks (`connection`), a
-piece that cannot be read (`malformed`), a web page (`bad_response`). No key is asked for and none is kept.
+event in the middle of a stream (with the pause it asks for in its sentence), a stream that ends too early
+(`stream_truncated`), a line that breaks (`connection`), a piece that cannot be read (`malformed`), a web page
+(`bad_response`; once an answer has begun it can only end too early, and so does a line that breaks). No key is asked
+for and none is kept.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.errors import ConfigError, LyraError, ModelError
+from lyra.models.faults import UNREADABLE
 from lyra.models.request import Request
 from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
 from lyra.models.stream import complete
@@ -150,7 +153,7 @@ class MockServer:
             if not isinstance(data, Mapping):
                 raise Refused("the body is a JSON object")
             request, streamed = wire.request(data)
-        except (msgspec.DecodeError, Refused, LyraError) as error:
+        except (*UNREADABLE, Refused, LyraError) as error:
             await _refuse(wire, exchange, "bad_request", str(error))
             return
         self.requests.append(request)

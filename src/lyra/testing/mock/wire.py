@@ -16,6 +16,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
+from lyra.models.faults import UNREADABLE
 from lyra.models.request import Request
 from lyra.models.stream import Completion, StreamEvent
 
@@ -27,12 +28,19 @@ __all__ = [
     "Wire",
     "Writer",
     "arguments_text",
+    "in_words",
     "line",
     "sse",
     "whole_number",
 ]
 
 BROKEN: Final = '{"broken": '  # a piece that is not JSON
+
+
+def in_words(error: ModelError) -> str:
+    """What a stream says of an error: without a header, the pause that it asks for is part of the sentence."""
+    wait_s = error.fields.get("retry_after_s")
+    return error.message if wait_s is None else f"{error.message} Please try again in {wait_s:g}s."
 
 
 class Refused(Exception):
@@ -126,7 +134,7 @@ def call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise Refused("the arguments of a tool call are not valid JSON") from None
     try:
         return ToolCall(str(call_id), name, arguments)

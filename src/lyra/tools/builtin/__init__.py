@@ -22,8 +22,10 @@ def builtin_tools(workspace: Workspace | str) -> list[Tool]:
     """All of them, working in one workspace."""
     from lyra.tools.builtin.files import file_tools
     from lyra.tools.builtin.notebook import notebook_tools
+    from lyra.tools.builtin.read_log import ReadLog
     from lyra.tools.builtin.search import search_tools
     from lyra.tools.builtin.todo import todo_tools
 
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    return [*file_tools(place), *search_tools(place), *notebook_tools(place), *todo_tools()]
+    log = ReadLog()
+    return [*file_tools(place, log), *search_tools(place), *notebook_tools(place, log), *todo_tools()]

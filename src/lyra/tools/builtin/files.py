@@ -36,9 +36,9 @@ class _Loaded(NamedTuple):
     file: TextFile
 
 
-def file_tools(workspace: Workspace) -> list[Tool]:
+def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
     """The four tools, with one memory of what was read."""
-    family = _Files(workspace, ReadLog())
+    family = _Files(workspace, log)
     reads = _needs(workspace, "fs.read")
     writes = _needs(workspace, "fs.read", "fs.write")
     return [

@@ -1,7 +1,7 @@
 """Text in a file, and the way back: encoding, byte order mark and line endings stay what they were.
 
-`TextFile.of(bytes)` reads UTF-8, UTF-16 with its mark, and as a last resort latin-1; bytes with NULs are no text. A file
-whose lines all end in CRLF is shown with LF and written back with CRLF; one with both is left exactly as it is.
+`TextFile.of(bytes)` reads UTF-8, UTF-16 with its mark, and as a last resort latin-1; bytes with NULs are no text. A
+file whose lines all end in CRLF is shown with LF and written back with CRLF; one with both is left exactly as it is.
 """
 
 from __future__ import annotations

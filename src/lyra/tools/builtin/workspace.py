@@ -60,7 +60,7 @@ class Workspace:
 
     # ------------------------------------------------------------ names
     def absolute(self, path: str) -> str:
-        if not isinstance(path, str) or not path or "\0" in path:
+        if not path or "\0" in path:
             raise ToolError("a path is a text that is not empty", reason="invalid_arguments")
         return os.path.join(self.root, os.path.expanduser(path) if path.startswith("~") else path)
 
@@ -141,13 +141,13 @@ class Workspace:
                 raise ToolError(f"{path} names no file", reason="invalid_arguments")
             parent = self._parent(folder, os.path.dirname(whole), path)
             try:
-                return self._put(parent, name, data, mode, path)
+                return self._put(parent, name, data, mode)
             except OSError as error:
                 raise _refused(error, path) from None
             finally:
                 os.close(parent)
 
-    def _put(self, parent: int, name: str, data: bytes, mode: int | None, path: str) -> str:
+    def _put(self, parent: int, name: str, data: bytes, mode: int | None) -> str:
         temporary = f".lyra-{os.getpid()}-{next(_temporary)}"
         fd = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=parent
