@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import Kernel
 from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.pipeline_session import session_data
@@ -410,7 +410,8 @@ def test_parallel_mode_follows_requirements():
 
     run(work())
     ring = {**DAG, "agents": [{"name": "a", "requires": ["b"]}, {"name": "b", "requires": ["a"]}]}
-    assert "wait for one another" in drive(ring, {})[1].termination_message
+    with pytest.raises(ConfigError, match="wait for one another: a, b"):
+        drive(ring, {})
     assert drive(DAG, {"b": ValueError("x")})[1].terminal_reason == "tool_failed_fatally"
 
 
@@ -663,15 +664,20 @@ def test_usage_is_recorded():
 
 
 def test_a_killed_pipeline_says_so():
-    """Whoever listens is told that it ended early; the pid of something else is refused."""
+    """The pipeline is over with its process, and whoever listens is told; the pid of something else is refused."""
 
     async def work():
         async with Kernel() as kernel:
             kernel.register_agent("a", lambda envelope: asyncio.Event().wait())
-            with pytest.raises(ProcessExit, match="ended early"):
-                async for event in kernel.execute_pipeline(pipeline({"name": "a"}), pid="x"):
-                    assert event.type == "stage_started"
+            seen = []
+            async for event in kernel.execute_pipeline(pipeline({"name": "a"}), pid="x"):
+                seen.append(event.type)
+                if event.type == "stage_started":
                     kernel.kill("x")
+            assert seen == ["stage_started", "pipeline_completed"]
+            assert event.envelope.terminal_reason == "user_cancelled"
+            assert event.envelope.termination_reason == "its process ended: killed"
+            assert kernel.get_next_instruction("x").kind == "terminate"
             with pytest.raises(NameTaken):
                 async for _ in kernel.execute_pipeline(LINE | {"agents": [{"name": "a", "max_visits": 1}]}, pid="x"):
                     pass

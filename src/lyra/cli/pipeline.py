@@ -33,13 +33,17 @@ def pipeline() -> None:
 @click.argument("file")
 @json_option
 def check(*, file: str, as_json: bool) -> None:
-    """Find every mistake in a pipeline file, with its line."""
-    from lyra.kernel.pipeline_files import check_file
+    """Find every mistake in a pipeline file, with its line; warn of loops without a limit."""
+    from lyra.kernel.pipeline_files import advice_for, check_file
 
     mistakes = check_file(file)
+    advice = [] if mistakes else advice_for(file)
     if as_json:
-        document({"file": file, "ok": not mistakes, "mistakes": [each.to_data() for each in mistakes]})
+        told = {"mistakes": [each.to_data() for each in mistakes], "warnings": [each.to_data() for each in advice]}
+        document({"file": file, "ok": not mistakes, **told})
     elif not mistakes:
+        for each in advice:
+            note(f"warning: {each.message}\n  at {each.place}\n  hint: {each.hint}")
         click.echo(printable(f"{file}: ok"))
     else:
         from lyra.errors import CheckError, ParseError
@@ -166,23 +170,28 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
     import sys
 
     question = printable(str(interrupt.get("question") or interrupt.get("kind")))
+    asked = interrupt.get("kind"), interrupt.get("question")
     consent = interrupt.get("kind") == "confirmation"
 
     def resolve() -> None:
-        pending = kernel.interrupts.pending(pid)
-        if not pending:  # the runner has not come to ask yet
+        waiting = kernel.orchestrator.get_session_state(pid).interrupts
+        alike = [one for one in waiting if (one["kind"], one.get("question")) == asked]  # branches may ask at once
+        if not alike:
+            return
+        key = next((one["id"] for one in alike if one.get("id")), None)
+        if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
         if not sys.stdin.isatty():
             note(f"{question} (nobody is here to answer)")
-            kernel.interrupts.cancel(pending[0].id, "nobody is here to answer")
+            kernel.interrupts.cancel(key, "nobody is here to answer")
             if consent:
                 kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
             return
         if consent:
-            kernel.resolve_interrupt(pending[0].id, {"approved": click.confirm(question)})
+            kernel.resolve_interrupt(key, {"approved": click.confirm(question)})
         else:
-            kernel.resolve_interrupt(pending[0].id, {"text": click.prompt(question)})
+            kernel.resolve_interrupt(key, {"text": click.prompt(question)})
 
     kernel.loop.call_soon(resolve)
 
@@ -203,16 +212,21 @@ def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
     """The public async functions of a Python file, by name: one for each agent of the pipeline at least."""
     import inspect
     import runpy
+    import sys
 
     from lyra.errors import ConfigError
     from lyra.kernel.pipeline_keys import NodeKind
 
     if not Path(file).is_file():
         raise ConfigError(f"there is no file {file}", key="--agents")
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)  # as python itself does for a script: what lies beside it can be imported
     try:
         names = runpy.run_path(file, run_name="lyra_pipeline_agents")
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--agents") from error
+    finally:
+        sys.path.remove(folder)
     found = {
         name: value for name, value in names.items() if inspect.iscoroutinefunction(value) and not name.startswith("_")
     }

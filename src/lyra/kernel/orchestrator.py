@@ -36,11 +36,12 @@ from lyra.kernel.pipeline_events import Feed, PipelineEvent
 from lyra.kernel.pipeline_keys import NodeKind
 from lyra.kernel.pipeline_questions import Questions
 from lyra.kernel.pipeline_runner import Agents, Runner
-from lyra.kernel.pipeline_session import Session, Token, evaluate_routing, session_data
+from lyra.kernel.pipeline_session import Question, Session, Token, evaluate_routing, session_data, session_of
 from lyra.kernel.pipeline_state import PipelineState
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Exit, Process
 
 __all__ = ["Orchestrator"]
 
@@ -72,9 +73,10 @@ class Orchestrator:
         return self.get_session_state(pid)
 
     def _initialize(self, pid: str, checked: PipelineConfig, envelope: Any, *, force: bool = False) -> None:
-        work = self._envelope(envelope)
+        work = self.envelope_of(envelope)
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
+        self._must_be_driven_outside(pid)
         row: dict[str, Any] = {"config": checked, "envelope": work}
         if self._kernel.journal is None and self._kernel.listening:
             row = codec.decode(codec.encode(row))  # listeners get plain data, as they would from a journal
@@ -82,6 +84,16 @@ class Orchestrator:
 
     def get_session_state(self, pid: str) -> SessionState:
         return session_state(self._session(pid))
+
+    def store_envelope(self, pid: str, envelope: Any) -> Envelope:
+        """Another envelope for a session, which stays where it is; an ended one keeps its own."""
+        session = self._session(pid)
+        if session.terminated:
+            raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
+        data = session_data(session)
+        data["envelope"] = self.envelope_of(envelope).to_data()
+        self.fact(pid, "pipeline.restored", {"session": data})
+        return self.get_session_state(pid).envelope
 
     def terminate_session(self, pid: str, reason: str = "user_cancelled", message: str = "") -> Ack:
         """End a pipeline, and the process that runs it; one that has ended keeps its reason."""
@@ -94,6 +106,19 @@ class Orchestrator:
         seq = 0 if session.terminated else self._terminate(pid, word, sendable_text(message, "a message"))
         self.runner.stop(pid, f"pipeline terminated: {session.envelope.termination_reason}")
         return Ack(self._kernel, seq)
+
+    def process_ended(self, process: Process, ended: Exit) -> None:
+        """A process that ran a pipeline was ended before it: so is the pipeline. One that diverged comes back."""
+        if process.pid not in self.state.sessions or ended.reason == "divergence":
+            return
+        kernel = self._kernel
+        if kernel.stopping or kernel.draining or kernel.failure is not None or not self.runner.runs(process):
+            return
+        session = self.state.sessions[process.pid]
+        if not session.terminated:
+            told = ended.error is None
+            reason = TerminalReason.USER_CANCELLED if told else TerminalReason.TOOL_FAILED_FATALLY
+            self._terminate(process.pid, reason, f"its process ended: {ended.error or ended.reason}")
 
     def cleanup_session(self, pid: str) -> bool:
         """Forget a session; False if there is none. One that a process of this kernel still runs is refused."""
@@ -108,14 +133,29 @@ class Orchestrator:
         return True
 
     def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
-        """Forget sessions that ended, and those that nobody touched for `idle_s` and no process runs."""
+        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about."""
         self._kernel._raise_if_closed()
         forgotten = 0
         for pid in list(self.state.idle_since(self._kernel.clock.now() - idle_s)):
-            process = self._kernel.processes.get(pid)
-            if process is None or process.exit is not None:
-                forgotten += self.cleanup_session(pid)
+            if self.state.sessions[pid].terminated or not self._is_alive(pid):
+                process = self._kernel.processes.get(pid)
+                if process is None or process.exit is not None:
+                    forgotten += self.cleanup_session(pid)
         return forgotten
+
+    def _is_alive(self, pid: str) -> bool:
+        """Somebody drives it, or a person may still answer what it asks."""
+        kernel, session = self._kernel, self.state.sessions[pid]
+        if kernel.lifecycle.is_live(pid) or kernel.interrupts.has_pending(pid):
+            return True
+        idle_s = kernel.clock.now() - session.last_activity_at
+        return any(kernel.interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
+
+    def entry_ended(self, pid: str, reason: str) -> None:
+        """The entry that a pipeline runs under was ended: the pipeline is over, too."""
+        session = self.state.sessions.get(pid)
+        if session is not None and not session.terminated:
+            self._terminate(pid, TerminalReason.USER_CANCELLED, reason)
 
     # ------------------------------------------------------------------ the step calls
 
@@ -123,6 +163,7 @@ class Orchestrator:
         """What to do now; asked again, the same."""
         self._kernel._raise_if_closed()
         session = self._session(pid)
+        self._end_late_runs(session)
         if not session.terminated and not self.questions.hold_up(session):
             token = session.first("running") or self._start_next(session)
             if token is not None:
@@ -133,10 +174,12 @@ class Orchestrator:
         """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
         self._kernel._raise_if_closed()
         session = self._session(pid)
+        self._end_late_runs(session)
         self.start_ready(session)
-        if session.terminated or session.envelope.interrupt_pending:
+        running = [token for token in session.tokens if token.state == "running"]
+        if session.terminated or session.held_up or not running:
             return [other_instruction(session)]
-        return [run_instruction(session, token) for token in session.tokens if token.state == "running"]
+        return [run_instruction(session, token) for token in running]
 
     def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
         """Take the result of a run and say what comes next. A run reported again changes nothing."""
@@ -144,10 +187,27 @@ class Orchestrator:
         session = self._session(pid)
         row = report_row(result)
         if not session.terminated:
+            self._must_be_driven_outside(pid)
+            self._end_late_runs(session)
+        if not session.terminated:
             token = self._reported_token(session, row)
             if token is not None:
-                self.record_report(pid, token, row)
+                self.record_report(pid, token, {**row, "retry": True})
         return self.get_next_instruction(pid)
+
+    def _end_late_runs(self, session: Session) -> None:
+        """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
+        pid, now = session.process_id, self._kernel.clock.now()
+        process = self._kernel.processes.get(pid)
+        if process is not None and self.runner.runs(process):
+            return  # its own runs are timed where they run
+        for token in [each for each in session.tokens if each.state == "running"]:
+            timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
+            if timeout_s is None or now - token.began_at <= timeout_s or token not in session.tokens:
+                continue
+            error = f"{token.stage} took longer than {timeout_s:g} s"
+            row = report_row({"agent_name": token.stage, "run_id": token.run, "success": False, "error": error})
+            self.record_report(pid, token, {**row, "retry": True})
 
     def _reported_token(self, session: Session, row: dict[str, Any]) -> Token | None:
         agent, run = row["agent_name"], row["run_id"]
@@ -192,14 +252,26 @@ class Orchestrator:
 
     def _start_next(self, session: Session) -> Token | None:
         while (token := session.first("ready")) is not None:
-            reached = session.envelope.bound_reached()
+            reached, message = session.envelope.bound_reached(), ""
+            if reached is None:
+                reached, message = self._quota_reached(session.process_id)
             if reached is not None:
-                self._terminate(session.process_id, reached, "")
+                self._terminate(session.process_id, reached, message)
                 return None
             self.fact(session.process_id, "pipeline.started", {"token": token.id})
             if token.state == "running" and token in session.tokens:  # else its context was too large, and it failed
                 return token
         return None
+
+    def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
+        """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
+        if pid not in self._kernel.lifecycle.state.entries:
+            return None, ""
+        reason = self._kernel.resources.first_over(pid, timed=False)
+        if not reason:
+            return None, ""
+        words = TerminalReason.__members__.values()
+        return next((word for word in words if word.value == reason), TerminalReason.POLICY_VIOLATION), reason
 
     # ------------------------------------------------------------------ questions to people
 
@@ -230,11 +302,16 @@ class Orchestrator:
             raise ConfigError(f"not a checkpoint of version {CHECKPOINT_VERSION}", key="version")
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True replaces it", pid=pid)
+        self._must_be_driven_outside(pid)
+        kept = checkpoint.get("session")
+        if isinstance(kept, Mapping):  # what stands beside it in a checkpoint counts: that is what people change
+            beside = ("envelope", "edge_traversals", "stage_visits")
+            kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
         try:
-            msgspec.convert(checkpoint.get("session"), Session)
+            session_of(kept)
         except msgspec.ValidationError as error:
             raise ConfigError(f"not a checkpoint: {error}", key="session") from None
-        self.fact(pid, "pipeline.restored", {"session": checkpoint["session"]})
+        self.fact(pid, "pipeline.restored", {"session": kept})
         return self.get_session_state(pid)
 
     # ------------------------------------------------------------------ running with agents of this kernel
@@ -256,6 +333,8 @@ class Orchestrator:
         try:
             if session is None:
                 self._initialize(sendable_text(pid, "a pid"), checked, envelope)
+            else:
+                self._tell_where_it_stands(session, feed)
             if self._session(pid).terminated:
                 feed.put(self._last_event(pid))
             process = self.runner.start(pid, feed)
@@ -275,6 +354,18 @@ class Orchestrator:
             self._feeds[pid].remove(feed)
             if not self._feeds[pid]:
                 del self._feeds[pid]
+
+    def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
+        """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
+        pid, envelope = session.process_id, session.envelope
+        for token in session.tokens:
+            if token.state == "running":
+                agent = session.pipeline_config.by_name[token.stage].agent_name
+                data = {"run_id": token.run, "agent": agent}
+                feed.put(PipelineEvent("stage_started", token.stage, pid, envelope, data))
+        for question in self.questions.still_open(session):
+            asked = {"interrupt": dict(question.interrupt)}
+            feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
 
     def _last_event(self, pid: str) -> PipelineEvent:
         envelope = self._session(pid).envelope
@@ -305,18 +396,40 @@ class Orchestrator:
             raise NoSuchProcess(f"there is no pipeline session for {pid!r}", hint="initialize_orchestration", pid=pid)
         return session
 
-    def _envelope(self, value: Envelope | Mapping[str, Any] | str | None) -> Envelope:
+    def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None) -> Envelope:
+        """An envelope as it is; text and mappings as a new one."""
         if isinstance(value, Envelope):
             return value
         if isinstance(value, str):
             value = {"raw_input": value}
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
         return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **dict(value or {}))
+
+    def _must_be_driven_outside(self, pid: str) -> None:
+        """What a process of this kernel runs, nobody else reports into or replaces."""
+        process = self._kernel.processes.get(pid)
+        if pid in self.state.sessions and process is not None and process.exit is None and self.runner.runs(process):
+            hint = "its agents report by themselves; terminate_session ends it"
+            raise InvalidTransition(f"pipeline {pid} is run by a process of this kernel", hint=hint, pid=pid)
 
     def _terminate(self, pid: str, reason: TerminalReason, message: str) -> int:
         return self.fact(pid, "pipeline.terminated", {"reason": reason.value, "message": message})
 
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
         """A session changes: a row, and a runner that waits for a change looks again."""
-        seq = self._kernel.fact(self.state, pid, kind, {**data, "at": self._kernel.clock.now()})
-        self.runner.look_again(pid)
-        return seq
+        with self._kernel.listeners.act:
+            before = self._open_questions(pid)
+            seq = self._kernel.fact(self.state, pid, kind, {**data, "at": self._kernel.clock.now()})
+            if before:
+                self.questions.take_back(before, self._open_questions(pid))
+            session = self.state.sessions.get(pid)
+            if session is not None and session.terminated:
+                reason = session.terminal_reason.value if session.terminal_reason is not None else ""
+                self._kernel.lifecycle.pipeline_over(pid, reason or session.envelope.termination_reason)
+            self.runner.look_again(pid)
+            return seq
+
+    def _open_questions(self, pid: str) -> list[Question]:
+        session = self.state.sessions.get(pid)
+        return session.waiting if session is not None else []

@@ -27,6 +27,7 @@ from lyra.core.schema import mismatch
 from lyra.errors import ConfigError
 from lyra.kernel.pipeline_check import path_text, problems
 from lyra.kernel.pipeline_keys import (
+    EDGE_ALIASES,
     WORDS,
     ContextOverflow,
     JoinStrategy,
@@ -242,4 +243,4 @@ def _edges(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         ends = [(key.partition("->"), most) for key, most in value.items()]
         return [{"from": one.strip(), "to": other.strip(), "max_count": most} for (one, _, other), most in ends]
-    return [dict(each) for each in value]
+    return [{EDGE_ALIASES.get(key, key): part for key, part in each.items()} for each in value]

@@ -16,6 +16,7 @@ from lyra.core.limits import NAME_LENGTH_MAX, PIPELINE_STAGES_MAX, RETRY_ATTEMPT
 from lyra.core.schema import schema_problems
 from lyra.kernel.pipeline_keys import (
     ALIASES,
+    EDGE_ALIASES,
     EDGE_KEYS,
     GENERATION_KEYS,
     PIPELINE_KEYS,
@@ -23,8 +24,10 @@ from lyra.kernel.pipeline_keys import (
     RULE_KEYS,
     SPECIAL_TARGETS,
     STAGE_KEYS,
+    JoinStrategy,
     Key,
     MergeStrategy,
+    RunMode,
     named,
 )
 from lyra.kernel.routing import Path, Problem, expression_problems
@@ -68,6 +71,10 @@ def problems(data: Any) -> Iterator[Problem]:
     for path, stage in written:
         yield from _stage_problems(path, stage, known)
     yield from _whole_problems(plain, known)
+    if "stages" in data and "agents" in data:
+        yield Problem(("agents",), "a pipeline has stages or agents, not both", "they are two words for one list")
+    if str(plain.get("default_run_mode") or "").lower() == RunMode.PARALLEL:
+        yield from _deadlock(written)
 
 
 def _keys(data: Mapping[Any, Any], table: Mapping[str, Key], path: Path, what: str) -> Iterator[Problem]:
@@ -181,11 +188,14 @@ def _edges_shape(value: Any, path: Path) -> Iterator[Problem]:
     if not isinstance(value, (list, tuple)):
         yield Problem(path, f"edge_limits is a list of from, to, max_count, not {value!r}")
         return
-    for index, edge in enumerate(value):
+    for index, given in enumerate(value):
         here = (*path, index)
-        if not isinstance(edge, Mapping):
-            yield Problem(here, f"an edge limit is a mapping of from, to, max_count, not {edge!r}")
+        if not isinstance(given, Mapping):
+            yield Problem(here, f"an edge limit is a mapping of from, to, max_count, not {given!r}")
             continue
+        edge = _edge(given)
+        if len(edge) < len(given):
+            yield Problem(here, "an edge limit names each of its ends once")
         yield from _unknown(edge, EDGE_KEYS, here, "an edge limit")
         for name in ("from", "to"):
             if not isinstance(edge.get(name), str):
@@ -194,6 +204,11 @@ def _edges_shape(value: Any, path: Path) -> Iterator[Problem]:
             yield Problem(
                 (*here, "max_count"), f"max_count is a whole number, at least 1, not {edge.get('max_count')!r}"
             )
+
+
+def _edge(data: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An edge limit under its own names; others write from_stage and to_stage, or source and target."""
+    return {EDGE_ALIASES.get(key, key): value for key, value in data.items()}
 
 
 def _unknown(value: Mapping[Any, Any], known: tuple[str, ...], path: Path, what: str) -> Iterator[Problem]:
@@ -304,12 +319,37 @@ def _whole_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]
     limits = plain.get("edge_limits")
     for index, edge in enumerate(limits if isinstance(limits, (list, tuple)) else ()):
         for end in ("from", "to"):
-            name = edge.get(end) if isinstance(edge, Mapping) else None
+            name = _edge(edge).get(end) if isinstance(edge, Mapping) else None
             if isinstance(name, str):
                 yield from _target(name, ("edge_limits", index, end), known)
     for key in limits if isinstance(limits, Mapping) else ():
         for name in str(key).split("->"):
             yield from _target(name.strip(), ("edge_limits", str(key)), known)
+
+
+def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator[Problem]:
+    """Stages in parallel mode that wait for one another: none of them would ever run."""
+    left = {stage["name"]: (path, stage) for path, stage in written if isinstance(stage.get("name"), str)}
+    known = set(left)
+
+    def waits(stage: dict[str, Any]) -> bool:
+        requires = [name in left for name in _listed(stage, "requires") if name in known]
+        some = str(stage.get("join_strategy") or "").lower() == JoinStrategy.ANY and requires
+        after = [name in left for name in _listed(stage, "after") if name in known]
+        return (all(requires) if some else any(requires)) or any(after)
+
+    while due := [name for name, (_, stage) in left.items() if not waits(stage)]:
+        for name in due:
+            del left[name]
+    if left:
+        path, stage = next(iter(left.values()))
+        key = "requires" if stage.get("requires") else "after"
+        yield Problem((*path, key), f"these stages wait for one another: {', '.join(left)}", "one of them has to begin")
+
+
+def _listed(stage: dict[str, Any], key: str) -> list[str]:
+    names = stage.get(key)
+    return [each for each in names if isinstance(each, str)] if isinstance(names, (list, tuple)) else []
 
 
 def _target(name: Any, path: Path, known: set[str]) -> Iterator[Problem]:

@@ -19,9 +19,10 @@ from lyra.core.toml_places import TooDeep, _Scan
 from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.kernel.pipeline import PipelineConfig
 from lyra.kernel.pipeline_check import problems
+from lyra.kernel.pipeline_loops import unlimited_loops
 from lyra.kernel.routing import Path
 
-__all__ = ["Mistake", "check_file", "check_text", "load_file"]
+__all__ = ["Mistake", "advice_for", "check_file", "check_text", "load_file"]
 
 FORMATS: Final[dict[str, str]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 _DEPTH_MAX: Final = 64
@@ -36,7 +37,7 @@ class Mistake(NamedTuple):
     column: int
     message: str
     hint: str | None
-    code: str  # parse: the text is not of its format; check: it is no pipeline
+    code: str  # parse: the text is not of its format; check: it is no pipeline; advice: it is one, and seldom meant so
 
     @property
     def place(self) -> str:
@@ -49,6 +50,27 @@ class Mistake(NamedTuple):
 def check_file(path: str | FilePath) -> list[Mistake]:
     """Every mistake of a file, in the order of its lines."""
     return check_text(read_text(path), file=str(path))
+
+
+def advice_for(path: str | FilePath) -> list[Mistake]:
+    """What a file without mistakes may not mean, in the order of its lines: loops that only a last bound stops."""
+    file = str(path)
+    data, places = parse(read_text(path), _format(file), file)
+    config = PipelineConfig.from_checked(data)
+    key = "stages" if "stages" in data else "agents"
+    index = {stage["name"]: number for number, stage in enumerate(data[key])}
+    found = [
+        Mistake(
+            file,
+            *_place((key, index[loop.stages[-1]]), places),
+            f"the loop {loop} has no limit of its own; {loop.bound} = {loop.limit} stops the pipeline after about "
+            f"{loop.rounds} rounds",
+            f"give a stage of it max_visits, or say edge_limits from {loop.stages[-1]} to {loop.stages[0]}",
+            "advice",
+        )
+        for loop in unlimited_loops(config)
+    ]
+    return sorted(found, key=lambda each: (each.line, each.column))
 
 
 def load_file(path: str | FilePath) -> PipelineConfig:

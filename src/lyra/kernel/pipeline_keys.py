@@ -21,6 +21,7 @@ from lyra.core.limits import (
 
 __all__ = [
     "ALIASES",
+    "EDGE_ALIASES",
     "EDGE_KEYS",
     "GENERATION_KEYS",
     "PIPELINE_KEYS",
@@ -185,6 +186,7 @@ ALIASES: Final = {
 }
 RULE_KEYS: Final = ("condition", "value", "expr", "target")
 EDGE_KEYS: Final = ("from", "to", "max_count")
+EDGE_ALIASES: Final = {"from_stage": "from", "source": "from", "to_stage": "to", "target": "to"}
 GENERATION_KEYS: Final = ("stop", "repeat_penalty", "top_p", "top_k", "seed")
 RETRY_KEYS: Final = ("max_retries", "initial_ms", "max_ms", "multiplier")
 

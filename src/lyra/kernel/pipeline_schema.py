@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.core.limits import NAME_LENGTH_MAX
-from lyra.kernel.pipeline_keys import EDGE_KEYS, PIPELINE_KEYS, STAGE_KEYS, Key, MergeStrategy
+from lyra.kernel.pipeline_keys import EDGE_ALIASES, EDGE_KEYS, PIPELINE_KEYS, STAGE_KEYS, Key, MergeStrategy
 from lyra.kernel.routing import OPS, SCOPES
 
 __all__ = ["json_schema"]
@@ -87,15 +87,26 @@ _GENERATION_SCHEMA: Final = {
         "seed": {"type": "integer"},
     },
 }
+
+
+def _also(name: str) -> list[str]:
+    """How else an end of an edge is called."""
+    return [alias for alias, known in EDGE_ALIASES.items() if known == name]
+
+
 _EDGES_SCHEMA: Final = {
     "type": "array",
     "items": {
         "type": "object",
         "additionalProperties": False,
-        "required": list(EDGE_KEYS),
+        "required": ["max_count"],
+        "allOf": [
+            {"oneOf": [{"required": [each]} for each in (name, *_also(name))]}
+            for name in EDGE_KEYS
+            if name != "max_count"
+        ],
         "properties": {
-            "from": {"type": "string"},
-            "to": {"type": "string"},
+            **{each: {"type": "string"} for each in ("from", "to", *EDGE_ALIASES)},
             "max_count": {"type": "integer", "minimum": 1},
         },
     },

@@ -2,7 +2,8 @@
 
 A token stands at a stage: `ready` (may be run), `running` (somebody runs it), `forked` (its branches are under way) or
 `waiting` (for an answer). Sequential pipelines have one token, a fork makes one for each branch, a parallel pipeline
-has one for each stage whose requirements are met. Here is what can be read off a session; `pipeline_moves` changes
+has one for each stage whose requirements are met. A token that asks waits for its own question, and the others go on; a
+question about the whole session holds all of them up. Here is what can be read off a session; `pipeline_moves` changes
 one, `pipeline_state` keeps all of them.
 """
 
@@ -13,18 +14,21 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core import codec
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.kernel.pipeline import AgentConfig, PipelineConfig
 from lyra.kernel.pipeline_keys import ContextOverflow, RunMode
 from lyra.kernel.routing import Facts, condition_holds, holds
 
-__all__ = ["Fork", "Session", "Token", "evaluate_routing", "follows", "session_data"]
+__all__ = ["Fork", "Question", "Session", "Token", "evaluate_routing", "follows", "session_data", "session_of"]
 
 _TOKEN_CHARACTERS: Final = 4  # of a text, on average
 
 
 class Token(msgspec.Struct):
-    """Where work stands. `run` numbers the run in progress; `sees` are the outputs its agent gets (None: all)."""
+    """Where work stands. `run` numbers the run in progress; `sees` are the outputs its agent gets (None: all); `asked`
+    is the last question on its way, with its answer (None: the envelope's); `tries` counts failures of this stage that
+    were tried again, `began_at` is when its run began."""
 
     id: int
     stage: str = ""
@@ -33,6 +37,23 @@ class Token(msgspec.Struct):
     fork: int = 0
     last: str = ""
     sees: list[str] | None = None
+    asked: dict[str, Any] | None = None
+    tries: int = 0
+    began_at: float = 0.0
+
+
+class Question(msgspec.Struct):
+    """An open question: the token that waits for it (0: the whole session does), the stage it came from, what is asked.
+
+    `id` is the kernel's, where the kernel has it. `own`: the agent asked, and its route is chosen with the answer."""
+
+    number: int
+    token: int
+    stage: str
+    kind: str
+    interrupt: dict[str, Any]
+    id: str = ""
+    own: bool = False
 
 
 class Fork(msgspec.Struct):
@@ -59,7 +80,8 @@ class Session(msgspec.Struct, kw_only=True):
     forks: list[Fork] = []
     runs: int = 0
     made: int = 0  # tokens and forks so far: their ids
-    waiting: dict[str, Any] | None = None
+    asks: int = 0  # questions so far: their numbers
+    waiting: list[Question] = []  # oldest first; the envelope shows the first
     created_at: float = 0.0
     last_activity_at: float = 0.0
 
@@ -74,6 +96,14 @@ class Session(msgspec.Struct, kw_only=True):
     @property
     def parallel(self) -> bool:
         return self.pipeline_config.default_run_mode is RunMode.PARALLEL
+
+    @property
+    def held_up(self) -> bool:
+        """A question about the whole session is open."""
+        return any(question.token == 0 for question in self.waiting)
+
+    def question(self, number: int) -> Question | None:
+        return next((question for question in self.waiting if question.number == number), None)
 
     def token(self, token_id: int) -> Token | None:
         for token in self.tokens:
@@ -112,6 +142,9 @@ class Session(msgspec.Struct, kw_only=True):
         if most is not None:
             left_out_until_it_fits(copy, most)
         copy.current_stage = token.stage or copy.current_stage
+        copy.interrupt_pending = self.held_up
+        if token.asked is not None and token.asked is not self.envelope.interrupt:
+            copy.interrupt = codec.decode(codec.encode(token.asked))
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:
@@ -132,7 +165,8 @@ class Session(msgspec.Struct, kw_only=True):
         outputs = envelope.outputs
         if token is not None and token.sees is not None:
             outputs = {name: output for name, output in outputs.items() if name in token.sees}
-        answered = (envelope.interrupt or {}).get("response")
+        asked = token.asked if token is not None and token.asked is not None else envelope.interrupt
+        answered = (asked or {}).get("response")
         return Facts(
             current=outputs.get(token.last, {}) if token is not None else {},
             outputs=outputs,
@@ -185,3 +219,32 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
 def session_data(session: Session) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(session, builtin_types=(bytes,))
     return data
+
+
+def session_of(data: Any) -> Session:
+    """A session as `session_data` wrote it; also one from when it had room for one question."""
+    if isinstance(data, Mapping) and not isinstance(data.get("waiting", []), list):
+        data = {**data, "asks": 1, "waiting": _one_question(data)}
+    return msgspec.convert(data, Session)
+
+
+def _one_question(data: Mapping[str, Any]) -> list[Any]:
+    held, envelope = data["waiting"], data.get("envelope")
+    asked = envelope.get("interrupt") if isinstance(envelope, Mapping) else None
+    if held is None and not (isinstance(envelope, Mapping) and envelope.get("interrupt_pending")):
+        return []
+    if held is None:
+        held = {}
+    elif not isinstance(held, Mapping):
+        return [held]  # not a question: the reader says so
+    return [
+        {
+            "number": 1,
+            "token": held.get("token", 0),
+            "stage": held.get("from", ""),
+            "kind": held.get("kind", ""),
+            "interrupt": asked or {},
+            "id": held.get("id", ""),
+            "own": bool(held.get("own")),
+        }
+    ]

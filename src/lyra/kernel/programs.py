@@ -21,7 +21,7 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Programs"]
+__all__ = ["Programs", "unknown_program"]
 
 
 class Programs:
@@ -71,6 +71,11 @@ class Programs:
         if types is None:
             types = self._types[program] = _parameter_types(program)
         return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
+
+
+def unknown_program(name: str) -> ConfigError:
+    hint = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
+    return ConfigError(f"this kernel does not know the program {name!r}", hint=hint, program=name)
 
 
 def _parameter_types(program: Callable[..., Any]) -> list[Any]:

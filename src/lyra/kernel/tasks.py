@@ -12,9 +12,27 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["Tasks", "Writer"]
+__all__ = ["Flight", "Tasks", "Writer"]
 
 T = TypeVar("T")
+
+
+class Flight:
+    """Work of somebody outside that is under way: `with kernel.flight:`. A kernel that closes lets it end."""
+
+    __slots__ = ("_ended", "count")
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self._ended()
 
 
 class Tasks:
