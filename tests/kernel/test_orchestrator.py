@@ -16,6 +16,7 @@ from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import Kernel
 from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.pipeline_session import session_data
+from lyra.testing import SimClock
 from tests.kernel.conftest import Crash, crash, pass_time, run, settle
 
 LINE = {
@@ -1016,7 +1017,7 @@ class Sessions(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.kernel = Kernel()
+        self.kernel = Kernel(clock=SimClock(1000.0))  # its timers need no loop
         self.loop.run_until_complete(self.kernel.start())
         self.rows = []
         fact = self.kernel.fact

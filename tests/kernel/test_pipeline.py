@@ -144,7 +144,7 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
         (with_stage(generation={"topp": 1}), ("agents", 1, "generation", "topp"), "no setting"),
         (with_stage(generation={"stop": "x"}), ("agents", 1, "generation", "stop"), "a list of texts"),
         (with_stage(generation={"top_p": -1}), ("agents", 1, "generation", "top_p"), "at least 0"),
-        (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "count"),
+        (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "whole number"),
         (with_stage(generation={"seed": "x"}), ("agents", 1, "generation", "seed"), "whole number"),
         (with_stage(token_stream="all"), ("agents", 1, "token_stream"), "one of off"),
     ],
@@ -179,7 +179,7 @@ def test_the_tables_the_objects_and_the_schema_know_the_same_keys():
     assert list(STAGE_KEYS) == list(AgentConfig.__struct_fields__)
     assert list(PIPELINE_KEYS) == list(PipelineConfig.__struct_fields__)
     schema = json_schema()
-    assert set(schema["properties"]) == {*PIPELINE_KEYS, "stages", "run_mode"}
+    assert set(schema["properties"]) == {*PIPELINE_KEYS, "stages", "run_mode", "edge_limit"}
     assert set(schema["$defs"]["stage"]["properties"]) == {*STAGE_KEYS, "routing"}
 
 

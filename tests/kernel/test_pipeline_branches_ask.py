@@ -353,7 +353,7 @@ def test_a_session_with_room_for_one_question_is_still_read():
 
     data = run(work())
     (question,) = data["waiting"]
-    held = {"token": question["token"], "from": "left", "kind": "clarification", "id": "", "own": True}
+    held = {"token": question["token"], "from": "left", "kind": "clarification", "id": question["id"], "own": True}
     before = {**{name: value for name, value in data.items() if name != "asks"}, "waiting": held}
     assert session_of(before) == session_of(data)
     state.load({"p": {**before, "waiting": None, "envelope": {**data["envelope"], "interrupt_pending": False}}})

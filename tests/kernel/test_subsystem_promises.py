@@ -21,6 +21,8 @@ from lyra.errors import (
     ProcessError,
 )
 from lyra.kernel import Envelope, Kernel, ResourceQuota, ServiceInfo, ServiceRequest, ServiceResponse
+from lyra.kernel.pcb import STATES
+from lyra.kernel.process import PRIORITIES
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import Crash, run, settle
 
@@ -155,6 +157,7 @@ def test_an_entry_ends_with_its_pipeline(target):
                 assert told.terminal_reason == "completed"
             assert kernel.get_process("worked").termination_reason == "completed"
             assert kernel.terminate("worked").state == "terminated"
+            assert kernel.transition_state("worked", "terminated").termination_reason == "completed"
             assert kernel.get_process("new").state == "new"
 
     run(main())
@@ -250,6 +253,23 @@ def test_a_shutdown_does_not_wait_for_ever(path, clock):
         clock.advance(2.0)
         await going
         work.cancel()
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["bus", "service"])
+def test_a_handler_may_shut_the_kernel_down(target, clock, way):
+    """It does not wait for itself; no time passes."""
+
+    async def main():
+        kernel = Kernel(target, clock)
+        await kernel.start()
+        kernel.register_service({"name": "s"})
+        kernel.register_handler("s", lambda _: kernel.shutdown())
+        kernel.bus.subscribe("stop", lambda _: kernel.shutdown())
+        await (kernel.bus.publish("stop") if way == "bus" else kernel.dispatch("s"))
+        with pytest.raises(ProcessError, match="closed"):
+            kernel.submit("p")
 
     run(main())
 
@@ -541,7 +561,8 @@ def test_the_requirement_documents_names_are_there():
     assert public.OrchestrationSession is public.SessionState
     assert public.AgentExecutionResult is public.AgentResult
     assert public.DEFAULT_INTERRUPT_CONFIGS["clarification"].default_ttl == 24 * 3600
-    assert public.ProcessState("zombie") == "zombie"
+    assert [*public.ProcessState] == [*STATES]
+    assert [*public.SchedulingPriority] == [*PRIORITIES]
     assert public.TerminalReason("completed") == "completed"
     assert public.AgentExecutionMetrics(llm_calls=1).llm_calls == 1
     for name in ("ServiceHandler", "KernelEventHandler", "Envelope"):

@@ -1,7 +1,7 @@
 """`lyra pipeline`: check, run and draw pipelines declared in a file, and print the schema of such files.
 
 Reads files through `lyra.kernel.pipeline_files` and runs them on a kernel; decides nothing itself. Agents come from a
-Python file's async functions, or, without one, from `echo`, which gives back what it was given: enough to see the way
+Python file's functions, or, without one, from `echo`, which gives back what it was given: enough to see the way
 a pipeline takes.
 """
 
@@ -166,9 +166,7 @@ def _show(event: Any) -> None:
 
 
 def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
-    """Put the pipeline's question to whoever sits here; nobody there is an answer too: none."""
-    import sys
-
+    """Put the pipeline's question to whoever sits here, or pipes answers in; nobody there is an answer too: none."""
     question = printable(str(interrupt.get("question") or interrupt.get("kind")))
     asked = interrupt.get("kind"), interrupt.get("question")
     consent = interrupt.get("kind") == "confirmation"
@@ -182,16 +180,16 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
         if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
-        if not sys.stdin.isatty():
-            note(f"{question} (nobody is here to answer)")
+        try:
+            if consent:
+                kernel.resolve_interrupt(key, {"approved": click.confirm(question, err=True)})
+            else:
+                kernel.resolve_interrupt(key, {"text": click.prompt(question, err=True)})
+        except click.Abort:  # the end of what is piped in
+            note("nobody is here to answer")
             kernel.interrupts.cancel(key, "nobody is here to answer")
             if consent:
                 kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
-            return
-        if consent:
-            kernel.resolve_interrupt(key, {"approved": click.confirm(question)})
-        else:
-            kernel.resolve_interrupt(key, {"text": click.prompt(question)})
 
     kernel.loop.call_soon(resolve)
 
@@ -209,8 +207,7 @@ def _envelope(given: str) -> dict[str, Any]:
 
 
 def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
-    """The public async functions of a Python file, by name: one for each agent of the pipeline at least."""
-    import inspect
+    """What a Python file has under the names of the pipeline's agents: functions, or objects with a `run`."""
     import runpy
     import sys
 
@@ -227,12 +224,10 @@ def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
         raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--agents") from error
     finally:
         sys.path.remove(folder)
-    found = {
-        name: value for name, value in names.items() if inspect.iscoroutinefunction(value) and not name.startswith("_")
-    }
-    for stage in config.agents:
-        name = stage.agent_name
-        if stage.node_kind is NodeKind.AGENT and name not in found:
-            hint = "make it async" if callable(names.get(name)) else f"write async def {name}(envelope): …"
-            raise ConfigError(f"{file} has no async function {name!r}", hint=hint, key="--agents")
+    found = {}
+    for name in (stage.agent_name for stage in config.agents if stage.node_kind is NodeKind.AGENT):
+        found[name] = names.get(name)
+        if isinstance(found[name], type) or not (callable(found[name]) or callable(getattr(found[name], "run", None))):
+            hint = f"write async def {name}(envelope): …"
+            raise ConfigError(f"{file} has no function {name!r}", hint=hint, key="--agents")
     return found

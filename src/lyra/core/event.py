@@ -77,6 +77,7 @@ KINDS: Final[dict[str, str]] = {
     "pipeline.waiting": "a pipeline waits for the answer to a question",
     "pipeline.resumed": "the question a pipeline waited for is over",
     "pipeline.terminated": "a pipeline was ended by a bound or by hand",
+    "pipeline.ended": "a pipeline came to its end, with the reason",
     "pipeline.restored": "a pipeline goes on from a checkpoint",
     "pipeline.forgotten": "a pipeline's session was cleaned up",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",

@@ -28,8 +28,8 @@ from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.links import Down, ExitSignal
 from lyra.kernel.listeners import EventHandler
 from lyra.kernel.orchestrator import Orchestrator
-from lyra.kernel.pcb import ProcessState
-from lyra.kernel.pipeline import AgentConfig, PipelineConfig
+from lyra.kernel.pcb import ProcessState, SchedulingPriority
+from lyra.kernel.pipeline import AgentConfig, EdgeLimit, PipelineConfig, RoutingRule
 from lyra.kernel.pipeline_events import PipelineEvent
 from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.process import Exit
@@ -71,6 +71,7 @@ __all__ = [
     "CircuitBreakerMiddleware",
     "CommBus",
     "Down",
+    "EdgeLimit",
     "Envelope",
     "Event",
     "Exit",
@@ -109,6 +110,8 @@ __all__ = [
     "ResourceQuota",
     "ResourceTracker",
     "ResourceUsage",
+    "RoutingRule",
+    "SchedulingPriority",
     "ServiceHandler",
     "ServiceInfo",
     "ServiceRegistry",

@@ -106,7 +106,7 @@ async def shut_down(kernel: Kernel, *, reason: str = "shutdown", drain_s: float)
         kernel.lifecycle.closed = True
         kernel.publish("", "kernel.stopping", {"reason": reason})
         try:
-            await kernel.drain(drain_s)
+            await kernel.drain(drain_s, outside=True)
         except LyraError as error:
             errors.append(error)
         for pid, entry in list(kernel.lifecycle.state.entries.items()):

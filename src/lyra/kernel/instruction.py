@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.core.asked import Asked
 from lyra.core.check import known_keys, whole
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.errors import ConfigError
@@ -72,7 +73,7 @@ class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
     terminal_reason: TerminalReason | None = None
     termination_message: str | None = None
     interrupt_pending: bool = False
-    interrupt: dict[str, Any] | None = None
+    interrupt: Asked | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
@@ -93,7 +94,7 @@ class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
     terminated: bool
     terminal_reason: TerminalReason | None
     interrupt_pending: bool
-    interrupts: list[dict[str, Any]]
+    interrupts: list[Asked]
     created_at: float
     last_activity_at: float
 
@@ -147,7 +148,7 @@ def session_state(session: Session) -> SessionState:
         terminated=session.terminated,
         terminal_reason=session.terminal_reason,
         interrupt_pending=envelope.interrupt_pending,
-        interrupts=[codec.decode(codec.encode(question.interrupt)) for question in session.waiting],
+        interrupts=[Asked(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
         created_at=session.created_at,
         last_activity_at=session.last_activity_at,
     )

@@ -444,6 +444,8 @@ class InterruptService:
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
         kernel.record(process.pid, "interrupt.created", row)
         self._keep(process, interrupt)
+        if kind == "in_doubt":
+            kernel.orchestrator.in_doubt(interrupt)
         return interrupt
 
     def restore(self, process: Process, interrupt: Interrupt) -> None:

@@ -137,6 +137,7 @@ class Kernel(Requests):
         self.publish = self.listeners.publish
         self._early: list[tuple[State, str, dict[str, Any]]] = []  # settings from before it was opened
         self.flight = Flight(self.came_to_its_end)
+        self._left = 0  # of that, what nobody waits for when it closes
         self._ownership: Ownership | None = None
         self._recovery: Recovery | None = None
         self._writer: Writer | None = None
@@ -255,8 +256,7 @@ class Kernel(Requests):
         return await self.writer.submit(fn, *args, **kwargs)
 
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
-        """Stop in order: let what is in flight finish (effects, dispatches, messages on the bus), write the rest, keep
-        the processes for next time.
+        """Stop in order: let effects in flight finish, write the rest, keep the processes for next time.
 
         With a store, processes do not end here: they go on when it is opened again. Without one they end as
         `shutdown`.
@@ -304,11 +304,13 @@ class Kernel(Requests):
                 self._ownership.give_up()
             self._release_store(journal.store)
 
-    async def drain(self, drain_s: float) -> None:
-        """Take nothing new and let what is in flight come to its end, for so long."""
+    async def drain(self, drain_s: float, *, outside: bool = False) -> None:
+        """Take nothing new and let effects in flight come to their end, for so long; with `outside` also dispatches and
+        messages on the bus."""
+        self._left = self.flight.mine if outside else self.flight.count
         self.draining = True
         self.open = False
-        if self.door.in_flight == 0 and self.flight.count == 0:
+        if self.door.in_flight == 0 and self.flight.count <= self._left:
             return
         if self._drained is None:
             self._drained = self.loop.create_future()
@@ -318,7 +320,7 @@ class Kernel(Requests):
 
     def came_to_its_end(self) -> None:
         """An effect, a dispatch or a message on the bus."""
-        if self.draining and self.door.in_flight == 0 and self.flight.count == 0:
+        if self.draining and self.door.in_flight == 0 and self.flight.count <= self._left:
             self.drained()
 
     def drained(self) -> None:

@@ -67,33 +67,48 @@ class LifecycleManager:
         kernel._raise_if_closed()
         self.raise_if_closing("process")
         self.checked_pid(pid)
-        if self.find(pid) is not None:
-            return kept(kernel, self.get_process(pid))
+        if self.find(pid) is None:
+            given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
+            level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
+            self._enter(pid, level, kernel.resources.resolve(quota), given)
+        return kept(kernel, self.get_process(pid))
+
+    def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
+        """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
+        kernel = self._kernel
+        self.checked_pid(pid)
+        given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
+        with kernel.listeners.act:
+            self._enter(pid, PRIORITIES.index("normal"), kernel.resources.default_quota, given)
+            for state in ("ready", "running"):
+                self._move(pid, self.state.entries[pid], state, "its pipeline began")
+
+    def _enter(self, pid: str, level: int, limits: ResourceQuota, given: dict[str, Any]) -> None:
+        kernel = self._kernel
         if pid in kernel.names:
             raise NameTaken(f"{pid!r} is the name of another process", hint="use another pid", pid=pid)
-        level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
-        limits = kernel.resources.resolve(quota)
-        if parent_pid:
-            self.must_exist(parent_pid)
+        if given.get("parent_pid"):
+            self.must_exist(given["parent_pid"])
         if kernel.live + self.active >= kernel.processes_max:
             raise Overloaded(
                 "there are as many processes as there may be",
                 hint="end some, or raise kernel.processes_max",
                 limit=kernel.processes_max,
             )
+        user_id = short_text(sendable_text(given["user_id"], "user_id"), "user_id", most=NAME_LENGTH_MAX)
         row = {
-            "request_id": sendable_text(request_id, "request_id"),
-            "user_id": short_text(sendable_text(user_id, "user_id"), "user_id", most=NAME_LENGTH_MAX),
-            "session_id": sendable_text(session_id, "session_id"),
+            **given,
+            "request_id": sendable_text(given["request_id"], "request_id"),
+            "user_id": user_id,
+            "session_id": sendable_text(given["session_id"], "session_id"),
             "priority": level,
             "created_at": kernel.clock.now(),
-            "parent_pid": parent_pid,
+            "parent_pid": given.get("parent_pid", ""),
         }
         with kernel.listeners.act:
             kernel.fact(self.state, pid, "pcb.submitted", row)
             kernel.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
             self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
-            return kept(kernel, self.get_process(pid))
 
     def raise_if_closing(self, what: str) -> None:
         """A kernel that goes down takes nothing new."""
@@ -101,9 +116,10 @@ class LifecycleManager:
             raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
 
     def raise_if_ended(self, pid: Any) -> None:
-        """The pid of a process that has ended is its own until it is cleaned up."""
+        """The pid of a process that has ended is its own until it is cleaned up; one that came with a pipeline makes
+        way for another pipeline."""
         entry = self._entry(pid)
-        if entry is not None and entry.state in TERMINAL:
+        if entry is not None and entry.state in TERMINAL and not entry.pipeline:
             raise InvalidTransition(
                 f"process {pid} has ended", hint="cleanup_process frees its pid", pid=pid, old_state=entry.state
             )
@@ -168,6 +184,8 @@ class LifecycleManager:
         word = _lower(state)
         if word not in STATES:
             one_of(word, STATES, "a process's state")
+        if word == entry.state == "terminated" and pid in self._kernel.orchestrator.state.sessions:
+            return kept(self._kernel, self.get_process(pid))  # its pipeline was quicker
         if word not in TRANSITIONS[entry.state]:
             raise InvalidTransition(
                 f"process {pid} cannot go from {entry.state} to {word}",
@@ -190,7 +208,8 @@ class LifecycleManager:
             return kept(self._kernel, self.get_process(pid))
 
     def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
-        """End a process; one that has ended stays as it is, one that runs is only ended by force."""
+        """End a process; one that has ended stays as it is, one that runs is only ended by force. A program is told to
+        end and tidies up first: until then its block has the reason and not yet the state."""
         kernel = self._kernel
         kernel._raise_if_closed()
         sendable_text(reason, "a reason")
@@ -209,9 +228,10 @@ class LifecycleManager:
         return kept(kernel, self.get_process(pid))
 
     def put_back(self, pid: str, reason: str) -> None:
-        """The kernel goes down: one that runs is in line again when the store is opened the next time."""
+        """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
+        with a pipeline was in no line."""
         entry = self.state.entries.get(pid)
-        if entry is not None and entry.state == "running":
+        if entry is not None and entry.state == "running" and not entry.pipeline:
             self._move(pid, entry, "ready", reason)
 
     def pipeline_over(self, pid: str, reason: str) -> None:
@@ -220,14 +240,33 @@ class LifecycleManager:
         if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
             self._move(pid, entry, "terminated", reason)
 
+    def came_with_pipeline(self, pid: str) -> bool:
+        entry = self.state.entries.get(pid)
+        return entry is not None and entry.pipeline
+
+    def forget_with_pipeline(self, pid: str) -> None:
+        """Its pipeline was forgotten: so is an entry that came with it."""
+        if self.came_with_pipeline(pid):
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._move(pid, entry, "terminated", "its pipeline was forgotten")
+            self.cleanup_process(pid)
+
+    def make_way(self, pid: str) -> None:
+        """A process of this kernel takes the pipeline of an entry over, under the same pid."""
+        if not self.came_with_pipeline(pid):
+            return
+        with self._kernel.listeners.act:
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._record_move(pid, entry, "terminated", "a process of this kernel took its pipeline over")
+            self._kernel.fact(self.state, pid, "pcb.forgotten", {})
+
     def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
-        """The one place where an entry changes its state."""
-        kernel, old = self._kernel, entry.state
-        row = {"old_state": old, "new_state": state, "reason": reason}
+        """An entry changes its state, and its end ends all that is its own."""
+        kernel = self._kernel
         with kernel.listeners.act:
-            kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
-            self._tell(pid, "process.state_changed", row)
-            kernel.time_limits.moved(pid)
+            self._record_move(pid, entry, state, reason)
             if state == "terminated":
                 kernel.rate_limiter.loosen(pid, entry.user_id)
                 kernel.orchestrator.entry_ended(pid, reason)
@@ -236,6 +275,14 @@ class LifecycleManager:
                 self._tell(pid, "process.terminated", event)
                 while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
                     self.cleanup_process(next(iter(self.state.ended)))
+
+    def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
+        """The one place where an entry changes its state."""
+        kernel = self._kernel
+        row = {"old_state": entry.state, "new_state": state, "reason": reason}
+        kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
+        self._tell(pid, "process.state_changed", row)
+        kernel.time_limits.moved(pid)
 
     # ------------------------------------------------------------------ questions
 
@@ -252,6 +299,8 @@ class LifecycleManager:
             return
         if entry.state == "waiting" and entry.reason == _ASKED:
             self._move(pid, entry, "ready", "interrupt over")
+            if entry.pipeline:  # whoever drives it goes on by itself
+                self._move(pid, entry, "running", "interrupt over")
         elif entry.state == "ready":
             self.state.queue_again(pid)
 
@@ -393,7 +442,7 @@ class LifecycleManager:
             started_at=entry.started_at,
             completed_at=entry.completed_at,
             last_scheduled_at=entry.last_scheduled_at,
-            current_stage=entry.current_stage,
+            current_stage=self._stage(pid, entry.current_stage),
             current_service=entry.current_service,
             pending_interrupt=kind,
             interrupt_data=data,
@@ -416,6 +465,7 @@ class LifecycleManager:
             created_at=process.created_at,
             started_at=process.created_at,
             completed_at=process.ended_at,
+            current_stage=self._stage(process.pid, ""),
             current_service=seen.program,
             pending_interrupt=kind,
             interrupt_data=data,
@@ -423,6 +473,11 @@ class LifecycleManager:
             child_pids=(*(process.children or ()), *self.state.adopted.get(process.pid, ())),
             termination_reason=process.exit.reason if process.exit is not None else process.kill_reason or "",
         )
+
+    def _stage(self, pid: str, noted: str) -> str:
+        """Where its pipeline is; without one, what was noted."""
+        session = self._kernel.orchestrator.state.sessions.get(pid)
+        return noted if session is None else session.envelope.current_stage
 
     def _question(self, pid: str) -> tuple[str | None, Any]:
         pending = self._kernel.interrupts.get_pending_interrupt(pid)
@@ -445,7 +500,7 @@ class LifecycleManager:
             )
         with kernel.listeners.act:
             if pid in self.state.entries or kernel.journal is None:  # else its pid still means that run
-                kernel.orchestrator.cleanup_session(pid)
+                kernel.orchestrator.forget_session(pid)
             kernel.interrupts.cleanup_process_interrupts(pid)
             kernel.resources.close(pid)
             if pid in self.state.entries:

@@ -157,8 +157,10 @@ class Listeners:
             self._speaking = False
 
     def _deliver(self, event: Event) -> None:
-        for listener in list(self._listeners.values()):
-            mine = Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
+        listeners = list(self._listeners.values())
+        own = bool(event.seq) and len(listeners) == 1  # read from its row for the only one who hears it
+        for listener in listeners:
+            mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
             try:
                 result = listener(mine)
             except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel goes on

@@ -26,17 +26,19 @@ from lyra.kernel.handle import Ack
 from lyra.kernel.instruction import (
     Instruction,
     SessionState,
+    interrupt_data,
     other_instruction,
     report_row,
     run_instruction,
     session_state,
 )
+from lyra.kernel.interrupt import Interrupt
 from lyra.kernel.pipeline import PipelineConfig
 from lyra.kernel.pipeline_events import Feed, PipelineEvent
 from lyra.kernel.pipeline_keys import NodeKind
 from lyra.kernel.pipeline_questions import Questions
-from lyra.kernel.pipeline_runner import Agents, Runner
-from lyra.kernel.pipeline_session import Question, Session, Token, evaluate_routing, session_data, session_of
+from lyra.kernel.pipeline_runner import Agents, Runner, effect_name
+from lyra.kernel.pipeline_session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
 from lyra.kernel.pipeline_state import PipelineState
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Orchestrator"]
 
 CHECKPOINT_VERSION: Final = "1.0"
+ANONYMOUS: Final = "anonymous"  # whose an envelope is that does not say
+_OWNED: Final = ("request_id", "user_id", "session_id")
 
 
 class Orchestrator:
@@ -69,18 +73,30 @@ class Orchestrator:
         self._kernel._raise_if_closed()
         if not sendable_text(pid, "a pid"):
             raise ConfigError("a session needs a pid", key="pid")
-        self._initialize(pid, PipelineConfig.of(config), envelope, force=force)
-        return self.get_session_state(pid)
-
-    def _initialize(self, pid: str, checked: PipelineConfig, envelope: Any, *, force: bool = False) -> None:
-        work = self.envelope_of(envelope)
+        checked = PipelineConfig.of(config)
+        work = self.envelope_of(envelope, pid)
         if pid in self.state.sessions and not force:
             raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
         self._must_be_driven_outside(pid)
+        with self._kernel.listeners.act:
+            self._make_known(pid, work)
+            self._begin(pid, checked, work)
+        return self.get_session_state(pid)
+
+    def _begin(self, pid: str, checked: PipelineConfig, work: Envelope) -> None:
         row: dict[str, Any] = {"config": checked, "envelope": work}
         if self._kernel.journal is None and self._kernel.listening:
             row = codec.decode(codec.encode(row))  # listeners get plain data, as they would from a journal
         self.fact(pid, "pipeline.initialized", row)
+
+    def _make_known(self, pid: str, work: Envelope) -> None:
+        """A pid that nobody submitted gets an entry of the process table, for as long as its pipeline is known."""
+        lifecycle = self._kernel.lifecycle
+        if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
+            lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
+        if lifecycle.find(pid) is None:
+            user_id = "" if work.user_id == ANONYMOUS else work.user_id
+            lifecycle.enter_with_pipeline(pid, request_id=work.request_id, user_id=user_id, session_id=work.session_id)
 
     def get_session_state(self, pid: str) -> SessionState:
         return session_state(self._session(pid))
@@ -91,7 +107,7 @@ class Orchestrator:
         if session.terminated:
             raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
         data = session_data(session)
-        data["envelope"] = self.envelope_of(envelope).to_data()
+        data["envelope"] = self.envelope_of(envelope, pid).to_data()
         self.fact(pid, "pipeline.restored", {"session": data})
         return self.get_session_state(pid).envelope
 
@@ -121,7 +137,16 @@ class Orchestrator:
             self._terminate(process.pid, reason, f"its process ended: {ended.error or ended.reason}")
 
     def cleanup_session(self, pid: str) -> bool:
-        """Forget a session; False if there is none. One that a process of this kernel still runs is refused."""
+        """Forget a session, and the entry that came with it; False if there is none. One that a process of this kernel
+        still runs is refused."""
+        with self._kernel.listeners.act:
+            forgotten = self.forget_session(pid)
+            if forgotten:
+                self._kernel.lifecycle.forget_with_pipeline(pid)
+            return forgotten
+
+    def forget_session(self, pid: str) -> bool:
+        """The same without its entry."""
         self._kernel._raise_if_closed()
         session = self.state.sessions.get(pid)
         if session is None:
@@ -133,20 +158,25 @@ class Orchestrator:
         return True
 
     def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
-        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about."""
-        self._kernel._raise_if_closed()
+        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about. Their
+        entries end, and are kept as long as others."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
         forgotten = 0
-        for pid in list(self.state.idle_since(self._kernel.clock.now() - idle_s)):
+        for pid in list(self.state.idle_since(kernel.clock.now() - idle_s)):
             if self.state.sessions[pid].terminated or not self._is_alive(pid):
-                process = self._kernel.processes.get(pid)
+                process = kernel.processes.get(pid)
                 if process is None or process.exit is not None:
-                    forgotten += self.cleanup_session(pid)
+                    if not self.state.sessions[pid].terminated and kernel.lifecycle.came_with_pipeline(pid):
+                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"nobody drove it for {idle_s:g} s")
+                    forgotten += self.forget_session(pid)
         return forgotten
 
     def _is_alive(self, pid: str) -> bool:
         """Somebody drives it, or a person may still answer what it asks."""
         kernel, session = self._kernel, self.state.sessions[pid]
-        if kernel.lifecycle.is_live(pid) or kernel.interrupts.has_pending(pid):
+        driven = kernel.lifecycle.is_live(pid) and not kernel.lifecycle.came_with_pipeline(pid)
+        if driven or kernel.interrupts.has_pending(pid):
             return True
         idle_s = kernel.clock.now() - session.last_activity_at
         return any(kernel.interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
@@ -226,7 +256,10 @@ class Orchestrator:
         )
 
     def record_report(self, pid: str, token: Token, row: dict[str, Any]) -> None:
-        metrics = row["metrics"]
+        metrics, session = row["metrics"], self.state.sessions[pid]
+        if session.pipeline_config.state_schema and row["success"]:
+            wrong = unmergeable(session, token, row["output"])
+            row = {**row, "success": False, "error": wrong} if wrong else row
         self.fact(pid, "pipeline.reported", {**row, "token": token.id})
         used = {name: metrics[name] for name in ("llm_calls", "tool_calls", "tokens_in", "tokens_out") if metrics[name]}
         self._kernel.resources.count(pid, {"agent_hops": 1, **used})
@@ -238,7 +271,8 @@ class Orchestrator:
         stage = session.pipeline_config.stage(name)
         if stage is None:
             raise ConfigError(f"pipeline {session.pipeline_config.name} has no stage {name!r}", key="agent_name")
-        token = Token(0, stage.name, last=stage.agent_name)
+        known = session.envelope.outputs
+        token = Token(0, stage.name, last=stage.name if stage.name in known else stage.agent_name)
         return evaluate_routing(stage, session.facts(token))[0]
 
     # ------------------------------------------------------------------ what may run
@@ -265,9 +299,11 @@ class Orchestrator:
 
     def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
         """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
-        if pid not in self._kernel.lifecycle.state.entries:
-            return None, ""
-        reason = self._kernel.resources.first_over(pid, timed=False)
+        resources = self._kernel.resources
+        entry = self._kernel.lifecycle.state.entries.get(pid)
+        if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
+            return None, ""  # nobody gave it one: its bounds are the pipeline's own
+        reason = resources.first_over(pid, timed=False)
         if not reason:
             return None, ""
         words = TerminalReason.__members__.values()
@@ -307,11 +343,14 @@ class Orchestrator:
         if isinstance(kept, Mapping):  # what stands beside it in a checkpoint counts: that is what people change
             beside = ("envelope", "edge_traversals", "stage_visits")
             kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
+            kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
         try:
-            session_of(kept)
+            work = session_of(kept).envelope
         except msgspec.ValidationError as error:
             raise ConfigError(f"not a checkpoint: {error}", key="session") from None
-        self.fact(pid, "pipeline.restored", {"session": kept})
+        with self._kernel.listeners.act:
+            self._make_known(pid, work)
+            self.fact(pid, "pipeline.restored", {"session": kept})
         return self.get_session_state(pid)
 
     # ------------------------------------------------------------------ running with agents of this kernel
@@ -332,8 +371,9 @@ class Orchestrator:
         self._feeds.setdefault(pid, []).append(feed)
         try:
             if session is None:
-                self._initialize(sendable_text(pid, "a pid"), checked, envelope)
+                self._begin(sendable_text(pid, "a pid"), checked, self.envelope_of(envelope))
             else:
+                self.take_over(session)
                 self._tell_where_it_stands(session, feed)
             if self._session(pid).terminated:
                 feed.put(self._last_event(pid))
@@ -355,6 +395,15 @@ class Orchestrator:
             if not self._feeds[pid]:
                 del self._feeds[pid]
 
+    def take_over(self, session: Session) -> None:
+        """From a worker outside: its entry makes way for the process, which asks the open questions itself."""
+        pid, kernel = session.process_id, self._kernel
+        if kernel.lifecycle.came_with_pipeline(pid):
+            with kernel.listeners.act:
+                for question in [each for each in session.waiting if each.token and each.id]:
+                    self.questions.withdraw(question, "its process asks it again")
+                kernel.lifecycle.make_way(pid)
+
     def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
         """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
         pid, envelope = session.process_id, session.envelope
@@ -366,6 +415,17 @@ class Orchestrator:
         for question in self.questions.still_open(session):
             asked = {"interrupt": dict(question.interrupt)}
             feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
+        for one in self._kernel.interrupts.pending(pid):
+            if one.kind == "in_doubt":
+                asked = {"interrupt": interrupt_data(one)}
+                feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
+
+    def in_doubt(self, interrupt: Interrupt) -> None:
+        """Nobody knows whether a stage was performed; the door asked, and its row is the last that was written."""
+        session, journal = self.state.sessions.get(interrupt.pid), self._kernel.journal
+        if session is not None:
+            stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
+            self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
 
     def _last_event(self, pid: str) -> PipelineEvent:
         envelope = self._session(pid).envelope
@@ -374,15 +434,14 @@ class Orchestrator:
         return PipelineEvent("pipeline_completed", envelope.current_stage, pid, envelope, data)
 
     def _tell(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
-        feeds = self._feeds.get(pid)
-        if not feeds:
-            return
-        journal = self._kernel.journal
-        seq = journal.seq + 1 if journal is not None else 0  # the row that is being applied
-        envelope = self.state.sessions[pid].envelope
-        facts["seq"] = seq
-        event = PipelineEvent(kind, stage, pid, envelope, facts)
-        for feed in feeds:
+        if pid in self._feeds:
+            journal = self._kernel.journal
+            facts["seq"] = journal.seq + 1 if journal is not None else 0  # the row that is being applied
+            self._put(pid, kind, stage, facts)
+
+    def _put(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
+        event = PipelineEvent(kind, stage, pid, self.state.sessions[pid].envelope, facts)
+        for feed in self._feeds.get(pid, ()):
             feed.put(event)
 
     # ------------------------------------------------------------------ small things
@@ -396,15 +455,22 @@ class Orchestrator:
             raise NoSuchProcess(f"there is no pipeline session for {pid!r}", hint="initialize_orchestration", pid=pid)
         return session
 
-    def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None) -> Envelope:
-        """An envelope as it is; text and mappings as a new one."""
+    def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
+        """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+        owner = self._kernel.lifecycle.state.entries.get(pid)
         if isinstance(value, Envelope):
+            if owner is not None and owner.user_id and value.user_id == ANONYMOUS:
+                return msgspec.structs.replace(value, user_id=owner.user_id)
             return value
         if isinstance(value, str):
             value = {"raw_input": value}
         if value is not None and not isinstance(value, Mapping):
             raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
-        return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **dict(value or {}))
+        fields = dict(value or {})
+        for name in _OWNED if owner is not None and not owner.pipeline else ():
+            if not fields.get(name) and getattr(owner, name):
+                fields[name] = getattr(owner, name)
+        return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **fields)
 
     def _must_be_driven_outside(self, pid: str) -> None:
         """What a process of this kernel runs, nobody else reports into or replaces."""
@@ -419,17 +485,39 @@ class Orchestrator:
     def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
         """A session changes: a row, and a runner that waits for a change looks again."""
         with self._kernel.listeners.act:
-            before = self._open_questions(pid)
+            was = self.state.sessions.get(pid)
+            before, over = (was.waiting, was.terminated) if was is not None else ((), False)
             seq = self._kernel.fact(self.state, pid, kind, {**data, "at": self._kernel.clock.now()})
-            if before:
-                self.questions.take_back(before, self._open_questions(pid))
             session = self.state.sessions.get(pid)
-            if session is not None and session.terminated:
-                reason = session.terminal_reason.value if session.terminal_reason is not None else ""
-                self._kernel.lifecycle.pipeline_over(pid, reason or session.envelope.termination_reason)
+            if before:
+                self.questions.take_back(before, session.waiting if session is not None else ())
+            if session is not None and session.terminated and not (over and session is was):
+                self._ended(session)
             self.runner.look_again(pid)
             return seq
 
-    def _open_questions(self, pid: str) -> list[Question]:
-        session = self.state.sessions.get(pid)
-        return session.waiting if session is not None else []
+    def _ended(self, session: Session) -> None:
+        """The row that was written last ended it: say so in one of its own, and let its entry end with it."""
+        pid, message = session.process_id, session.envelope.termination_reason
+        reason = session.terminal_reason.value if session.terminal_reason is not None else ""
+        self._kernel.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
+        self._kernel.lifecycle.pipeline_over(pid, reason or message)
+
+
+def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
+    """The stage that runs the agent of the effect that the question names."""
+    stages = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
+    meant = [stage.name for stage in stages if f" {effect_name(stage)} " in interrupt.question]
+    return meant[0] if meant else session.envelope.current_stage
+
+
+def _unasked(waiting: Any) -> Any:
+    """The questions of a checkpoint's stages, for the kernel to ask anew: their ids were those of another time."""
+    if not isinstance(waiting, list):
+        return waiting
+    return [
+        {**each, "id": "", "interrupt": {name: part for name, part in each["interrupt"].items() if name != "id"}}
+        if isinstance(each, Mapping) and each.get("token") and isinstance(each.get("interrupt"), Mapping)
+        else each
+        for each in waiting
+    ]

@@ -18,7 +18,16 @@ from lyra.kernel.kept import Kept
 from lyra.kernel.process import TRANSITIONS
 from lyra.kernel.resources import ResourceQuota, ResourceUsage
 
-__all__ = ["STATES", "TERMINAL", "Entry", "LifecycleState", "Owner", "ProcessControlBlock", "ProcessState"]
+__all__ = [
+    "STATES",
+    "TERMINAL",
+    "Entry",
+    "LifecycleState",
+    "Owner",
+    "ProcessControlBlock",
+    "ProcessState",
+    "SchedulingPriority",
+]
 
 STATES: Final = tuple(TRANSITIONS)
 TERMINAL: Final = frozenset({"terminated", "zombie"})
@@ -34,6 +43,16 @@ class ProcessState(StrEnum):
     BLOCKED = "blocked"
     TERMINATED = "terminated"
     ZOMBIE = "zombie"
+
+
+class SchedulingPriority(StrEnum):
+    """Who goes first, as words."""
+
+    REALTIME = "realtime"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    IDLE = "idle"
 
 
 class ProcessControlBlock(Kept, msgspec.Struct, frozen=True, dict=True):
@@ -99,6 +118,7 @@ class Entry(msgspec.Struct):
     child_pids: list[str] = msgspec.field(default_factory=list)
     waited_s: float = 0.0  # in `waiting`, until the last time it left that
     waiting_since: float | None = None
+    pipeline: bool = False  # nobody submitted it: it came with its pipeline, and goes with it
 
     def elapsed_s(self, now: float) -> float:
         """Since it first ran until it ended or now, without the time in `waiting`: that is somebody else's."""

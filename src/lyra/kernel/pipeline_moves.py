@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from lyra.core.asked import Asked
 from lyra.core.envelope import TerminalReason
 from lyra.kernel.pipeline import AgentConfig
 from lyra.kernel.pipeline_keys import JoinStrategy, MergeStrategy, NodeKind
-from lyra.kernel.pipeline_session import Fork, Question, Session, Token, evaluate_routing, follows
+from lyra.kernel.pipeline_session import Fork, Question, Session, Token, evaluate_routing, follows, gathered
 from lyra.kernel.pipeline_waiting import ask, meant, show, take_back
 from lyra.kernel.routing import condition_holds, holds
 
@@ -127,8 +128,8 @@ class Move:
         found = meant(self.session, interrupt, number)
         question = found if found is not None else Question(0, 0, "", "", {})
         kind = str(interrupt.get("kind") or question.kind)
-        held = dict(interrupt) or dict(question.interrupt) or dict(self.envelope.interrupt or {})
-        asked = {**held, "response": dict(response)} if response is not None else held
+        held = Asked(interrupt) or Asked(question.interrupt) or Asked(self.envelope.interrupt or {})
+        asked = Asked({**held, "response": dict(response)}) if response is not None else held
         self.session.waiting = [each for each in self.session.waiting if each is not question]
         self.envelope.interrupt = asked
         if response is not None and kind == "confirmation" and response.get("approved") is not True:
@@ -175,16 +176,11 @@ class Move:
 
     def _went_well(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], output: dict[str, Any]) -> None:
         calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
-        name = stage.agent_name
-        self.envelope.complete_stage(stage.name, output, now=self.now, agent=name, llm_calls=calls)
-        names = [name]
-        if stage.output_key and stage.output_key != name:
-            names.append(stage.output_key)
-            outputs = self.envelope.outputs
-            self.envelope.outputs = {**outputs, stage.output_key: outputs[name]}
+        names, agent = self.config.output_names[stage.name], stage.agent_name
+        self.envelope.complete_stage(stage.name, output, now=self.now, agent=agent, llm_calls=calls, names=names)
         if token.sees is not None:
             token.sees += [each for each in names if each not in token.sees]
-        token.last = name
+        token.last = stage.name
         if self.config.state_schema:
             self._gather(stage, output)
         self.tell("stage_completed", stage.name, run_id=token.run, output=output)
@@ -216,16 +212,10 @@ class Move:
 
     def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
         """Merge what the state_schema names into the pipeline's state."""
-        for key, strategy in self.config.state_schema.items():
-            if key in output:
-                value = output[key]
-            elif key == (stage.output_key or stage.agent_name):
-                value = output
-            else:
-                continue
+        for key, value in gathered(self.session, stage, output):
             metadata = self.envelope.metadata
             state = metadata.get("state", {})
-            merged = {**state, key: _merged(strategy, state.get(key), value)}
+            merged = {**state, key: _merged(self.config.state_schema[key], state.get(key), value)}
             self.envelope.metadata = {**metadata, "state": merged}
 
     # ------------------------------------------------------------------ moving

@@ -8,7 +8,7 @@ asks by itself (`pipeline_runner`). What an answer means is `pipeline_moves`' to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import InvalidTransition, NoSuchInterrupt, NoSuchProcess
@@ -90,14 +90,18 @@ class Questions:
             row = {"interrupt": {**question.interrupt, "id": interrupt_id}, "question": number}
             self._orchestrator.fact(pid, "pipeline.waiting", row)
 
-    def take_back(self, before: list[Question], after: list[Question]) -> None:
+    def take_back(self, before: Iterable[Question], after: Iterable[Question]) -> None:
         """Questions whose branch is over, or whose session is, are no longer put to anybody."""
         left = {question.id for question in after}
         for question in before:
             if question.token and question.id and question.id not in left:
-                asked = self._known(question.id)
-                if asked is not None and asked.status == "pending":
-                    self._kernel.interrupts.cancel(asked.id, NOBODY_WAITS)
+                self.withdraw(question, NOBODY_WAITS)
+
+    def withdraw(self, question: Question, reason: str) -> None:
+        """Where the kernel has it: nobody is to answer it any more."""
+        asked = self._known(question.id)
+        if asked is not None and asked.status == "pending":
+            self._kernel.interrupts.cancel(asked.id, reason)
 
     def _any_about(self, pid: str) -> bool:
         interrupts = self._kernel.interrupts

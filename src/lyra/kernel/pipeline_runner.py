@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lyra.kernel.pipeline_events import Feed
     from lyra.kernel.pipeline_session import Question, Session
 
-__all__ = ["AgentResult", "Agents", "Runner", "run_pipeline"]
+__all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
 
 
 _WENT_WELL: Final[dict[str, Any]] = {
@@ -83,7 +83,7 @@ class Agents:
         self._waiters: dict[str, list[Any]] = {}
 
     def register(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Make an agent known: an async function of the envelope, or an object with such a `run`."""
+        """Make an agent known: a function of the envelope, best an async one, or an object with such a `run`."""
         short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
         if not name:
             raise ConfigError("an agent needs a name", key="name")
@@ -138,6 +138,7 @@ class Runner:
     def start(self, pid: str, feed: Feed) -> Process:
         """The process that runs a session; the feed gets a None when it ends."""
         kernel = self._kernel
+        self._orchestrator.take_over(self._orchestrator.state.sessions[pid])
         handle = kernel.spawn(run_pipeline, pid=pid)
         process = kernel.find(handle.pid)
         if not self.runs(process):
@@ -363,8 +364,7 @@ class Runner:
         if found is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
-            name = f"pipeline:{stage.agent_name}"
-            found = Effect(self._run_agent, name=name, idempotent=idempotent, retry=retry)
+            found = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
             self._effects[key] = found
         return found
 
@@ -426,6 +426,11 @@ class Runner:
         session = self._orchestrator.state.sessions.get(pid)
         waiting = session.waiting if session is not None else []
         return next((each.number for each in reversed(waiting) if _asked(each)[:3] == ask[:3]), 0)
+
+
+def effect_name(stage: AgentConfig) -> str:
+    """What a run of the stage is called at the door."""
+    return f"pipeline:{stage.agent_name}"
 
 
 def _asked(question: Question) -> list[Any]:

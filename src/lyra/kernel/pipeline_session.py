@@ -9,18 +9,30 @@ one, `pipeline_state` keeps all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from lyra.core import codec
+from lyra.core.asked import Asked
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.kernel.pipeline import AgentConfig, PipelineConfig
-from lyra.kernel.pipeline_keys import ContextOverflow, RunMode
+from lyra.kernel.pipeline_keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.routing import Facts, condition_holds, holds
 
-__all__ = ["Fork", "Question", "Session", "Token", "evaluate_routing", "follows", "session_data", "session_of"]
+__all__ = [
+    "Fork",
+    "Question",
+    "Session",
+    "Token",
+    "evaluate_routing",
+    "follows",
+    "gathered",
+    "session_data",
+    "session_of",
+    "unmergeable",
+]
 
 _TOKEN_CHARACTERS: Final = 4  # of a text, on average
 
@@ -140,11 +152,11 @@ class Session(msgspec.Struct, kw_only=True):
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
         most = self.pipeline_config.by_name[token.stage].max_context_tokens if token.stage else None
         if most is not None:
-            left_out_until_it_fits(copy, most)
+            left_out_until_it_fits(copy, most, self._own_names)
         copy.current_stage = token.stage or copy.current_stage
         copy.interrupt_pending = self.held_up
         if token.asked is not None and token.asked is not self.envelope.interrupt:
-            copy.interrupt = codec.decode(codec.encode(token.asked))
+            copy.interrupt = Asked(codec.decode(codec.encode(token.asked)))
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:
@@ -156,9 +168,14 @@ class Session(msgspec.Struct, kw_only=True):
         if stage.context_overflow is ContextOverflow.TRUNCATE_OLDEST:
             shown: list[Any] = []  # all of them may be left out
         else:
-            shown = [output for name, output in outputs.items() if token.sees is None or name in token.sees]
+            seen = {name: output for name, output in outputs.items() if token.sees is None or name in token.sees}
+            shown = list(_once(seen, self._own_names).values())
         tokens = context_tokens(self.envelope.raw_input, shown)
         return tokens if tokens > most else 0
+
+    @property
+    def _own_names(self) -> Container[str]:
+        return self.pipeline_config.by_name
 
     def facts(self, token: Token | None) -> Facts:
         envelope = self.envelope
@@ -185,16 +202,27 @@ def _characters(output: Any) -> int:
     return len(msgspec.json.encode(output).decode())
 
 
-def left_out_until_it_fits(envelope: Envelope, most: int) -> None:
+def _once(outputs: dict[str, dict[str, Any]], own: Container[str]) -> dict[str, dict[str, Any]]:
+    """Each output under one name: its stage's own, where it has that too."""
+    stages = [output for name, output in outputs.items() if name in own]
+    return {name: output for name, output in outputs.items() if name in own or output not in stages}
+
+
+def left_out_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -> None:
     """Leave out outputs, the first ones first, until what is left fits."""
     room = most * _TOKEN_CHARACTERS - len(envelope.raw_input)
     kept: dict[str, dict[str, Any]] = {}
-    for name, output in reversed(envelope.outputs.items()):
+    for name, output in reversed(_once(envelope.outputs, own).items()):
         room -= _characters(output)
         if room < 0:
             break
         kept[name] = output
-    envelope.outputs = dict(reversed(kept.items()))
+    left = list(kept.values())
+    envelope.outputs = {
+        name: output
+        for name, output in envelope.outputs.items()
+        if name in kept or (name not in own and output in left)
+    }
 
 
 def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
@@ -214,6 +242,28 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
     if stage.default_next:
         return stage.default_next, "default_next"
     return "end", "nothing follows"
+
+
+def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an output adds to the pipeline's state: the keys of state_schema, or the whole where one names the stage."""
+    whole = stage.output_key or stage.agent_name
+    for key in session.pipeline_config.state_schema:
+        if key in output:
+            yield key, output[key]
+        elif key == whole:
+            yield key, output
+
+
+def unmergeable(session: Session, token: Token, output: Mapping[str, Any]) -> str | None:
+    """Why an output cannot be merged into the state, if it cannot: merge_dict joins mappings, and replaces nothing."""
+    stage = session.pipeline_config.by_name[token.stage]
+    state = session.envelope.metadata.get("state", {})
+    for key, value in gathered(session, stage, output):
+        if session.pipeline_config.state_schema[key] is MergeStrategy.MERGE_DICT:
+            for what, each in ((f"what {stage.name} gives", value), ("what the state holds", state.get(key, {}))):
+                if not isinstance(each, Mapping):
+                    return f"state key {key!r} is merged by merge_dict, and {what} is {type(each).__name__}"
+    return None
 
 
 def session_data(session: Session) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class PipelineState:
             "pipeline.waiting",
             "pipeline.resumed",
             "pipeline.terminated",
+            "pipeline.ended",
             "pipeline.restored",
             "pipeline.forgotten",
         }
@@ -51,7 +52,7 @@ class PipelineState:
             self.sessions[pid] = session_of({**data["session"], "process_id": pid})
         elif kind == "pipeline.forgotten":
             del self.sessions[pid]
-        else:
+        elif kind != "pipeline.ended":  # which only says what an earlier row did
             move = Move(self.sessions[pid], now, self.tell)
             if kind == "pipeline.started":
                 move.start(int(data["token"]))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import known_keys, one_of, real, sendable_text, whole
+from lyra.core.check import one_of, real, sendable_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
 from lyra.core.retry import Backoff, Retry, has_status
@@ -44,6 +44,7 @@ from lyra.errors import (
 from lyra.kernel.deadline import within
 from lyra.kernel.faults import text_of
 from lyra.kernel.handle import Ack
+from lyra.kernel.inference import has_model, out_of_time, texts_of
 from lyra.kernel.process import resume
 from lyra.kernel.service import (
     SERVICE_TYPES,
@@ -386,7 +387,7 @@ class ServiceRegistry:
         kernel = self._kernel
         kernel._raise_if_closed()
         name = self._service_for(model)
-        texts = _texts(input)
+        texts = texts_of(input)
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
         whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
         if sendable_text(pid, "a pid"):
@@ -399,13 +400,13 @@ class ServiceRegistry:
                 kernel.resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
         work = self.dispatch(name, request, limit_s, max_retries)
         left_s = kernel.time_limits.left_s(pid)
-        found = await (work if left_s is None else within(kernel.clock, work, left_s, _out_of_time(pid)))
+        found = await (work if left_s is None else within(kernel.clock, work, left_s, out_of_time(pid)))
         return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:
         best: tuple[bool, bool, float, str] | None = None
         for name, found in self.state.services.items():
-            if found["service_type"] == "inference" and _has_model(found, model):
+            if found["service_type"] == "inference" and has_model(found, model):
                 live = self._live[name]
                 rank = (live.handler is None, self._room(found, live) <= 0, live.load / found["max_concurrent"], name)
                 best = rank if best is None or rank[:3] < best[:3] else best
@@ -422,7 +423,7 @@ class ServiceRegistry:
         if not result.within_bounds:
             reason = result.exceeded_reason
             if reason == "timeout_exceeded":
-                raise _out_of_time(pid)
+                raise out_of_time(pid)
             raise LimitExceeded(
                 f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
             )
@@ -478,38 +479,3 @@ def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
 
 def _wrapped(name: str, error: Exception) -> EffectFailed:
     return EffectFailed(f"service {name} failed: {text_of(error)}", name=name, type=type(error).__name__)
-
-
-def _out_of_time(pid: str) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"process {pid} is over its quota: timeout_exceeded",
-        hint="adjust_quota raises it",
-        pid=pid,
-        reason="timeout_exceeded",
-    )
-
-
-def _has_model(found: Mapping[str, Any], model: str) -> bool:
-    metadata = found["metadata"]
-    models = metadata.get("models")
-    return (
-        model == found["name"]
-        or model in found["capabilities"]
-        or metadata.get("model") == model
-        or (isinstance(models, list) and model in models)
-    )
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        known_keys(value, ("text", "texts"), "an inference input")
-        text, texts = value.get("text"), value.get("texts", ())
-        if not isinstance(texts, (list, tuple)):
-            raise ConfigError(f"texts is a list of texts, not {type(texts).__name__}", key="texts")
-        found = [*([] if text is None else [text]), *texts]
-    else:
-        found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
-    for one in found:
-        if not isinstance(one, str):
-            raise ConfigError(f"an inference input is text or a list of texts, not {type(one).__name__}", key="input")
-    return found
