@@ -122,7 +122,8 @@ REQUIRED = {
     "get_system_status get_request_status cleanup shutdown",
     "Groups": "",
     "HealthMonitor": "",
-    "SupervisorHandle": "",
+    "SupervisorHandle": "alive wait which_children count_children start_child terminate_child restart_child "
+    "delete_child stop",
 }
 
 

@@ -11,7 +11,8 @@
       EffectFailed                    an act outside the process went wrong
         ModelError(kind)  ToolError  AgentFailed  EffectInDoubt
       ProcessError                    about the process table
-        NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NameTaken  InvalidTransition  ProcessExit
+        NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
+        NameTaken  InvalidTransition  ProcessExit
       ContractViolation(kind, expression, values)
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the durable place
@@ -53,6 +54,7 @@ __all__ = [
     "NameTaken",
     "NoSuchGroup",
     "NoSuchHandler",
+    "NoSuchInterrupt",
     "NoSuchProcess",
     "NoSuchService",
     "Overloaded",
@@ -233,6 +235,10 @@ class NoSuchHandler(ProcessError):
     code = "no_such_handler"
 
 
+class NoSuchInterrupt(ProcessError):
+    code = "no_such_interrupt"
+
+
 class NoSuchGroup(ProcessError):
     code = "no_such_group"
 
@@ -314,6 +320,7 @@ CODES: dict[str, Surface] = {
     "no_such_service": Surface("NOT_FOUND", 404, 1, "NoSuchService"),
     "no_such_handler": Surface("NOT_FOUND", 404, 1, "NoSuchHandler"),
     "no_such_group": Surface("NOT_FOUND", 404, 1, "NoSuchGroup"),
+    "no_such_interrupt": Surface("NOT_FOUND", 404, 1, "NoSuchInterrupt"),
     "name_taken": Surface("ALREADY_EXISTS", 409, 1, "NameTaken"),
     "invalid_transition": Surface("FAILED_PRECONDITION", 409, 1, "InvalidTransition"),
     "process_exit": Surface("ABORTED", 500, 1, "ProcessExit"),

@@ -20,7 +20,7 @@ BROKEN = 'name = "p"\n[[agents]]\nname = "a"\ndefault_next = "c"\nerror_next = "
 def test_check_says_ok_or_every_mistake(lyra):
     """Exit code 0 or 2; each mistake with file, line and column, as text and as JSON."""
     assert lyra("pipeline", "check", EXAMPLE).stdout == f"{EXAMPLE}: ok\n"
-    assert lyra.json("pipeline", "check", EXAMPLE) == {"file": EXAMPLE, "ok": True, "mistakes": []}
+    assert lyra.json("pipeline", "check", EXAMPLE) == {"file": EXAMPLE, "ok": True, "mistakes": [], "warnings": []}
     (lyra.folder / "p.toml").write_text(BROKEN)
     done = lyra("pipeline", "check", "p.toml")
     assert done.returncode == 2
@@ -29,6 +29,54 @@ def test_check_says_ok_or_every_mistake(lyra):
     done = lyra("pipeline", "check", "p.toml", "--json")
     assert done.returncode == 2
     assert [each["line"] for each in json.loads(done.stdout)["mistakes"]] == [4, 5]
+
+
+def test_check_warns_of_a_loop_without_a_limit(lyra):
+    """Exit code 0: it is allowed. The warning names the loop, its line and the bound that will stop it."""
+    stages = '[[agents]]\nname = "a"\ndefault_next = "b"\n[[agents]]\nname = "b"\ndefault_next = "a"\n'
+    (lyra.folder / "p.toml").write_text('name = "p"\n' + stages)
+    done = lyra("pipeline", "check", "p.toml")
+    assert (done.returncode, done.stdout) == (0, "p.toml: ok\n")
+    assert "warning: the loop a → b → a has no limit of its own; max_iterations = 3 stops the pipeline" in done.stderr
+    assert "at p.toml:5:1" in done.stderr
+    assert "hint: give a stage of it max_visits, or say edge_limits from b to a" in done.stderr
+    data = lyra.json("pipeline", "check", "p.toml")
+    assert (data["ok"], [each["code"] for each in data["warnings"]]) == (True, ["advice"])
+    (lyra.folder / "p.toml").write_text('name = "p"\n' + stages + "max_visits = 3\n")
+    assert lyra("pipeline", "check", "p.toml").stderr == ""
+
+
+def test_agents_may_import_what_lies_beside_them(lyra):
+    """From wherever the command is called; the folder is importable while the file is loaded."""
+    (lyra.folder / "p.json").write_text('{"name": "p", "agents": [{"name": "a"}]}')
+    (lyra.folder / "team").mkdir()
+    (lyra.folder / "team" / "wisdom.py").write_text("WORD = 'yes'\n")
+    (lyra.folder / "team" / "agents.py").write_text(
+        "from wisdom import WORD\n\nasync def a(envelope):\n    return {'word': WORD}\n"
+    )
+    data = lyra.json("pipeline", "run", "p.json", "--agents", "team/agents.py")
+    assert data["envelope"]["outputs"]["a"] == {"word": "yes"}
+
+
+def test_run_asks_each_branch_its_own_question(lyra):
+    """Two questions at once, nobody there: both are taken back, and the pipeline goes on."""
+    stages = [
+        {"name": "f", "node_kind": "fork", "branches": ["a", "b"], "default_next": "c"},
+        {"name": "a"},
+        {"name": "b"},
+        {"name": "c"},
+    ]
+    (lyra.folder / "p.json").write_text(json.dumps({"name": "p", "agents": stages}))
+    (lyra.folder / "agents.py").write_text(
+        "from lyra.kernel import AgentResult\n"
+        "async def a(envelope):\n    return AgentResult(interrupt={'question': 'A?'})\n"
+        "async def b(envelope):\n    return AgentResult(interrupt={'question': 'B?'})\n"
+        "async def c(envelope):\n    return {}\n"
+    )
+    done = lyra("pipeline", "run", "p.json", "--agents", "agents.py")
+    assert done.returncode == 0, done.stderr
+    assert "A? (nobody is here to answer)" in done.stderr
+    assert "B? (nobody is here to answer)" in done.stderr
 
 
 def test_run_with_agents_from_a_file(lyra):

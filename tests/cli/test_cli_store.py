@@ -210,6 +210,15 @@ def test_export_filters(lyra, path):
     assert [row["seq"] for row in _lines(lyra("store", "export", "--kind", "process.created"))] == [1, 3]
 
 
+def test_export_of_a_kind_that_there_is_not(lyra, path):
+    """A misspelt kind is a mistake, not an empty journal; a kind without rows is an empty one."""
+    done = lyra("store", "export", "--kind", "process.craeted")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no kind of row 'process.craeted'\n  hint: did you mean 'process.created'?" in done.stderr
+    done = lyra("store", "export", "--kind", "timer.set")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_values_that_json_has_no_word_for():
     """Bytes, infinities, odd keys, sets and unknown objects all have a form."""
     value = {1: b"a", "nan": float("nan"), "set": {1}, "deep": [(True, None)], "other": Path("/x")}

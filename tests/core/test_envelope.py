@@ -100,7 +100,7 @@ def test_stages_are_booked():
     envelope.complete_stage("plan", {"steps": 2}, now=100.25, agent="planner", llm_calls=3)
     record = envelope.processing_history[-1]
     assert (record.status, record.duration_ms, record.llm_calls) == (StageStatus.SUCCESS, 250, 3)
-    assert envelope.outputs == {"planner": {"steps": 2}}
+    assert envelope.outputs == {"plan": {"steps": 2}, "planner": {"steps": 2}}
     assert (envelope.completed_stage_set, envelope.active_stages, envelope.llm_call_count) == ({"plan": True}, {}, 3)
     envelope.start_stage("write", now=101.0)
     envelope.fail_stage("write", "no ink", now=102.0, llm_calls=1)

@@ -355,6 +355,13 @@ def test_restarts_are_counted_like_otp(most, crashes, allowed):
     assert [window.record(now) for now in crashes] == allowed
 
 
+def test_restarts_in_the_future_do_not_count():
+    """A clock that was set back forgets what it has yet to come to, and counts on from there."""
+    window = RestartWindow(Supervision(max_restarts=2, window_s=60), [990, 1000, 1010])
+    assert [window.record(now) for now in (1000, 500, 501, 502)] == [False, True, True, False]
+    assert list(window.times) == [501, 502]
+
+
 def test_a_restart_window_can_be_saved_and_stays_small():
     """Its times are plain data, and never more than max_restarts of them are kept."""
     window = RestartWindow(Supervision(max_restarts=2, window_s=60))

@@ -175,12 +175,12 @@ def test_cleaning_survives_a_restart(path, clock):
     run(main())
 
 
-def test_shutdown_ends_every_entry(path, clock):
-    """Entries end in the order of their coming, their questions are cancelled, all of it is durable."""
+def test_shutdown_without_a_store_ends_every_entry(clock):
+    """Nobody would find them again: entries end in the order of their coming, their questions are cancelled."""
 
     async def main():
         ended: list[str] = []
-        kernel = Kernel(path, clock)
+        kernel = Kernel(clock=clock)
         await kernel.start()
         kernel.on_event(lambda event: ended.append(event.pid) if event.kind == "process.terminated" else None)
         for pid in "abc":
@@ -194,10 +194,42 @@ def test_shutdown_ends_every_entry(path, clock):
         with pytest.raises(ProcessError):
             kernel.submit("d")
         await kernel.shutdown()
+        reasons = {one.pid: (one.state, one.termination_reason) for one in kernel.list_processes()}
+        assert reasons["a"] == reasons["c"] == ("terminated", "going home")
+        assert kernel.interrupts.get_status(asked.id) == "cancelled"
+
+    run(main())
+
+
+def test_shutdown_with_a_store_keeps_every_entry(path, clock):
+    """What runs is in line again at the next start, what waits keeps its question, and the reason is written down."""
+
+    async def main():
+        said = []
+        kernel = Kernel(path, clock)
+        await kernel.start()
+        kernel.on_event(said.append)
+        for pid in "abc":
+            kernel.submit(pid)
+            kernel.schedule(pid)
+        kernel.get_next_runnable()
+        asked = kernel.create_interrupt("a", "clarification", "?")
+        kernel.get_next_runnable()
+        await kernel.shutdown("going home")
+        assert [one.data["reason"] for one in said if one.kind == "kernel.stopping"] == ["going home"]
+        moved = [one for one in said if one.kind == "process.state_changed" and one.data["reason"] == "going home"]
+        assert [(one.pid, one.data["new_state"]) for one in moved] == [("b", "ready")]
+        with pytest.raises(ProcessError):
+            kernel.submit("d")
+        await kernel.shutdown()
         async with Kernel(path, clock) as kernel:
-            reasons = {one.pid: (one.state, one.termination_reason) for one in kernel.list_processes()}
-            assert reasons["a"] == reasons["c"] == ("terminated", "going home")
-            assert kernel.interrupts.get_status(asked.id) == "cancelled"
+            assert {one.pid: one.state for one in kernel.list_processes()} == {
+                "a": "waiting",
+                "b": "ready",
+                "c": "ready",
+            }
+            assert await kernel.resolve_interrupt(asked.id, {"text": "yes"}) is None
+            assert kernel.get_process("a").state == "ready"
             assert kernel.submit("d").state == "new"
 
     run(main())

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lyra.core.faultpoint import SimulatedCrash, armed
-from lyra.errors import ConfigError, DeadlineExceeded, Divergence, EffectInDoubt, InvalidTransition
+from lyra.errors import ConfigError, DeadlineExceeded, Divergence, EffectInDoubt, InvalidTransition, NoSuchInterrupt
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import Crash, crash, pass_time, run, settle
@@ -470,7 +470,7 @@ def test_a_question_is_answered_once(path):
                 kernel.resolve_interrupt(question.id, {})
             with pytest.raises(ConfigError, match="not an answer"):
                 kernel.resolve_interrupt(question.id, {"text": 7})
-            with pytest.raises(InvalidTransition, match="no interrupt"):
+            with pytest.raises(NoSuchInterrupt, match="no interrupt"):
                 kernel.resolve_interrupt("int_nothing", {"text": "x"})
             await kernel.resolve_interrupt(question.id, {"decision": "yes"})
             with pytest.raises(InvalidTransition, match="resolved already"):

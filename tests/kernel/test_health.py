@@ -446,7 +446,7 @@ def test_a_step_is_a_sign_of_life(target, clock):
             said = []
             kernel.health.start(interval_s=10, thresholds={"stale_s": 60})
             # A listener would bring the Events of the steps back.
-            kernel.watch({**kernel._watchers, "health.alert": lambda pid, _data: said.append(pid)})
+            kernel.watch({**kernel.listeners.watchers, "health.alert": lambda pid, _data: said.append(pid)})
             one, other = kernel.spawn(busy), kernel.spawn(awaits)
             await pass_time(kernel, clock, 200, step_s=5)
             assert said == [other.pid]
@@ -488,5 +488,39 @@ def test_nothing_of_the_dead_is_kept(target):
             await kernel.durable()
             assert kernel.scheduler.stepped == {}
             assert kernel.health._watched == {}
+
+    run(main())
+
+
+def test_an_entry_in_a_workers_hands_may_be_stale_too(target, clock):
+    """Taken and never heard of again: an alert, once a stall. A report, a question and the end are not silence."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            heard = alerts_of(kernel)
+            kernel.health.start(interval_s=10, thresholds={"stale_s": 60})
+            for pid in ("silent", "reports", "asks", "waits", "ends"):
+                kernel.submit(pid, request_id="r", user_id="u", session_id="s")
+            for pid in ("silent", "reports", "asks", "ends"):
+                kernel.schedule(pid)
+            while (taken := kernel.get_next_runnable()) is not None:
+                assert taken.state == "running"
+            kernel.create_interrupt("asks", "clarification", "?")
+            for _ in range(9):
+                kernel.record_usage("reports", llm_calls=1)
+                await pass_time(kernel, clock, 50, step_s=10)
+            kernel.terminate("ends", force=True)
+            silent = [one for one in heard if one["pid"] == "silent"]
+            assert [one["alert"] for one in silent] == ["stale_progress"]
+            assert 60 <= silent[0]["seconds"] <= 70
+            assert sorted(one["pid"] for one in heard) == ["ends", "silent"]
+            kernel.record_usage("silent", llm_calls=1)
+            await settle(kernel)
+            clock.advance(61)
+            assert kernel.health.check() + len(heard) >= 3
+            await settle(kernel)
+            assert len([one for one in heard if one["pid"] == "silent"]) == 2
+            await kernel.durable()
+            assert "ends" not in kernel.health._watched
 
     run(main())

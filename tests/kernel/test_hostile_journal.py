@@ -31,6 +31,10 @@ async def reads(ctx):
     return read
 
 
+async def waits(ctx):
+    return await ctx.process("x").wait()
+
+
 async def act(value):
     return value
 
@@ -212,6 +216,74 @@ def test_a_supervisor_whose_plan_is_none(path, wrong):
             assert isinstance(ended.error, Corrupt)
             assert "the Plan of supervisor s cannot be read" in ended.error.message
             assert kernel.process("x").alive
+
+    run(main())
+
+
+def supervisor_rows(*after):
+    """A supervisor without children, and what is in its journal after its creation."""
+    plan = rows.Raw(msgspec.msgpack.encode([{"children": []}]))
+    return ("s", "process.created", rows.encode(rows.Created("lyra.kernel.supervisor:supervise", plan))), *after
+
+
+async def end_of_supervisor(path):
+    async with Kernel(path, programs=[forever]) as kernel:
+        return (await asyncio.wait_for(kernel.process("s").wait(), 5)).error
+
+
+@pytest.mark.parametrize("verb", ["explode", "", "run", "_stop"])
+def test_an_order_that_no_supervisor_knows(path, verb):
+    """It ends with `Corrupt`, which names the order."""
+    order = rows.Raw(msgspec.msgpack.encode({"verb": verb, "token": "t"}))
+    written(path, *supervisor_rows(("", "message.sent", rows.encode(rows.Sent("s", order, form="supervisor")))))
+    error = run(end_of_supervisor(path))
+    assert isinstance(error, Corrupt)
+    assert f"told to {verb!r}" in error.message
+
+
+GOOD = {"is": "command", "do": "started", "token": "t", "id": "", "spec": None, "args": []}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        3,
+        {},
+        {"is": "party"},
+        {"is": ["exit"]},
+        {"is": "exit", "pid": 3, "reason": "x"},
+        {"is": "ready"},
+        {"is": "again"},
+        {"is": "message"},
+        {**GOOD, "args": 3},
+        {**GOOD, "do": None},
+        {**GOOD, "do": "start_child", "spec": {"id": 3}},
+    ],
+)
+def test_an_event_that_a_supervisor_never_kept(path, event):
+    """Its checkpoint holds what was to be handled next; anything else there is `Corrupt`."""
+
+    def checkpoint(pending):
+        state = rows.Raw(msgspec.msgpack.encode({"rows": [], "pending": pending}))
+        return ("s", "program.checkpoint", rows.encode(rows.Checkpointed(0, state)))
+
+    written(path, *supervisor_rows(checkpoint([GOOD, event])))
+    assert isinstance(run(end_of_supervisor(path)), Corrupt)
+
+
+def test_an_end_in_a_blob_that_is_none(path):
+    """The answer to a wait that is too large for its row is looked at before it is used."""
+
+    async def main():
+        store = SqliteStore(path)
+        blob = store.put_blob(msgspec.msgpack.encode({"reason": 3, "result": None}))
+        store.close()
+        row = rows.Finished(0, rows.NIL, blob, name="x", form="wait")
+        written(path, ("w", "process.created", created("waits")), ("w", "effect.finished", rows.encode(row)))
+        async with Kernel(path, programs=[waits]) as kernel:
+            error = (await kernel.process("w").wait()).error
+            assert isinstance(error, Corrupt)
+            assert "the end of x that w waited for" in error.message
 
     run(main())
 

@@ -40,10 +40,10 @@ ACTIONS = st.lists(
 def test_the_line_is_what_a_plain_list_says(actions: list[Any]) -> None:
     """First, last to be over and the order of all are those of a list that is searched from end to end."""
     line, plain = Line(), list[tuple[bool, Interrupt]]()
-    for action, *given_ in actions:
+    for number, (action, *given_) in enumerate(actions):
         if action == "enter":
             pid, outside, at, due = given_
-            one = question(len(plain), pid=pid, created_at=at, expires_at=due)
+            one = question(number, pid=pid, created_at=at, expires_at=due)
             line.enter(one, outside=outside)
             plain.append((outside, one))
         elif action == "end" and plain:
@@ -51,7 +51,7 @@ def test_the_line_is_what_a_plain_list_says(actions: list[Any]) -> None:
             one.status = "resolved"
             line.leave(one)
         elif action == "drop":
-            line.drop(given_[0])
+            line.drop(given_[0], {one.id for outside, one in plain if not outside and one.pid == given_[0]})
             plain = [(outside, one) for outside, one in plain if outside or one.pid != given_[0]]
         for pid in "pq":
             own = [(outside, one) for outside, one in plain if one.pid == pid]

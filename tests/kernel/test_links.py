@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lyra.errors import NoSuchProcess
+from lyra.errors import ConfigError, NoSuchProcess, ProcessExit
 from lyra.kernel import Down, ExitSignal, Kernel
 from tests.kernel.conftest import Crash, run, settle
 
@@ -195,5 +195,91 @@ def test_ties_survive_a_restart(path):
             await kernel.resolve_interrupt(kernel.interrupts.pending()[0].id, {"text": "on"})
             ended = await kernel.process("guard").wait()
             assert ended.result == ["ward", "error", True, "error", "boom"], ended
+
+    run(main())
+
+
+def test_who_ended_by_a_link_knows_why(target):
+    """The error names the link it came through, and who died first of what, also at the end of a chain."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            first, middle, last = (kernel.spawn(ends) for _ in range(3))
+            kernel.link(first, middle)
+            kernel.link(middle, last)
+            await kernel.send(first, "crash")
+            for handle, through in ((middle, first), (last, middle)):
+                ended = await handle.wait()
+                assert ended.reason == "linked"
+                assert isinstance(ended.error, ProcessExit)
+                assert (ended.error.linked, ended.error.origin) == (through.pid, first.pid)
+                assert (ended.error.origin_reason, ended.error.cause) == ("error", "boom")
+                assert str(ended.error).endswith(f"{first.pid} ended: error: boom")
+            late = kernel.spawn(forever)
+            kernel.link(late, first)
+            ended = await late.wait()
+            assert (ended.error.origin, ended.error.origin_reason) == (first.pid, "noproc")
+
+    run(main())
+
+
+def test_the_cause_survives_a_crash(path):
+    """Told to end by a link and killed with its kernel while it tidied up: it still knows why."""
+
+    async def tidies(ctx):
+        try:
+            await ctx.receive()
+        finally:
+            await ctx.sleep(1_000)
+
+    async def main():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.spawn(ends, pid="a")
+            kernel.spawn(tidies, pid="b")
+            kernel.link("a", "b")
+            await settle(kernel)
+            await kernel.send("a", "crash")
+            await settle(kernel)
+            assert kernel.process("b").alive
+        for _ in range(2):
+            async with Kernel(path, programs=[ends, tidies]) as kernel:
+                ended = await kernel.process("b").wait()
+                assert (ended.reason, ended.error.origin, ended.error.cause) == ("linked", "a", "boom")
+
+    run(main())
+
+
+def test_trap_exit_takes_true_or_false(target):
+    """A word is not an answer; it is refused and the program goes on."""
+
+    async def traps(ctx):
+        with pytest.raises(ConfigError, match="True or False, not 'x'"):
+            ctx.trap_exit("x")
+        return ctx._process.traps
+
+    async def main():
+        async with Kernel(target) as kernel:
+            assert await kernel.run(traps) is False
+
+    run(main())
+
+
+def test_a_handle_names_its_process(target):
+    """Where a pid is wanted, a handle will do: outside and in a program."""
+
+    async def waits(ctx, pid):
+        return (await ctx.process(ctx.process(pid)).wait()).reason
+
+    async def main():
+        async with Kernel(target) as kernel:
+            handle = kernel.spawn(ends)
+            assert kernel.process(handle).pid == handle.pid
+            waiting = kernel.spawn(waits, handle.pid)
+            kernel.send(kernel.process(handle), "done")
+            assert (await waiting.wait()).result == "normal"
+            sup = await kernel.supervise([], pid="sup")
+            assert kernel.supervisor(sup).pid == "sup"
+            with pytest.raises(NoSuchProcess):
+                kernel.process(17)  # type: ignore[arg-type]
 
     run(main())

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lyra.core.envelope import Envelope
-from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess, ProcessExit
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
 from lyra.kernel import Kernel
 from lyra.kernel.pipeline_runner import AgentResult
 from lyra.kernel.pipeline_session import session_data
+from lyra.testing import SimClock
 from tests.kernel.conftest import Crash, crash, pass_time, run, settle
 
 LINE = {
@@ -410,7 +411,8 @@ def test_parallel_mode_follows_requirements():
 
     run(work())
     ring = {**DAG, "agents": [{"name": "a", "requires": ["b"]}, {"name": "b", "requires": ["a"]}]}
-    assert "wait for one another" in drive(ring, {})[1].termination_message
+    with pytest.raises(ConfigError, match="wait for one another: a, b"):
+        drive(ring, {})
     assert drive(DAG, {"b": ValueError("x")})[1].terminal_reason == "tool_failed_fatally"
 
 
@@ -663,15 +665,20 @@ def test_usage_is_recorded():
 
 
 def test_a_killed_pipeline_says_so():
-    """Whoever listens is told that it ended early; the pid of something else is refused."""
+    """The pipeline is over with its process, and whoever listens is told; the pid of something else is refused."""
 
     async def work():
         async with Kernel() as kernel:
             kernel.register_agent("a", lambda envelope: asyncio.Event().wait())
-            with pytest.raises(ProcessExit, match="ended early"):
-                async for event in kernel.execute_pipeline(pipeline({"name": "a"}), pid="x"):
-                    assert event.type == "stage_started"
+            seen = []
+            async for event in kernel.execute_pipeline(pipeline({"name": "a"}), pid="x"):
+                seen.append(event.type)
+                if event.type == "stage_started":
                     kernel.kill("x")
+            assert seen == ["stage_started", "pipeline_completed"]
+            assert event.envelope.terminal_reason == "user_cancelled"
+            assert event.envelope.termination_reason == "its process ended: killed"
+            assert kernel.get_next_instruction("x").kind == "terminate"
             with pytest.raises(NameTaken):
                 async for _ in kernel.execute_pipeline(LINE | {"agents": [{"name": "a", "max_visits": 1}]}, pid="x"):
                     pass
@@ -1010,7 +1017,7 @@ class Sessions(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.kernel = Kernel()
+        self.kernel = Kernel(clock=SimClock(1000.0))  # its timers need no loop
         self.loop.run_until_complete(self.kernel.start())
         self.rows = []
         fact = self.kernel.fact

@@ -29,6 +29,18 @@ GOOD = {
 }
 
 
+@pytest.mark.parametrize(("one", "other"), [("from", "to"), ("from_stage", "to_stage"), ("source", "target")])
+def test_an_edge_limit_is_written_in_any_of_three_ways(one, other):
+    """As people write it, as the wire has it, and as its fields are called."""
+    made = PipelineConfig.of(changed(edge_limits=[{one: "check", other: "draft", "max_count": 2}]))
+    assert made.most_taken == {("check", "draft"): 2}
+    with pytest.raises(ConfigError, match="no stage"):
+        PipelineConfig.of(changed(edge_limits=[{one: "check", other: "x", "max_count": 2}]))
+    if one != "from":
+        with pytest.raises(ConfigError, match="once"):
+            PipelineConfig.of(changed(edge_limits=[{one: "check", "from": "x", other: "draft", "max_count": 2}]))
+
+
 def changed(**settings):
     return {**GOOD, **settings}
 
@@ -72,6 +84,16 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
         ({"agents": [{"name": "a"}]}, (), "needs a name"),
         ({"name": "p"}, (), "needs agents"),
         ({"name": "p", "agents": []}, ("agents",), "at least one"),
+        ({"name": "p", "agents": [{"name": "a"}], "stages": [{"name": "b"}]}, ("agents",), "stages or agents"),
+        (
+            {
+                "name": "p",
+                "default_run_mode": "parallel",
+                "agents": [{"name": "a"}, {"name": "b", "requires": ["c"]}, {"name": "c", "after": ["a", "b"]}],
+            },
+            ("agents", 1, "requires"),
+            "wait for one another: b, c",
+        ),
         ({"name": "p", "agents": ["a"]}, ("agents", 0), "a mapping"),
         (changed(max_iteration=1), ("max_iteration",), "no setting"),
         (changed(max_iterations=0), ("max_iterations",), "at least 1"),
@@ -122,7 +144,7 @@ def test_words_may_be_written_in_capitals_and_keys_by_their_other_names():
         (with_stage(generation={"topp": 1}), ("agents", 1, "generation", "topp"), "no setting"),
         (with_stage(generation={"stop": "x"}), ("agents", 1, "generation", "stop"), "a list of texts"),
         (with_stage(generation={"top_p": -1}), ("agents", 1, "generation", "top_p"), "at least 0"),
-        (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "count"),
+        (with_stage(generation={"top_k": 1.5}), ("agents", 1, "generation", "top_k"), "whole number"),
         (with_stage(generation={"seed": "x"}), ("agents", 1, "generation", "seed"), "whole number"),
         (with_stage(token_stream="all"), ("agents", 1, "token_stream"), "one of off"),
     ],
@@ -157,7 +179,7 @@ def test_the_tables_the_objects_and_the_schema_know_the_same_keys():
     assert list(STAGE_KEYS) == list(AgentConfig.__struct_fields__)
     assert list(PIPELINE_KEYS) == list(PipelineConfig.__struct_fields__)
     schema = json_schema()
-    assert set(schema["properties"]) == {*PIPELINE_KEYS, "stages", "run_mode"}
+    assert set(schema["properties"]) == {*PIPELINE_KEYS, "stages", "run_mode", "edge_limit"}
     assert set(schema["$defs"]["stage"]["properties"]) == {*STAGE_KEYS, "routing"}
 
 

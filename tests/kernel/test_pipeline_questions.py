@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, InvalidTransition
 from lyra.kernel import Kernel
 from tests.kernel.conftest import Crash, pass_time, run, settle
 
@@ -213,5 +213,123 @@ def test_a_held_up_pipeline_comes_back_held_up(path, answered_before_another_cra
             seen = [event async for event in kernel.execute_pipeline(LINE, pid="x")]
             assert seen[-1].envelope.terminal_reason == "completed"
             assert log == ["a", "b"]
+
+    run(work())
+
+
+CONFIRMED = {
+    "name": "confirmed",
+    "agents": [{"name": "a", "routing_rules": [{"target": "confirmation"}], "default_next": "b"}, {"name": "b"}],
+    "confirmation_resume_stage": "b",
+}
+
+
+@pytest.mark.parametrize("end", ["expires", "cancelled"])
+@pytest.mark.parametrize("driven", ["worker", "kernel"])
+def test_a_confirmation_that_nobody_gives_is_none(clock, driven, end):
+    """It ran out or was taken back: nobody consented, so the pipeline is cancelled and says why."""
+
+    async def work():
+        async with Kernel(clock=clock) as kernel:
+            for name in "ab":
+                kernel.register_agent(name, nothing)
+            if driven == "worker":
+                kernel.submit("x")
+                kernel.initialize_orchestration("x", CONFIRMED)
+                kernel.report_agent_result("x", {"agent_name": "a"})
+            else:
+                listening = asyncio.ensure_future(collect(kernel.execute_pipeline(CONFIRMED, pid="x")))
+            await settle(kernel)
+            asked = kernel.get_pending_interrupt("x")
+            if end == "expires":
+                await pass_time(kernel, clock, 3601.0, step_s=600.0)
+            else:
+                kernel.interrupts.cancel_interrupt(asked.id, "not today")
+            await settle(kernel)
+            told = kernel.get_next_instruction("x")
+            assert (told.kind, told.terminal_reason) == ("terminate", "user_cancelled")
+            why = "not today" if end == "cancelled" else "nobody answered the confirmation in time"
+            assert told.termination_message == why
+            if driven == "kernel":
+                assert [event.stage for event in await listening if event.type == "stage_completed"] == ["a"]
+
+    run(work())
+
+
+def test_a_listener_that_comes_later_is_told_where_it_stands(path):
+    """After a crash: the question that is open, or the stage that runs, before anything else."""
+
+    async def forever(envelope):
+        await asyncio.Event().wait()
+
+    async def first_event(kernel, config, pid):
+        events = kernel.execute_pipeline(config, pid=pid)
+        first = await anext(events)
+        await events.aclose()
+        return first
+
+    async def work():
+        async with Crash(Kernel(path)) as kernel:
+            kernel.register_agent("a", nothing)
+            kernel.register_agent("b", forever, idempotent=True)
+            listening = [
+                asyncio.ensure_future(collect(kernel.execute_pipeline(config, pid=pid)))
+                for config, pid in ((ASKING, "x"), (LINE, "y"))
+            ]
+            await settle(kernel)
+            await kernel.durable()
+            for each in listening:
+                each.cancel()
+        async with Kernel(path) as kernel:
+            kernel.register_agent("a", nothing)
+            kernel.register_agent("b", forever, idempotent=True)
+            event = await first_event(kernel, ASKING, "x")
+            assert (event.type, event.data["interrupt"]["id"]) == (
+                "interrupt_raised",
+                kernel.get_pending_interrupt("x").id,
+            )
+            event = await first_event(kernel, LINE, "y")
+            assert (event.type, event.stage, event.data["run_id"]) == ("stage_started", "b", 2)
+
+    run(work())
+
+
+def test_what_a_process_runs_nobody_else_drives():
+    """Reports and replacements from outside are refused while execute_pipeline runs it."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.register_agent("a", nothing)
+            kernel.register_agent("b", nothing)
+            listening = asyncio.ensure_future(collect(kernel.execute_pipeline(ASKING, pid="x")))
+            await settle(kernel)
+            kept = kernel.orchestrator.checkpoint("x")
+            for act in (
+                lambda: kernel.report_agent_result("x", {"agent_name": "b"}),
+                lambda: kernel.initialize_orchestration("x", LINE, force=True),
+                lambda: kernel.orchestrator.resume_from_checkpoint("x", kept, force=True),
+            ):
+                with pytest.raises(InvalidTransition, match="run by a process of this kernel"):
+                    act()
+            kernel.resolve_interrupt(kernel.get_pending_interrupt("x").id, {"text": "go"})
+            assert (await listening)[-1].envelope.terminal_reason == "completed"
+
+    run(work())
+
+
+def test_what_stands_beside_the_session_in_a_checkpoint_counts():
+    """Its envelope and its counts are resumed from, and checked."""
+
+    async def work():
+        async with Kernel() as kernel:
+            kernel.initialize_orchestration("p", LINE)
+            kept = kernel.orchestrator.checkpoint("p")
+            kept["envelope"] = {**kept["envelope"], "raw_input": "changed"}
+            kept["stage_visits"] = {"a": 7}
+            state = kernel.orchestrator.resume_from_checkpoint("q", kept)
+            assert (state.envelope.raw_input, state.stage_visits) == ("changed", {"a": 7})
+            for wrong in ({"envelope": 3}, {"edge_traversals": []}, {"stage_visits": {"a": "x"}}):
+                with pytest.raises(ConfigError):
+                    kernel.orchestrator.resume_from_checkpoint("r", {**kept, **wrong})
 
     run(work())

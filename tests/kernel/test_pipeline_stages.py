@@ -364,3 +364,48 @@ def test_listeners_get_plain_data(target):
             assert json.loads(heard["pipeline.initialized"])["envelope"]["raw_input"] == "tea"
 
     run(work())
+
+
+def test_a_workers_stage_is_tried_again():
+    """max_retries: a failed run is instructed once more, under another number; what is left over fails the stage."""
+    stage = {"name": "a", "max_retries": 1, "default_next": "b"}
+
+    async def work():
+        async with Kernel() as kernel:
+            for pid, fails, end in (("p", 1, "completed"), ("q", 2, "tool_failed_fatally")):
+                kernel.initialize_orchestration(pid, {"name": pid, "agents": [stage, {"name": "b"}]})
+                told = kernel.get_next_instruction(pid)
+                for number in range(fails):
+                    result = {"agent_name": "a", "run_id": told.run_id, "success": False, "error": "no luck"}
+                    told = kernel.report_agent_result(pid, result)
+                    assert kernel.report_agent_result(pid, result) == told
+                    if number == 0:
+                        assert (told.kind, told.stage, told.run_id) == ("run_agent", "a", 2)
+                while told.kind == "run_agent":
+                    told = kernel.report_agent_result(pid, {"agent_name": told.agent_name, "run_id": told.run_id})
+                assert told.terminal_reason == end
+
+    run(work())
+
+
+def test_a_workers_run_that_takes_too_long_has_failed(clock):
+    """timeout_seconds: its late report changes nothing; the next look goes on without it."""
+    stage = {"name": "a", "timeout_seconds": 10, "max_retries": 1, "error_next": "b"}
+
+    async def work():
+        async with Kernel(clock=clock) as kernel:
+            kernel.initialize_orchestration("p", {"name": "p", "agents": [stage, {"name": "b"}]})
+            first = kernel.get_next_instruction("p")
+            clock.advance(9.0)
+            assert kernel.get_next_instruction("p") == first
+            clock.advance(2.0)
+            again = kernel.get_next_instruction("p")
+            assert (again.stage, again.run_id) == ("a", 2)
+            late = {"agent_name": "a", "run_id": 1, "output": {"n": 1}}
+            assert kernel.report_agent_result("p", late) == again
+            clock.advance(11.0)
+            told = kernel.get_next_instruction("p")
+            assert (told.stage, told.envelope.outputs) == ("b", {})
+            assert "a took longer than 10 s" in str(told.envelope.errors)
+
+    run(work())

@@ -153,7 +153,7 @@ def test_what_is_left_never_goes_below_zero(target):
 
 
 def test_pids_that_nobody_tracks(target):
-    """Checking one is fine; recording begins its books with the default quota; submitting begins them anew."""
+    """Checking one is fine; recording begins its books with the default quota; submitting goes on with them."""
 
     async def main():
         async with Kernel(target) as kernel:
@@ -166,8 +166,10 @@ def test_pids_that_nobody_tracks(target):
             assert kernel.record_usage("ghost", llm_calls=101).llm_calls == 101
             assert kernel.check_quota("ghost").exceeded_reason == "max_llm_calls_exceeded"
             assert kernel.get_remaining_budget("ghost").llm_calls_remaining == 0
-            assert kernel.submit("ghost").usage.llm_calls == 0
-            assert kernel.resources.get_system_usage().llm_calls == 101
+            assert kernel.submit("ghost", user_id="ada").usage.llm_calls == 101
+            kernel.record_usage("ghost", llm_calls=1)
+            assert kernel.resources.get_user_usage("ada").llm_calls == 1
+            assert kernel.resources.get_system_usage().llm_calls == 102
 
     run(main())
 
@@ -223,6 +225,7 @@ def test_warnings_and_overruns_are_said_once(target, clock):
             for _ in range(6):
                 kernel.record_usage("p", llm_calls=1)
                 kernel.check_quota("p")
+            await kernel.durable()
             assert [(kind, data["usage"], data["quota"]) for kind, data in said] == [
                 ("resource.warning", 8, 10),
                 ("resource.exceeded", 11, 10),
@@ -236,6 +239,7 @@ def test_warnings_and_overruns_are_said_once(target, clock):
             kernel.check_quota("p")
             clock.advance(51)
             kernel.check_quota("p")
+            await kernel.durable()
             assert [(kind, data["resource"], round(data["usage"], 1)) for kind, data in said[2:]] == [
                 ("resource.warning", "elapsed_seconds", 50.0),
                 ("resource.exceeded", "elapsed_seconds", 100.0),
@@ -359,7 +363,7 @@ class Spending(RuleBasedStateMachine):
         fresh = pid not in {one.pid for one in self.kernel.list_processes()}
         self.kernel.submit(pid, user_id="ada", quota={"max_llm_calls": limit})
         if fresh:
-            self.used[pid] = dict.fromkeys(COUNTED, 0)
+            self.used.setdefault(pid, dict.fromkeys(COUNTED, 0))
             self.limit[pid] = limit
             self.said = [one for one in self.said if one[0] != pid]
 

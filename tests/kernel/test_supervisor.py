@@ -730,6 +730,172 @@ def test_a_program_that_is_not_known_yet(path):
     run(main())
 
 
+def test_a_supervisor_of_unknown_programs_obeys(path):
+    """Reopened without its children's program: they are there and asleep, and every command is carried out."""
+
+    async def main():
+        async with Crash(Kernel(path, programs=[worker])) as kernel:
+            await kernel.supervise([*children("a", "b"), Child.supervisor("c", children("d"))], pid="sup")
+            await settle(kernel)
+        async with Kernel(path) as kernel:
+            sup = await kernel.supervisor("sup")
+            assert [child.state for child in await sup.which_children()] == ["running"] * 3
+            assert (await sup.count_children())["active"] == 3
+            await sup.terminate_child("a")
+            assert up(sup) == ["b", "c"]
+            told = "this kernel does not know the program 'tests.kernel.test_supervisor:worker'"
+            restarting = asyncio.ensure_future(_answer(sup.restart_child("a")))
+            await settle(kernel)
+            with pytest.raises(ProcessError, match=told) as refused:
+                await sup.terminate_child("b")
+            assert (refused.value.program, refused.value.id) == ("tests.kernel.test_supervisor:worker", "a")
+            assert "kernel.register" in str(refused.value.hint)
+            assert up(sup) == ["b", "c"]
+            kernel.register(worker)
+            assert (await restarting).alive
+            await sup.terminate_child("b")
+            assert up(sup) == ["a", "c"]
+            await sup.stop()
+            assert kernel.live == 0
+
+    run(main())
+
+
+async def _answer(command):
+    return await command
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_waiting_for_a_program_is_replayed(path, known_first):
+    """What a supervisor read while it waited for a program is read again by its replay, whatever that kernel knows."""
+
+    async def main():
+        async with Crash(Kernel(path, programs=[worker])) as kernel:
+            sup = await kernel.supervise(children("a", "b"), pid="sup")
+            await sup.terminate_child("a")
+        async with Crash(Kernel(path)) as kernel:
+            sup = kernel.supervisor("sup")
+            sup.restart_child("a")
+            with pytest.raises(ProcessError, match="does not know the program"):
+                await sup
+            assert [child.state for child in await sup.which_children()] == ["restarting", "running"]
+            kernel.send("sup", "nothing for a supervisor")
+            await settle(kernel)
+            if known_first:
+                kernel.register(worker)
+                await settle(kernel)
+                assert up(sup) == ["a", "b"]
+        async with Kernel(path) as kernel:
+            sup = kernel.supervisor("sup")
+            await settle(kernel)
+            assert up(sup) == (["a", "b"] if known_first else ["b"])
+            await sup.stop()
+            assert (await sup.wait()).reason == "shutdown"
+            assert kernel.live == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("restarts", [0, 3, 100])
+def test_its_table_is_there_as_soon_as_the_store_is_open(path, restarts):
+    """which_children() right after recovery says what it said before the crash, and looking changes nothing."""
+
+    async def main():
+        async with Crash(Kernel(path, programs=[worker])) as kernel:
+            sup = await kernel.supervise(children("a", "b"), pid="sup", max_restarts=-1)
+            await sup.start_child(Child("c", worker, ("c",), name="c"))
+            await sup.terminate_child("b")
+            for _ in range(restarts):
+                await hit(kernel, "a")
+            await kernel.durable()
+            before = list(sup.which_children())
+            assert [child.starts for child in before] == [restarts + 1, 1, 1]
+        async with Kernel(path, programs=[worker]) as kernel:
+            rows = kernel.journal.seq
+            sup = kernel.supervisor("sup")
+            assert list(sup.which_children()) == before
+            assert dict(sup.count_children()) == {"specs": 3, "active": 2, "supervisors": 0, "workers": 3}
+            assert kernel.journal.seq == rows
+            await settle(kernel)
+            assert list(sup.which_children()) == before
+            await hit(kernel, "a")
+            assert up(sup) == ["a", "c"]
+
+    run(main())
+
+
+def test_a_name_that_is_taken_says_so(target):
+    """A child whose name belongs to another process is NameTaken, from start_child and from supervise."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            kernel.spawn(worker, name="x")
+            sup = await kernel.supervise([])
+            with pytest.raises(NameTaken, match="child 'a' did not start: the name 'x' belongs") as taken:
+                await sup.start_child(Child("a", worker, name="x"))
+            assert (taken.value.id, taken.value.name) == ("a", "x")
+            assert sup.which_children() == []
+            with pytest.raises(NameTaken, match="did not start"):
+                await kernel.supervise([Child("a", worker, name="x")])
+
+    run(main())
+
+
+def test_a_wrong_strategy_is_told_all_words():
+    """The names of Erlang/OTP are among the words that may be meant."""
+
+    async def main():
+        async with Kernel() as kernel:
+            words = "restart, restart_all, rest_for_one, stop, escalate, one_for_one, one_for_all"
+            with pytest.raises(ConfigError, match=f"one of {words}, simple_one_for_one, not 'all'"):
+                kernel.supervise([], strategy="all")
+            with pytest.raises(ConfigError, match=f"one of {words}, not") as wrong:
+                kernel.spawn(worker, supervision="one_for_onee")
+            assert wrong.value.hint == "did you mean 'one_for_one'?"
+
+    run(main())
+
+
+def test_the_window_does_not_care_who_sets_the_clock(target, clock):
+    """Within a life restarts are counted by a clock that nobody sets: not back, and not ahead."""
+
+    async def main():
+        async with Kernel(target, clock=clock) as kernel:
+            sup = await kernel.supervise(children("a"), max_restarts=1, window_s=10)
+            await hit(kernel, "a")
+            clock.jump(-3600.0)
+            clock.advance(11.0)
+            await hit(kernel, "a")
+            assert up(sup) == ["a"]
+            clock.jump(3600.0)
+            await hit(kernel, "a")
+            assert (await sup.wait()).reason == "shutdown"
+
+    run(main())
+
+
+def test_a_clock_set_back_between_two_lives(path):
+    """Restarts that the new wall clock has yet to see do not count, and a back-off ends as soon as it may."""
+
+    async def main():
+        async with Crash(Kernel(path, SimClock(10_000.0), programs=[worker])) as kernel:
+            backoff = {"kind": "constant", "initial_s": 2.0, "max_s": 5.0}
+            await kernel.supervise(children("a"), pid="a-sup", max_restarts=1, window_s=60)
+            await kernel.supervise(children("b"), pid="b-sup", backoff=backoff)
+            await hit(kernel, "a")
+            await hit(kernel, "b")
+            await kernel.durable()
+        clock = SimClock(1_000.0)
+        async with Kernel(path, clock, programs=[worker]) as kernel:
+            await hit(kernel, "a")
+            assert up(kernel.supervisor("a-sup")) == ["a"]
+            assert up(kernel.supervisor("b-sup")) == []
+            await pass_time(kernel, clock, 5.0)
+            assert up(kernel.supervisor("b-sup")) == ["b"]
+
+    run(main())
+
+
 # ---------------------------------------------------------------------- processes with a supervision of their own
 async def flaky(ctx, label, failures):
     tries[label] = tries.get(label, 0) + 1

@@ -138,7 +138,7 @@ def stopped(name: str, reason: str) -> tuple[Reader, bytes]:
         "gemini": (GeminiReader(), sse(gemini)),
         "ollama": (OllamaReader(), lines({"message": {"content": "x"}, "done": True, "done_reason": reason})),
         "bedrock": (BedrockReader(), started() + said("x") + ended(reason)),
-    }[name]  # type: ignore[return-value]  # readers of several classes
+    }[name]
 
 
 @pytest.mark.parametrize("name", ["anthropic", "chat", "gemini", "ollama", "bedrock"])

@@ -180,5 +180,5 @@ def test_mistakes_of_python_values_have_their_place_in_the_message():
         Script.of({"replies": ["x", {"error": {"kind": "nonsense"}}]})
     assert caught.value.fields["key"] == "replies[1].error.kind"
     with pytest.raises(ConfigError, match=r"^user: ") as caught:
-        Reply("x", user="(")
+        Reply("x", user="(")  # type: ignore[arg-type]  # what is checked here
     assert caught.value.fields["key"] == "user"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.kernel import Kernel
-from lyra.kernel.pipeline_runner import run_pipeline
+from lyra.kernel.pipeline_events import Feed
 from lyra.store.memory import MemoryStore
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import LoopClock, SimLoop
@@ -59,7 +59,7 @@ def test_branches_that_ended_out_of_order_are_not_run_again_after_a_restart(live
     async def begin(kernel):
         _register(kernel, calls, takes_s)
         kernel.initialize_orchestration("flow", FORK)
-        kernel.spawn(run_pipeline, pid="flow")
+        kernel.orchestrator.runner.start("flow", Feed())
 
     lives.crash_after(10.0, begin)
     unfinished = max(takes_s, key=lambda name: takes_s[name])

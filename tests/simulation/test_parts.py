@@ -12,7 +12,7 @@ from lyra.core.ids import seeded
 from lyra.core.restart import RestartWindow
 from lyra.kernel import Kernel, PipelineConfig, recall
 from lyra.kernel.journal import Journal
-from lyra.kernel.supervisor import _Run
+from lyra.kernel.supervisor import Run
 from lyra.testing.scenes import CASTS, cast_of
 from lyra.testing.scenes.pipelines import SHAPES, draw_pipeline
 from lyra.testing.scenes.trees import draw_tree
@@ -54,8 +54,8 @@ def _leave_them_running(patch):
     async def at_once(self, pid):
         return None
 
-    patch.setattr(_Run, "_tell_to_stop", lambda self, pid, shutdown_s, kind: None)
-    patch.setattr(_Run, "_until_gone", at_once)
+    patch.setattr(Run, "_tell_to_stop", lambda self, pid, shutdown_s, kind: None)
+    patch.setattr(Run, "_until_gone", at_once)
 
 
 def _leave_it_standing(patch):
@@ -64,7 +64,7 @@ def _leave_it_standing(patch):
     async def forget(self, row):
         self._set(row, None, "stopped")
 
-    patch.setattr(_Run, "_restart_now", forget)
+    patch.setattr(Run, "_restart_now", forget)
 
 
 def _untold(patch):

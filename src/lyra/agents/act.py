@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lyra.agents.replies import Pending, Sink
     from lyra.agents.runtime import Runtime
     from lyra.agents.session import Session
-    from lyra.kernel.interrupts import Answer, Interrupt
+    from lyra.kernel.interrupts import Answer
 
 __all__ = ["run_tools"]
 
@@ -174,11 +174,12 @@ class _ToolContext(Context):
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
         process = self._process
         return process.kernel.interrupts.ask(
-            process, kind=kind, key=next_key(process), question=question, message=message, on_open=self._tell
+            process, kind=kind, key=next_key(process), question=question, message=message, asked=self._tell
         )
 
-    def _tell(self, interrupt: Interrupt) -> None:
+    def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
+            interrupt = self._process.kernel.interrupts.get_interrupt(interrupt_id)
             self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question))
 
 

@@ -1,7 +1,7 @@
 """`lyra pipeline`: check, run and draw pipelines declared in a file, and print the schema of such files.
 
 Reads files through `lyra.kernel.pipeline_files` and runs them on a kernel; decides nothing itself. Agents come from a
-Python file's async functions, or, without one, from `echo`, which gives back what it was given: enough to see the way
+Python file's functions, or, without one, from `echo`, which gives back what it was given: enough to see the way
 a pipeline takes.
 """
 
@@ -33,13 +33,17 @@ def pipeline() -> None:
 @click.argument("file")
 @json_option
 def check(*, file: str, as_json: bool) -> None:
-    """Find every mistake in a pipeline file, with its line."""
-    from lyra.kernel.pipeline_files import check_file
+    """Find every mistake in a pipeline file, with its line; warn of loops without a limit."""
+    from lyra.kernel.pipeline_files import advice_for, check_file
 
     mistakes = check_file(file)
+    advice = [] if mistakes else advice_for(file)
     if as_json:
-        document({"file": file, "ok": not mistakes, "mistakes": [each.to_data() for each in mistakes]})
+        told = {"mistakes": [each.to_data() for each in mistakes], "warnings": [each.to_data() for each in advice]}
+        document({"file": file, "ok": not mistakes, **told})
     elif not mistakes:
+        for each in advice:
+            note(f"warning: {each.message}\n  at {each.place}\n  hint: {each.hint}")
         click.echo(printable(f"{file}: ok"))
     else:
         from lyra.errors import CheckError, ParseError
@@ -162,27 +166,30 @@ def _show(event: Any) -> None:
 
 
 def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
-    """Put the pipeline's question to whoever sits here; nobody there is an answer too: none."""
-    import sys
-
+    """Put the pipeline's question to whoever sits here, or pipes answers in; nobody there is an answer too: none."""
     question = printable(str(interrupt.get("question") or interrupt.get("kind")))
+    asked = interrupt.get("kind"), interrupt.get("question")
     consent = interrupt.get("kind") == "confirmation"
 
     def resolve() -> None:
-        pending = kernel.interrupts.pending(pid)
-        if not pending:  # the runner has not come to ask yet
+        waiting = kernel.orchestrator.get_session_state(pid).interrupts
+        alike = [one for one in waiting if (one["kind"], one.get("question")) == asked]  # branches may ask at once
+        if not alike:
+            return
+        key = next((one["id"] for one in alike if one.get("id")), None)
+        if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
-        if not sys.stdin.isatty():
-            note(f"{question} (nobody is here to answer)")
-            kernel.interrupts.cancel(pending[0].id, "nobody is here to answer")
+        try:
+            if consent:
+                kernel.resolve_interrupt(key, {"approved": click.confirm(question, err=True)})
+            else:
+                kernel.resolve_interrupt(key, {"text": click.prompt(question, err=True)})
+        except click.Abort:  # the end of what is piped in
+            note("nobody is here to answer")
+            kernel.interrupts.cancel(key, "nobody is here to answer")
             if consent:
                 kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
-            return
-        if consent:
-            kernel.resolve_interrupt(pending[0].id, {"approved": click.confirm(question)})
-        else:
-            kernel.resolve_interrupt(pending[0].id, {"text": click.prompt(question)})
 
     kernel.loop.call_soon(resolve)
 
@@ -200,25 +207,27 @@ def _envelope(given: str) -> dict[str, Any]:
 
 
 def _functions(file: str, config: PipelineConfig) -> dict[str, Any]:
-    """The public async functions of a Python file, by name: one for each agent of the pipeline at least."""
-    import inspect
+    """What a Python file has under the names of the pipeline's agents: functions, or objects with a `run`."""
     import runpy
+    import sys
 
     from lyra.errors import ConfigError
     from lyra.kernel.pipeline_keys import NodeKind
 
     if not Path(file).is_file():
         raise ConfigError(f"there is no file {file}", key="--agents")
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)  # as python itself does for a script: what lies beside it can be imported
     try:
         names = runpy.run_path(file, run_name="lyra_pipeline_agents")
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}", key="--agents") from error
-    found = {
-        name: value for name, value in names.items() if inspect.iscoroutinefunction(value) and not name.startswith("_")
-    }
-    for stage in config.agents:
-        name = stage.agent_name
-        if stage.node_kind is NodeKind.AGENT and name not in found:
-            hint = "make it async" if callable(names.get(name)) else f"write async def {name}(envelope): …"
-            raise ConfigError(f"{file} has no async function {name!r}", hint=hint, key="--agents")
+    finally:
+        sys.path.remove(folder)
+    found = {}
+    for name in (stage.agent_name for stage in config.agents if stage.node_kind is NodeKind.AGENT):
+        found[name] = names.get(name)
+        if isinstance(found[name], type) or not (callable(found[name]) or callable(getattr(found[name], "run", None))):
+            hint = f"write async def {name}(envelope): …"
+            raise ConfigError(f"{file} has no function {name!r}", hint=hint, key="--agents")
     return found

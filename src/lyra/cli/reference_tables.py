@@ -53,9 +53,12 @@ _EVENTS: Final = """\
 {written}
 
 An `Event` is an immutable fact: `seq`, `time`, `pid`, `kind`, `data`. `kernel.on_event(listener)` calls the listener
-with every Event, after it is durable. Kinds marked *journaled* are rows of the store and have a `seq`; the others
-are told to listeners only, with `seq` 0, and leave no trace. A kernel in memory journals nothing and publishes the
-same kinds with less data.
+with every Event, after it is durable. Kinds marked *journaled* are rows of the store and have a `seq`. Entries of the
+process table and questions about them are kept as `pcb.…` rows: their `process.…`, `interrupt.…` and `resource.…`
+Events follow those rows, once they are durable, with `seq` 0; the first two carry the whole picture as `pcb` or
+`interrupt`.
+The others are told to listeners only, with `seq` 0, and leave no trace. A kernel in memory journals nothing and
+publishes the same kinds with less data.
 
 {kinds}
 

@@ -111,6 +111,8 @@ def export(session: Session, target: str | None, *, after: int, pid: str | None,
 
     from lyra.core.codec import decode
 
+    if kind is not None:
+        _must_be_a_kind(kind)
     with _opened(session, target) as opened:
         for row in opened.read(after=after, pid=pid, kind=kind):
             event = {
@@ -121,6 +123,17 @@ def export(session: Session, target: str | None, *, after: int, pid: str | None,
                 "data": jsonable(decode(row.data)),
             }
             sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
+
+
+def _must_be_a_kind(kind: str) -> None:
+    """A misspelt kind has no rows; that must not look like an empty journal."""
+    from lyra.core.check import did_you_mean
+    from lyra.core.event import KINDS
+
+    if kind not in KINDS:
+        near = did_you_mean(kind, KINDS)
+        hint = f"did you mean {near!r}?" if near else "the kinds are listed in docs/reference/events.md"
+        raise ConfigError(f"there is no kind of row {kind!r}", hint=hint, key="--kind")
 
 
 # ---------------------------------------------------------------- opening without making

@@ -12,12 +12,13 @@ Times are wall-clock seconds and come in as `now`; ids come from an Entropy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
+from lyra.core.asked import Asked
 from lyra.core.check import known_keys
 from lyra.core.limits import (
     ENVELOPE_AGENT_HOPS_MAX,
@@ -30,6 +31,10 @@ from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lyra.core.ids import Entropy
+
+    _AskedData = Asked
+else:
+    _AskedData = dict[str, Any]  # what is read from a wire; __post_init__ makes an Asked of it
 
 __all__ = ["BoundsResult", "Envelope", "StageRecord", "StageStatus", "TerminalReason", "Trust"]
 
@@ -142,7 +147,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     termination_reason: str = ""
     # who is asked
     interrupt_pending: bool = False
-    interrupt: dict[str, Any] | None = None
+    interrupt: _AskedData | None = None
     # what is left to do
     completed_stages: list[dict[str, Any]] = []
     current_stage_number: int = 1
@@ -157,6 +162,10 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     errors: list[dict[str, Any]] = []
     created_at: float | None = None
     completed_at: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.interrupt is not None:
+            self.interrupt = Asked(self.interrupt)
 
     # ------------------------------------------------------------ making one
     @classmethod
@@ -192,7 +201,7 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         copied.loop_feedback = self.loop_feedback.copy()
         copied.outputs = _read(_write(self.outputs)) if self.outputs else {}
         copied.metadata = _read(_write(self.metadata)) if self.metadata else {}
-        copied.interrupt = _read(_write(self.interrupt)) if self.interrupt is not None else None
+        copied.interrupt = Asked(_read(_write(self.interrupt))) if self.interrupt is not None else None
         copied.errors = _read(_write(self.errors)) if self.errors else []
         copied.completed_stages = _read(_write(self.completed_stages)) if self.completed_stages else []
         copied.prior_plans = _read(_write(self.prior_plans)) if self.prior_plans else []
@@ -275,12 +284,14 @@ class Envelope(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         now: float,
         agent: str | None = None,
         llm_calls: int = 0,
+        names: Iterable[str] = (),
     ) -> None:
-        """The stage went well; its output is kept under the agent's name."""
+        """The stage went well; its output is kept under its name and its agent's, or under `names`."""
         self._end_stage(agent or stage, StageStatus.SUCCESS, now, llm_calls=llm_calls, error=None)
         self.active_stages = _without(self.active_stages, stage)
         self.completed_stage_set = {**self.completed_stage_set, stage: True}
-        self.outputs = {**self.outputs, agent or stage: dict(output or {})}
+        kept = dict(output or {})
+        self.outputs = {**self.outputs, **dict.fromkeys(names or (stage, agent or stage), kept)}
 
     def fail_stage(self, stage: str, error: str, *, now: float, agent: str | None = None, llm_calls: int = 0) -> None:
         """The stage went wrong; the work itself goes on or ends as the orchestrator decides."""

@@ -18,7 +18,7 @@ QUOTA_DEFAULTS: Final[dict[str, int]] = {
     "input_tokens": 100_000,  # sent to models, summed
     "output_tokens": 50_000,  # received from models, summed
     "context_tokens": 150_000,  # in one model call
-    "timeout_s": 300,  # the process is stopped
+    "timeout_s": 300,  # told, and inference for the process ends; time in which it waits for a human does not count
     "soft_timeout_s": 240,  # the process is warned
 }
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from lyra.core.check import Declaration, one_of, real, whole
 from lyra.core.retry import Backoff
 
-__all__ = ["STRATEGIES", "RestartWindow", "Supervision"]
+__all__ = ["OTP", "STRATEGIES", "RestartWindow", "Supervision"]
 
 STRATEGIES: Final[dict[str, str]] = {
     "restart": "start the crashed process again",
@@ -23,7 +23,7 @@ STRATEGIES: Final[dict[str, str]] = {
     "stop": "do not start it again; tell the parent",
     "escalate": "the supervisor itself fails",
 }
-_OTP: Final = {"one_for_one": "restart", "one_for_all": "restart_all"}
+OTP: Final[dict[str, str]] = {"one_for_one": "restart", "one_for_all": "restart_all"}  # their names in Erlang/OTP
 
 
 class Supervision(Declaration, frozen=True):
@@ -39,7 +39,7 @@ class Supervision(Declaration, frozen=True):
     def __post_init__(self) -> None:
         given: object = self.strategy  # what was written may be anything
         self._put(
-            strategy=_OTP[given] if given in _OTP else one_of(given, STRATEGIES, "strategy"),
+            strategy=OTP.get(word := one_of(given, (*STRATEGIES, *OTP), "strategy"), word),
             max_restarts=whole(self.max_restarts, "max_restarts", least=-1, most=1_000_000),
             window_s=real(self.window_s, "window_s"),
             backoff=None if self.backoff is None else Backoff.of(self.backoff),
@@ -73,6 +73,8 @@ class RestartWindow:
         most = self.supervision.max_restarts
         if most < 0:
             return True
+        while self._times and self._times[-1] > now:  # counted by a clock that ran ahead, and was set back since
+            self._times.pop()
         while self._times and now - self._times[0] > self.supervision.window_s:
             self._times.popleft()
         self._times.append(now)

@@ -142,6 +142,11 @@ def error_class(error: BaseException) -> str:
     return next((found for words, found in _BY_TEXT if words in text), "temporary")
 
 
+def has_status(error: Exception) -> bool:
+    """Whether a failure carries an HTTP status that says what it is worth."""
+    return _status(error) is not None
+
+
 def _status(error: Exception) -> int | None:
     """The HTTP status of a failure, from the error's fields or, for foreign errors, its attributes."""
     if isinstance(error, LyraError):

@@ -76,7 +76,11 @@ class CommBus:
         _check_callable(fn, "a subscriber")
         listeners = self._subscribers.setdefault(type, {})
         if len(listeners) >= BUS_SUBSCRIBERS_MAX:
-            raise Overloaded(f"{type} has {len(listeners)} subscribers, the most there may be", type=type)
+            raise Overloaded(
+                f"{type} has {len(listeners)} subscribers, the most there may be",
+                hint="call what subscribe gave, to end one",
+                type=type,
+            )
         subscriber = Subscriber(fn)
         listeners[subscriber] = None
 
@@ -89,6 +93,7 @@ class CommBus:
         return unsubscribe
 
     def subscribers(self, type: str) -> int:  # noqa: A002
+        check_type(type)
         return len(self._subscribers.get(type, ()))
 
     def register_handler(self, type: str, fn: Callable[[BusMessage], Any]) -> None:  # noqa: A002
@@ -96,14 +101,18 @@ class CommBus:
         check_type(type)
         _check_callable(fn, "a handler")
         if type in self._handlers:
-            raise NameTaken(f"messages of type {type!r} have a handler already", type=type)
+            raise NameTaken(
+                f"messages of type {type!r} have a handler already", hint="unregister_handler first", type=type
+            )
         self._handlers[type] = fn
 
     def unregister_handler(self, type: str) -> None:  # noqa: A002
+        check_type(type)
         if self._handlers.pop(type, None) is None:
             raise _nobody(type)
 
     def has_handler(self, type: str) -> bool:  # noqa: A002
+        check_type(type)
         return type in self._handlers
 
     def use(self, middleware: Any) -> Callable[[], None]:
@@ -141,6 +150,10 @@ class CommBus:
         """Tell everybody; returns when all have run, with how many that were."""
         self.published += 1
         message = self._message("event", type, payload, trust)
+        with self._kernel.flight:
+            return await self._publish(message)
+
+    async def _publish(self, message: BusMessage) -> int:
         if not self._middleware:
             return await self._fan_out(message)
         delivered = 0
@@ -155,7 +168,9 @@ class CommBus:
     async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
         """Have it done; returns when it is. What the handler raises is raised here."""
         self.sent += 1
-        await self._through(self._message("command", type, payload, trust), self._handle)
+        message = self._message("command", type, payload, trust)
+        with self._kernel.flight:
+            await self._through(message, self._handle)
 
     async def query(
         self,
@@ -175,7 +190,9 @@ class CommBus:
             late = DeadlineExceeded(f"query {message.type} timed out after {limit_s:.2f}s", timeout_s=limit_s)
             return await within(self._kernel.clock, self._handle(message), limit_s, late)
 
-        return await self._through(self._message("query", type, payload, trust), ask)
+        message = self._message("query", type, payload, trust)
+        with self._kernel.flight:
+            return await self._through(message, ask)
 
     def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
         self._open()

@@ -22,6 +22,7 @@ from lyra.core.capability import Grant
 from lyra.core.check import known_keys, one_of, real
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.policy import Supervision
+from lyra.core.restart import OTP, STRATEGIES
 from lyra.errors import ConfigError, NameTaken
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ class Child:
 def make_plan(kernel: Kernel, children: Iterable[Any], *, nested: bool = False, **flags: Any) -> Plan:
     """Check a supervisor's settings and children, and make plain data of them; programs become known by name."""
     known_keys(flags, _FLAGS, "a supervisor")
-    if flags.get("strategy") == DYNAMIC:
+    strategy = flags.get("strategy", "restart")
+    one_of(strategy, (*STRATEGIES, *OTP, DYNAMIC), "strategy")
+    if strategy == DYNAMIC:
         return _dynamic_plan(kernel, list(children), nested, {**flags, "strategy": "one_for_one"})
     auto_shutdown = one_of(flags.pop("auto_shutdown", "never"), AUTO_SHUTDOWN, "auto_shutdown")
     policy = Supervision.of({key: value for key, value in flags.items() if key != "backoff" or value is not None})

@@ -1,9 +1,10 @@
 """Tidying up and going down: what is over is forgotten after a while, and a shutdown loses nothing.
 
-`clean` is one round: entries of the lifecycle that ended long ago, questions that nobody answered in time, ended
-questions, pipelines that nobody drives, usage of pids that nobody has, empty rate windows. `Rounds` repeats it on the
-kernel's clock, where somebody asks for that. `shut_down` ends the entries and closes the kernel; program processes of a
-durable kernel are kept for its next start, as always. Nothing alive is ever cleaned up.
+`clean` is one round: processes that ended long ago, questions that nobody answered in time, ended questions, pipelines
+that nobody drives or is asked about, usage of pids that nobody has, empty rate windows. `Rounds` repeats it on the
+kernel's clock, where somebody asks for that. `shut_down` takes nothing new and closes: what a store keeps goes on when
+it is opened again, entries, their questions and their pipelines among it; without a store entries end. Nothing alive is
+ever cleaned up.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lyra.core import limits
+from lyra.core.check import sendable_text
 from lyra.errors import LyraError, ProcessError, error_to_data
 from lyra.kernel.lifecycle import TERMINAL
 
@@ -30,7 +32,7 @@ def clean(
 ) -> dict[str, int]:
     """One round; gives how many of each were ended or forgotten."""
     expired = kernel.interrupts.expire_old_interrupts()
-    ended = _ended_entries(kernel, before=kernel.clock.now() - processes_s)
+    ended = _ended(kernel, before=kernel.clock.now() - processes_s)
     for pid in ended:
         kernel.lifecycle.cleanup_process(pid)
     return {
@@ -43,12 +45,17 @@ def clean(
     }
 
 
-def _ended_entries(kernel: Kernel, *, before: float) -> list[str]:
-    return [
+def _ended(kernel: Kernel, *, before: float) -> list[str]:
+    """Entries, and where no store decides how long they are kept, programs."""
+    entries = [
         pid
         for pid, entry in kernel.lifecycle.state.entries.items()
         if entry.state in TERMINAL and entry.completed_at is not None and entry.completed_at <= before
     ]
+    if kernel.journal is not None:
+        return entries
+    programs = [pid for pid, one in kernel.processes.items() if one.ended_at is not None and one.ended_at <= before]
+    return entries + programs
 
 
 class Rounds:
@@ -88,19 +95,27 @@ class Rounds:
 
 
 async def shut_down(kernel: Kernel, *, reason: str = "shutdown", drain_s: float) -> None:
-    """Take nothing new, end every entry in the order of their coming, let effects in flight finish, close.
+    """Take nothing new, let what is in flight finish, close. With a store an entry that runs is put back in line for
+    the next start, and the others stay as they are; without one they end, in the order of their coming.
 
     Whatever goes wrong on the way does not stop the rest; it is raised together at the end.
     """
-    kernel.lifecycle.closed = True
+    sendable_text(reason, "a reason")
     errors: list[LyraError] = []
-    if kernel.started and not kernel.stopping and kernel.failure is None:
+    if kernel.started and not kernel.stopping and kernel.failure is None and not kernel.lifecycle.closed:
+        kernel.lifecycle.closed = True
+        kernel.publish("", "kernel.stopping", {"reason": reason})
+        try:
+            await kernel.drain(drain_s, outside=True)
+        except LyraError as error:
+            errors.append(error)
         for pid, entry in list(kernel.lifecycle.state.entries.items()):
             if entry.state not in TERMINAL:
                 try:
-                    kernel.lifecycle.terminate(pid, reason, force=True)
+                    _leave(kernel, pid, reason)
                 except LyraError as error:
                     errors.append(error)
+    kernel.lifecycle.closed = True
     try:
         await kernel.close(drain_s=drain_s)
     except LyraError as error:
@@ -110,3 +125,10 @@ async def shut_down(kernel: Kernel, *, reason: str = "shutdown", drain_s: float)
             f"the shutdown met {len(errors)} errors; the first: {errors[0].message}",
             errors=[error_to_data(error) for error in errors],
         ) from errors[0]
+
+
+def _leave(kernel: Kernel, pid: str, reason: str) -> None:
+    if kernel.journal is None:
+        kernel.lifecycle.terminate(pid, reason, force=True)
+    else:
+        kernel.lifecycle.put_back(pid, reason)

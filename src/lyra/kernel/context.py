@@ -27,14 +27,14 @@ from lyra.core.check import sendable_text
 from lyra.core.effect import Effect, canonical_hash
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.errors import ConfigError, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
+from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.door import Diverged, met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.links import Ready, read_signal
 from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
-from lyra.kernel.programs import program_of
+from lyra.kernel.programs import program_of, unknown_program
 
 if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
@@ -141,7 +141,8 @@ class Context:
 
     @property
     def pid(self) -> str:
-        return self._process.pid
+        """Where others find it, also after a restart: with a `supervision` of its own, that is its guard's pid."""
+        return self._process.known_as
 
     @property
     def name(self) -> str | None:
@@ -194,42 +195,40 @@ class Context:
         priority: str | None = None,
     ) -> ChildHandle:
         """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
-        process = self._process
-        kernel = process.kernel
         if supervision is None:
             supervision = getattr(program, "supervision", None)
         if budget is None:
             budget = getattr(program, "budget", None)
         if supervision is not None:
-            program, args = kernel.supervisors.guard(program, args, supervision)
+            program, args = self._process.kernel.supervisors.guard(program, args, supervision)
         program = program_of(program)
+        options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
+        return self._spawn(self._process.kernel.programs.name(program), program, args, options)
+
+    def _spawn(
+        self, word: str, program: Callable[..., Any] | None, args: Iterable[Any], options: dict[str, Any]
+    ) -> ChildHandle:
+        """Start the program of that name. A replay finds the child it started, and needs no function for that."""
+        process = self._process
+        kernel = process.kernel
+        args = tuple(args)
         key = next_key(process)
         digest = b""
         if kernel.journal is not None:
-            digest = canonical_hash(kernel.programs.name(program), args, {})
+            digest = canonical_hash(word, args, {})
             if process.recall is not None:
-                entry = recalled(process, key, "spawn", kernel.programs.name(program), digest)
+                entry = recalled(process, key, "spawn", word, digest)
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
                     return ChildHandle(process, kernel.find_again(entry.link))
         try:
-            child = kernel.life.start(
-                program,
-                args,
-                parent=process,
-                key=key,
-                digest=digest,
-                pid=pid,
-                name=name,
-                budget=budget,
-                grant=grant,
-                priority=priority,
-            )
+            program = program or kernel.programs.get(word)
+            if program is None:
+                raise unknown_program(word)
+            child = kernel.life.start(program, args, parent=process, key=key, digest=digest, **options)
         except LyraError as refusal:  # a name that is taken now may be free at a replay
-            kernel.door.cut_short(
-                process, key, refusal, form="spawn", name=kernel.programs.name(program), digest=digest
-            )
+            kernel.door.cut_short(process, key, refusal, form="spawn", name=word, digest=digest)
             raise
         return ChildHandle(process, child)
 
@@ -377,6 +376,8 @@ class Context:
 
     def trap_exit(self, on: bool = True) -> None:
         """From now on the end of a linked process is a message, not the end of this one."""
+        if not isinstance(on, bool):
+            raise ConfigError(f"trap_exit is True or False, not {on!r}")
         once(self._process, "trap_exit", str(on), lambda: self._process.kernel.links.trap(self._process, on))
 
     def stop(self, pid: str | ChildHandle | Any, *, grace_s: float | None = 5.0, reason: str = "shutdown") -> None:
@@ -400,7 +401,7 @@ class Context:
         process, parent = self._process, self._process.parent
         if parent is not None:
             once(process, "ready", "", lambda: process.kernel.mailboxes.deliver(parent, Ready(process.pid)))
-        elif _comes_next(process, "ready"):  # its parent was told and has ended since
+        elif comes_next(process, "ready"):  # its parent was told and has ended since
             once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
@@ -441,12 +442,12 @@ class Context:
         process.rng = None  # a restart begins here with a new seed, so this life does too
         await suspend(process, journal.waiters)
 
-    def process(self, pid: str) -> ChildHandle:
+    def process(self, pid: str | ChildHandle | Any) -> ChildHandle:
         """A handle on another process by pid or name: to send to it, or to wait for its end.
 
         Whether there is one is found out when it is used: that is an act, and this is not.
         """
-        return ChildHandle(self._process, None, pid)
+        return ChildHandle(self._process, None, _pid(pid))
 
 
 class BudgetView:
@@ -509,7 +510,7 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
 
 
-def _comes_next(process: Process, kind: str) -> bool:
+def comes_next(process: Process, kind: str) -> bool:
     """Whether the journal's next answer on this line of the program is of that kind; takes no key."""
     if process.recall is None:
         return False
@@ -583,7 +584,11 @@ class ChildHandle:
             if entry is not None:
                 if entry.error is not None:
                     await met_again(owner, entry.error)
-                value = codec.decode(await kernel.value_of(entry))
+                kept = await kernel.value_of(entry)
+                fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
+                if fault is not None:
+                    raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
+                value = codec.decode(kept)
                 error = error_from_row(value["error"]) if value["error"] is not None else None
                 return Exit(value["reason"], value["result"], error)
         try:

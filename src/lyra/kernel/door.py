@@ -22,7 +22,6 @@ from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
 from lyra.errors import (
     ConfigError,
-    DeadlineExceeded,
     Divergence,
     EffectFailed,
     EffectInDoubt,
@@ -31,6 +30,7 @@ from lyra.errors import (
 )
 from lyra.kernel import rows
 from lyra.kernel.faults import error_from_row, error_to_row, text_of
+from lyra.kernel.in_time import in_time
 from lyra.kernel.process import GIVEN_UP, Process, suspend
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class Door:
             raise
         finally:
             self.in_flight -= 1
-            if kernel.draining and self.in_flight == 0:
-                kernel.drained()
+            if kernel.draining:
+                kernel.came_to_its_end()
         if journal is None and kernel.listening:
             self._publish_finished(process, key, effect, "usage", usage.to_data() if usage.items else None)
         return value
@@ -321,29 +321,12 @@ class Door:
                 return value
 
     async def _run_in_time(self, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same, bounded by the kernel's clock (which may be a simulated one)."""
-        clock = self._kernel.clock
-        task = asyncio.current_task()
-        assert task is not None
+        """The same, bounded by the kernel's clock."""
         assert effect.timeout_s is not None
-        late = False
-
-        def stop() -> None:
-            nonlocal late
-            late = True
-            task.cancel()
-
-        timer = clock.call_at(clock.monotonic() + effect.timeout_s, stop)
-        try:
-            return await effect.run(*args, **kwargs)
-        except asyncio.CancelledError:
-            if late and task.uncancel() <= 0:
-                raise DeadlineExceeded(
-                    f"{effect.name} took longer than {effect.timeout_s:g} s", timeout_s=effect.timeout_s
-                ) from None
-            raise
-        finally:
-            timer.cancel()
+        work = effect.run(*args, **kwargs)
+        if not hasattr(work, "__await__"):  # a generator that is a coroutine, or a mistake that awaiting tells
+            work = _awaited(work)
+        return await in_time(self._kernel.clock, work, effect.timeout_s, effect.name)
 
     # ------------------------------------------------------------------ writing down
 
@@ -419,6 +402,10 @@ def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:
     return EffectFailed(
         f"{effect.name} raised {type(raised).__name__}: {text_of(raised)}", type=type(raised).__qualname__
     )
+
+
+async def _awaited(work: Any) -> Any:
+    return await work
 
 
 def _is_not_async(raised: BaseException) -> bool:

@@ -69,7 +69,7 @@ class Handle:
 
     @property
     def state(self) -> str:
-        return self._process.state
+        return (self._process.stands_for or self._process).state
 
     @property
     def alive(self) -> bool:

@@ -11,9 +11,11 @@
 
 The monitor folds facts as they come (`kernel.watch`) and looks at the table every `interval_s` seconds of the kernel's
 clock; it changes nothing and stops nobody. It costs an effect a line in its books, and a step a note of the time. A
-process that waits for a message, a human, a child or a timer is not stale. Money, seconds and iterations belong to a
-budget's scope: of several processes that spend from one, the first in the table gets the alert. An alert is an Event
-`health.alert` with the process's pid and `{alert, pid, …figures}`; it is not journaled.
+process that waits for a message, a human, a child or a timer is not stale; an entry that a worker outside took is, when
+nobody reports anything about it (what it uses up is told by its quota, not here). Money, seconds and iterations belong
+to a budget's scope: of several processes that spend from one, the first in the table gets the alert. An alert is an
+Event `health.alert` with the process's pid (its guard's, if it has one) and `{alert, pid, …figures}`; it is not
+journaled.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from lyra.kernel import rows
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.pcb import Entry
     from lyra.kernel.process import Process
 
 __all__ = ["ALERTS", "HealthMonitor", "HealthThresholds"]
@@ -47,6 +50,10 @@ ALERTS: Final[dict[str, str]] = {
 _read_started: Final = rows.DECODERS["effect.started"].decode
 _read_finished: Final = rows.DECODERS["effect.finished"].decode
 _A_SLICE: Final = 500  # processes looked at before others have their turn
+_REPORTS: Final = (  # what shows that somebody works at an entry
+    *("pcb.moved", "pcb.noted", "pcb.used", "pcb.interrupt_created", "pcb.interrupt_ended"),
+    *("pipeline.started", "pipeline.reported", "pipeline.resumed"),
+)
 _NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
 # How an agent's turn comes to nothing although its effects were well; other failures are those of an effect.
 _NO_ANSWER: Final = frozenset({"max_iterations", "repetition", "empty", "content_filter", "output_invalid"})
@@ -147,7 +154,7 @@ class HealthMonitor:
         interval_s: float = HEALTH_INTERVAL_S,
         thresholds: HealthThresholds | Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin to watch; a monitor that runs is stopped first if it should watch otherwise."""
+        """Begin to watch. One that runs already is refused: stop it first, to watch otherwise."""
         self._kernel._raise_if_closed()
         if self.running:
             raise InvalidTransition("the health monitor runs already", hint="kernel.health.stop() first")
@@ -158,6 +165,7 @@ class HealthMonitor:
         self._running = True
         now = self._now()
         self._watched = {pid: _Watch(now) for pid, process in self._kernel.processes.items() if process.exit is None}
+        self._watched.update({pid: _Watch(now) for pid, entry in self._entries() if entry.state == "running"})
         self._arm()
 
     def stop(self) -> None:
@@ -185,14 +193,16 @@ class HealthMonitor:
             "interrupt.resolved": self._moved,
             "model.called": self._paid,
             "agent.answered": self._answered,
+            **dict.fromkeys(_REPORTS, self._moved),
         }
 
     def _moved(self, pid: str, _data: dict[str, Any] | bytes = b"") -> _Watch | None:
-        """A sign of life; None for one that is not in the table, or over."""
+        """A sign of life; None for one that is not in the table, or over, or in nobody's hands."""
         watch = self._watched.get(pid)
         if watch is None:
             process = self._kernel.processes.get(pid)
-            if process is None or process.exit is not None:
+            entry = self._kernel.lifecycle.state.entries.get(pid) if process is None else None
+            if (process is None or process.exit is not None) and (entry is None or entry.state != "running"):
                 return None
             watch = self._watched[pid] = _Watch(self._now())
         else:
@@ -280,7 +290,11 @@ class HealthMonitor:
     def check(self) -> int:
         """Look at every process now; gives how many alerts that came to."""
         self._scopes.clear()
-        return sum(self._look(process) for process in list(self._kernel.processes.values()))
+        found = sum(self._look(process) for process in list(self._kernel.processes.values()))
+        return found + sum(self._look_at_entry(pid, entry) for pid, entry in self._entries())
+
+    def _entries(self) -> list[tuple[str, Entry]]:
+        return list(self._kernel.lifecycle.state.entries.items())
 
     def _arm(self) -> None:
         clock = self._kernel.clock
@@ -296,6 +310,10 @@ class HealthMonitor:
             self._look(process)
             if index % _A_SLICE == 0:
                 await asyncio.sleep(0)  # the processes' turn
+        for index, (pid, entry) in enumerate(self._entries(), 1):
+            self._look_at_entry(pid, entry)
+            if index % _A_SLICE == 0:
+                await asyncio.sleep(0)
         self._checking = None
         if self.running:
             self._arm()
@@ -313,6 +331,20 @@ class HealthMonitor:
             self._scopes.add(id(process.budget))
             found += self._iterations(process, watch) + self._cost(process, watch) + self._time(process, watch, now)
         return found
+
+    def _look_at_entry(self, pid: str, entry: Entry) -> int:
+        """A worker took it: is it at work?"""
+        limit_s = self.thresholds.stale_s
+        if entry.state != "running" or limit_s is None or self._kernel.interrupts.has_pending(pid):
+            return 0
+        now = self._now()
+        watch = self._watched.get(pid)
+        if watch is None:
+            watch = self._watched[pid] = _Watch(now)
+        if watch.stale or now - watch.moved_at < limit_s:
+            return 0
+        watch.stale = True
+        return self._alert(pid, "stale_progress", seconds=now - watch.moved_at, stage=entry.current_stage)
 
     def _stale(self, process: Process, watch: _Watch, now: float) -> int:
         limit_s = self.thresholds.stale_s
@@ -368,5 +400,7 @@ class HealthMonitor:
 
     def _alert(self, pid: str, alert: str, **figures: Any) -> int:
         assert alert in ALERTS
+        process = self._kernel.processes.get(pid)
+        pid = pid if process is None else process.known_as
         self._kernel.publish(pid, "health.alert", {"alert": alert, "pid": pid, **figures})
         return 1

@@ -13,9 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.core.asked import Asked
 from lyra.core.check import known_keys, whole
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.errors import ConfigError
+from lyra.kernel.interrupt import KINDS, known_word
+from lyra.kernel.kept import Kept
 from lyra.kernel.pipeline import AgentConfig
 from lyra.kernel.pipeline_session import Session, Token
 
@@ -24,6 +27,7 @@ __all__ = [
     "Instruction",
     "InstructionKind",
     "SessionState",
+    "asked_data",
     "interrupt_data",
     "metrics_data",
     "other_instruction",
@@ -57,7 +61,7 @@ class AgentExecutionMetrics(msgspec.Struct, frozen=True):
     duration_ms: int = 0
 
 
-class Instruction(msgspec.Struct, kw_only=True):
+class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
     """What to do next. The envelope is a copy: what an agent does to it changes nothing."""
 
     kind: InstructionKind
@@ -69,15 +73,15 @@ class Instruction(msgspec.Struct, kw_only=True):
     terminal_reason: TerminalReason | None = None
     termination_message: str | None = None
     interrupt_pending: bool = False
-    interrupt: dict[str, Any] | None = None
+    interrupt: Asked | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
         return data
 
 
-class SessionState(msgspec.Struct, kw_only=True):
-    """A session as others may look at it: a copy."""
+class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
+    """A session as others may look at it: a copy. `interrupts` are the open questions, oldest first."""
 
     process_id: str
     pipeline: str
@@ -90,6 +94,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     terminated: bool
     terminal_reason: TerminalReason | None
     interrupt_pending: bool
+    interrupts: list[Asked]
     created_at: float
     last_activity_at: float
 
@@ -143,6 +148,7 @@ def session_state(session: Session) -> SessionState:
         terminated=session.terminated,
         terminal_reason=session.terminal_reason,
         interrupt_pending=envelope.interrupt_pending,
+        interrupts=[Asked(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
         created_at=session.created_at,
         last_activity_at=session.last_activity_at,
     )
@@ -164,7 +170,6 @@ def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
     success = result.get("success", not error)
     if not isinstance(success, bool):
         raise ConfigError(f"success is true or false, not {success!r}", key="success")
-    interrupt = result.get("interrupt")
     return {
         "agent_name": agent,
         "run_id": whole(run, "run_id"),
@@ -173,7 +178,7 @@ def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
         "error": None if error is None else str(error),
         "metrics": metrics_data(result.get("metrics")),
         "break_loop": bool(result.get("break_loop", False)),
-        "interrupt": codec.decode(codec.encode(interrupt)) if interrupt else None,
+        "interrupt": asked_data(result.get("interrupt")),
     }
 
 
@@ -200,6 +205,17 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float) and isfinite(value):
         return round(value)
     return 0 if value is None else value
+
+
+def asked_data(interrupt: Any) -> dict[str, Any] | None:
+    """The question that a run ended with, if it did: its kind has to be one that people can be asked."""
+    if not interrupt:
+        return None
+    if not isinstance(interrupt, Mapping):
+        raise ConfigError(f"an interrupt is a mapping with kind and question, not {interrupt!r}", key="interrupt")
+    asked: dict[str, Any] = codec.decode(codec.encode(dict(interrupt)))
+    asked["kind"] = known_word(asked.get("kind") or "clarification", KINDS, "an interrupt's kind")
+    return asked
 
 
 def interrupt_data(interrupt: Any) -> dict[str, Any]:

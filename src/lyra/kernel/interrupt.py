@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from lyra.core import codec
 from lyra.core.check import Declaration, one_of, real
 from lyra.errors import ConfigError
+from lyra.kernel.kept import Kept
 
 __all__ = [
     "DECISIONS_IN_DOUBT",
@@ -108,7 +110,7 @@ class Answer(msgspec.Struct, frozen=True):
         return not self.text and self.approved is None and not self.decision and self.data is None
 
 
-class Interrupt(msgspec.Struct):
+class Interrupt(Kept, msgspec.Struct, dict=True):
     id: str
     pid: str
     kind: str
@@ -138,7 +140,13 @@ class Interrupt(msgspec.Struct):
 
     def copy(self) -> Interrupt:
         """What callers hold is a value: it does not change under them, and they cannot change the kernel's."""
-        return msgspec.structs.replace(self)
+        made: Interrupt = self.__copy__()  # type: ignore[attr-defined]  # of every Struct
+        if isinstance(self.data, (dict, list)):
+            made.data = codec.decode(codec.encode(self.data))
+        if self.response is not None and isinstance(self.response.data, (dict, list)):
+            said = codec.decode(codec.encode(self.response.data))
+            made.response = msgspec.structs.replace(self.response, data=said)
+        return made
 
 
 FlowInterrupt = Interrupt  # the name on the wire

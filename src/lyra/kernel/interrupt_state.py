@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
-from lyra.kernel.interrupt import Answer, Interrupt
+from lyra.kernel.interrupt import KINDS, Answer, Interrupt, InterruptConfig
 
 __all__ = ["InterruptState", "Line"]
 
@@ -24,16 +24,17 @@ _SLACK: Final = 64  # entries of ended questions that a heap may carry before it
 
 
 class InterruptState:
-    """The questions from outside programs: a fold of three kinds of rows."""
+    """The questions from outside programs, and how each kind behaves: a fold of four kinds of rows."""
 
     NAME: ClassVar[str] = "interrupts"
     KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"pcb.interrupt_created", "pcb.interrupt_ended", "pcb.interrupts_forgotten"}
+        {"pcb.interrupt_created", "pcb.interrupt_ended", "pcb.interrupts_forgotten", "pcb.interrupt_config"}
     )
 
-    __slots__ = ("by_id", "by_pid", "ended")
+    __slots__ = ("by_id", "by_pid", "configs", "ended")
 
     def __init__(self) -> None:
+        self.configs: dict[str, InterruptConfig] = dict(KINDS)
         self.by_id: dict[str, Interrupt] = {}
         self.by_pid: dict[str, dict[str, None]] = {}  # pid → its questions, oldest first
         self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first is taken off in O(1)
@@ -51,17 +52,23 @@ class InterruptState:
             self.ended[found.id] = None
             if len(self.ended) > ENDED_INTERRUPTS_KEPT:
                 self._forget(next(iter(self.ended)))
+        elif kind == "pcb.interrupt_config":
+            config = {name: value for name, value in data.items() if name != "kind"}
+            self.configs[data["kind"]] = InterruptConfig(**config)
         else:
             for interrupt_id in data["ids"]:
                 self._forget(interrupt_id)
 
     def dump(self) -> Any:
-        return {"interrupts": list(self.by_id.values()), "ended": list(self.ended)}
+        configs = {kind: msgspec.to_builtins(config) for kind, config in self.configs.items()}
+        return {"interrupts": list(self.by_id.values()), "ended": list(self.ended), "configs": configs}
 
     def load(self, data: Any) -> None:
         for interrupt in msgspec.convert(data["interrupts"], list[Interrupt]):
             self._keep(interrupt)
         self.ended = OrderedDict.fromkeys(data["ended"])
+        for kind, config in data.get("configs", {}).items():
+            self.configs[kind] = InterruptConfig(**config)
 
     def _keep(self, interrupt: Interrupt) -> None:
         self.by_id[interrupt.id] = interrupt
@@ -103,11 +110,13 @@ class Line:
             else:
                 found.tidy()
 
-    def drop(self, pid: str) -> None:
-        """Its own questions are off the list although they have not ended; those from outside stay."""
+    def drop(self, pid: str, ids: Container[str]) -> None:
+        """These of its questions are off the list although they have not ended; the others stay."""
         found = self._by_pid.pop(pid, None)
-        for interrupt in [] if found is None else found.in_order(outside=True):
-            self.enter(interrupt, outside=True)
+        for outside in (False, True):
+            for interrupt in [] if found is None else found.in_order(outside=outside):
+                if interrupt.id not in ids:
+                    self.enter(interrupt, outside=outside)
 
     def first(self, pid: str) -> Interrupt | None:
         """The oldest that is open, or over and not yet said to be."""

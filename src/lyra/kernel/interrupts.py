@@ -22,7 +22,7 @@ from lyra.core.check import known_keys, real, sendable_text
 from lyra.core.effect import canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import ENDED_INTERRUPTS_KEPT
-from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition
+from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
 from lyra.kernel import rows
 from lyra.kernel.door import met_again, recalled
 from lyra.kernel.interrupt import (
@@ -38,6 +38,7 @@ from lyra.kernel.interrupt import (
     known_word,
 )
 from lyra.kernel.interrupt_state import InterruptState, Line
+from lyra.kernel.kept import kept
 from lyra.kernel.process import Process, resume, suspend
 
 if TYPE_CHECKING:
@@ -60,17 +61,27 @@ __all__ = [
 
 
 class InterruptService:
-    """Every question there is. `configs` says how each kind behaves in this kernel."""
+    """Every question there is."""
 
-    __slots__ = ("_by_id", "_by_pid", "_ended", "_kernel", "_line", "_timers", "_waiters", "configs", "state")
+    __slots__ = (
+        "_askers",
+        "_by_id",
+        "_by_pid",
+        "_ended",
+        "_kernel",
+        "_line",
+        "_timers",
+        "_waiters",
+        "state",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = InterruptState()
-        self.configs: dict[str, InterruptConfig] = dict(KINDS)
         self._line = Line()
         self._by_id: dict[str, Interrupt] = {}
         self._by_pid: dict[str, dict[str, None]] = {}
+        self._askers: dict[str, str] = {}  # questions of guarded processes: who asks, where `pid` is its guard's
         self._waiters: dict[str, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
         self._ended: deque[str] = deque()
@@ -80,23 +91,56 @@ class InterruptService:
     def pending(self, pid: str | None = None) -> list[Interrupt]:
         """Unanswered questions that a program waits on, oldest first; of one process or of all."""
         if pid is not None:
-            return self._line.of(pid, outside=False)
+            return self._line.of(self._known(pid), outside=False)
         return [found for found in self._by_id.values() if found.status == "pending"]
 
+    def asker(self, interrupt: Interrupt) -> str:
+        """The pid of the very process that asks, whatever its guard is called."""
+        return self._askers.get(interrupt.id, interrupt.pid)
+
+    def _known(self, pid: str) -> str:
+        """A guarded process is known by its guard's pid, and so are its questions."""
+        process = self._kernel.processes.get(_text(pid))
+        return pid if process is None else process.known_as
+
     def get(self, interrupt_id: str) -> Interrupt:
-        found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
+        found = None
+        if isinstance(interrupt_id, str):
+            found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
         if found is None:
-            raise InvalidTransition(f"no interrupt {interrupt_id}", id=interrupt_id)
+            raise NoSuchInterrupt(
+                f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
+            )
         return found
+
+    @property
+    def configs(self) -> dict[str, InterruptConfig]:
+        """How each kind behaves in this kernel."""
+        return self.state.configs
+
+    def lives_longer(self, kind: str, age_s: float) -> bool:
+        """Whether a question of that kind can be answered after so long."""
+        config = self.configs.get(kind)
+        return config is not None and (
+            config.default_ttl is None or not config.auto_expire or age_s < config.default_ttl
+        )
 
     def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
         """Answer a question; gives the journal seq of the answer. A second answer is refused."""
-        interrupt = self._still_open(interrupt_id)
+        interrupt = self.get(interrupt_id)
+        if self._overdue(interrupt):
+            self._expire(interrupt)
+        self._raise_if_over(interrupt)
         if isinstance(response, Mapping):
             known_keys(response, Answer.__struct_fields__, "an answer")
         answer = Answer.of(response)
         if user_id and interrupt.user_id and interrupt.user_id != user_id:
-            raise Denied(f"interrupt {interrupt_id} is not {user_id}'s to answer", id=interrupt_id, user_id=user_id)
+            raise Denied(
+                f"interrupt {interrupt_id} is not {user_id}'s to answer",
+                hint="its owner answers it: user_id in kernel.interrupts.get_interrupt(id)",
+                id=interrupt_id,
+                user_id=user_id,
+            )
         if self.configs[interrupt.kind].require_response and answer.empty:
             raise ConfigError(
                 f"a {interrupt.kind} needs an answer", hint="give text, approved, decision or data", id=interrupt_id
@@ -122,11 +166,18 @@ class InterruptService:
         interrupt = self.get(interrupt_id)
         if interrupt_id in self.state.by_id and self._overdue(interrupt):
             self._expire(interrupt)
+        self._raise_if_over(interrupt)
+        return interrupt
+
+    @staticmethod
+    def _raise_if_over(interrupt: Interrupt) -> None:
         if interrupt.status != "pending":
             raise InvalidTransition(
-                f"interrupt {interrupt_id} is {interrupt.status} already", id=interrupt_id, status=interrupt.status
+                f"interrupt {interrupt.id} is {interrupt.status} already",
+                hint="ask again with create_interrupt",
+                id=interrupt.id,
+                status=interrupt.status,
             )
-        return interrupt
 
     # ------------------------------------------------------------------ the requirement document's methods
 
@@ -153,7 +204,10 @@ class InterruptService:
         word = known_word(kind, KINDS, "an interrupt's kind")
         owner = kernel.lifecycle.owner(pid)  # a pipeline without a process keeps its questions in its envelope
         if owner.terminal:
-            raise InvalidTransition(f"process {pid} has ended and asks nothing", pid=pid, state=owner.state)
+            raise InvalidTransition(
+                f"process {pid} has ended and asks nothing", hint="submit another", pid=pid, state=owner.state
+            )
+        pid = self._known(pid)
         config = self.configs[word]
         life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
         now = kernel.clock.now()
@@ -173,13 +227,21 @@ class InterruptService:
             "span_id": sendable_text(span_id, "span_id"),
             "auto_expire": config.auto_expire,
         }
-        kernel.fact(self.state, pid, "pcb.interrupt_created", row)
-        interrupt = self.state.by_id[row["id"]]
-        self._line.enter(interrupt, outside=True)
-        self._arm(interrupt)
-        kernel.publish(pid, "interrupt.created", row)
-        kernel.lifecycle.asked(pid)
-        return interrupt.copy()
+        with kernel.listeners.act:
+            kernel.fact(self.state, pid, "pcb.interrupt_created", row)
+            interrupt = self.state.by_id[row["id"]]
+            self._line.enter(interrupt, outside=True)
+            self._arm(interrupt)
+            self._tell(interrupt, "created", row)
+            kernel.lifecycle.asked(pid)
+            return kept(kernel, interrupt.copy())
+
+    def _tell(self, interrupt: Interrupt, word: str, data: dict[str, Any]) -> None:
+        kernel = self._kernel
+        if kernel.listening:
+            if kernel.listeners_want_states:
+                data = {**data, "interrupt": msgspec.to_builtins(interrupt)}
+            kernel.listeners.tell(interrupt.pid, f"interrupt.{word}", data)
 
     def resolve_interrupt(
         self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
@@ -187,14 +249,15 @@ class InterruptService:
         """Answer a question, as `user_id` if that is said: a question that belongs to somebody else is `Denied`."""
         self._kernel._raise_if_closed()
         self.resolve(interrupt_id, response, user_id=user_id)
-        return self.get_interrupt(interrupt_id)
+        return kept(self._kernel, self.get_interrupt(interrupt_id))
 
     def get_interrupt(self, interrupt_id: str) -> Interrupt:
         return self.get(interrupt_id).copy()
 
     def get_pending_interrupt(self, pid: str) -> Interrupt | None:
         """The oldest question of a process that can still be answered; None when there is none."""
-        while (found := self._line.first(pid)) is not None and self._overdue(found):
+        pid = self._known(pid)
+        while (found := self._line.first(_text(pid))) is not None and self._overdue(found):
             if self._kernel.stopping or self._kernel.failure is not None:  # nothing ends any more: look past it
                 return self._oldest_left(pid)
             self._expire(found)
@@ -206,15 +269,18 @@ class InterruptService:
 
     def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
         """Questions of one process or of all, ended ones included, oldest first."""
+        if pid is not None:
+            _text(pid)
         if status is not None:
             status = known_word(status, STATUSES, "an interrupt's status")
-        found = [one for one in self._all(pid) if status is None or one.status == status]
+        asked = self._all(None if pid is None else self._known(pid))
+        found = [one for one in asked if status is None or one.status == status]
         return [one.copy() for one in sorted(found, key=lambda one: one.created_at)]
 
     def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
         self._kernel._raise_if_closed()
         self.cancel(interrupt_id, reason)
-        return self.get_interrupt(interrupt_id)
+        return kept(self._kernel, self.get_interrupt(interrupt_id))
 
     def expire_old_interrupts(self) -> int:
         """End what nobody answered in time; gives how many. Timers do the same one by one."""
@@ -229,12 +295,12 @@ class InterruptService:
 
     def has_pending(self, pid: str) -> bool:
         """Whether one of its questions can still be answered."""
-        return self._line.open_until(pid) > self._kernel.clock.now()
+        return self._line.open_until(self._known(pid)) > self._kernel.clock.now()
 
     def cleanup_process_interrupts(self, pid: str) -> int:
         """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
         self._kernel._raise_if_closed()
-        self.cancel_all(pid, "its process was cleaned up")
+        self.cancel_all(_text(pid), "its process was cleaned up")
         return self._forget([one.id for one in self._all(pid) if one.id in self.state.by_id])
 
     def cleanup_resolved(self, age_s: float) -> int:
@@ -245,8 +311,11 @@ class InterruptService:
         return self._forget([one.id for one in ended if one.resolved_at is not None and one.resolved_at <= before])
 
     def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
-        """From now on questions of this kind behave so, in this kernel; those already asked keep their time to live."""
-        self.configs[known_word(kind, KINDS, "an interrupt's kind")] = InterruptConfig.of(config)
+        """From now on questions of this kind behave so, also after a restart; those already asked keep their time to
+        live."""
+        word = known_word(kind, KINDS, "an interrupt's kind")
+        row = {"kind": word, **msgspec.to_builtins(InterruptConfig.of(config))}
+        self._kernel.setting(self.state, "pcb.interrupt_config", row)
 
     def get_counts(self) -> dict[str, int]:
         """How many questions there are, by status."""
@@ -277,14 +346,15 @@ class InterruptService:
             "reason": reason,
             "response": None if response is None else codec.decode(codec.encode(response)),
         }
-        seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
-        self._line.leave(interrupt)
-        self._disarm(interrupt.id)
-        event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
-        kernel.publish(interrupt.pid, f"interrupt.{status}", event)
-        kernel.lifecycle.answered(interrupt.pid)
-        kernel.orchestrator.runner.look_again(interrupt.pid)
-        return seq
+        with kernel.listeners.act:
+            seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
+            self._line.leave(interrupt)
+            self._disarm(interrupt.id)
+            event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
+            self._tell(interrupt, status, event)
+            kernel.lifecycle.answered(interrupt.pid)
+            kernel.orchestrator.runner.look_again(interrupt.pid)
+            return seq
 
     def _forget(self, ids: list[str]) -> int:
         if ids:
@@ -301,12 +371,9 @@ class InterruptService:
         key: rows.Key,
         question: str,
         message: str = "",
-        on_open: Callable[[Interrupt], None] | None = None,
+        asked: Callable[[str], None] | None = None,
     ) -> Answer:
-        """Raise a question and wait for its answer; on replay, the answer that was given.
-
-        `on_open` is told of a question that has to be answered still.
-        """
+        """Raise a question and wait for its answer; on replay, the answer that was given. `asked` is told its id."""
         sendable_text(question, "a question")
         sendable_text(message, "a message to a human")
         if kind not in KINDS:
@@ -323,11 +390,11 @@ class InterruptService:
                 interrupt = self._by_id[entry.link]
         if interrupt is None:
             interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
+        if asked is not None and interrupt.status == "pending":
+            asked(interrupt.id)
         journal = self._kernel.journal
         try:
             if interrupt.status == "pending":  # a restored one may be answered before its program is back here
-                if on_open is not None:
-                    on_open(interrupt)
                 await suspend(process, self._waiters.setdefault(interrupt.id, []))
             if journal is not None:
                 await journal.durable(process, interrupt.seq)
@@ -367,7 +434,7 @@ class InterruptService:
         ttl_s = config.default_ttl
         interrupt = Interrupt(
             id=f"int_{kernel.entropy.text(16)}",
-            pid=process.pid,
+            pid=process.known_as,
             kind=kind,
             question=question,
             message=message,
@@ -375,19 +442,21 @@ class InterruptService:
             expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
         )
         row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
-        self._keep(interrupt)  # before it is told: a listener may answer at once
+        self._keep(process, interrupt)  # before it is told: a listener may answer at once
         kernel.record(process.pid, "interrupt.created", row)
+        if kind == "in_doubt":
+            kernel.orchestrator.in_doubt(interrupt)
         return interrupt
 
-    def restore(self, interrupt: Interrupt) -> None:
+    def restore(self, process: Process, interrupt: Interrupt) -> None:
         """Put a pending question back after a restart; its time to live ran on meanwhile."""
         if interrupt.kind not in KINDS:
             raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
-        self._keep(interrupt)
+        self._keep(process, interrupt)
 
     def cancel_all(self, pid: str, reason: str) -> None:
         """The process ended: nobody needs its answers."""
-        for interrupt in self._line.of(pid):
+        for interrupt in self._own(pid):
             if interrupt.status == "pending" and not self._expired_now(interrupt):
                 self.cancel(interrupt.id, reason)
 
@@ -400,16 +469,23 @@ class InterruptService:
 
     def cancel_unasked(self, pid: str, reason: str) -> None:
         """Take back questions that came from the journal and that the program did not come to ask again."""
-        for interrupt in self.pending(pid):
+        for interrupt in self._own(pid, outside=False):
             if not self._waiters.get(interrupt.id):
                 self.cancel(interrupt.id, reason)
 
+    def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
+        """The open questions of this very process: not a guard's for its run, nor the other way round."""
+        asked = self._line.of(self._known(pid), outside=outside)
+        return [one for one in asked if self.asker(one) == pid] if asked else asked
+
     def forget(self, pid: str) -> None:
         """Take a process's questions off the list without a row (it may come back)."""
-        for interrupt_id in self._by_pid.pop(pid, ()):
-            self._by_id.pop(interrupt_id, None)
+        known = self._known(pid)
+        gone = {key for key in self._by_pid.get(known, ()) if self.asker(self._by_id[key]) == pid}
+        self._line.drop(known, gone)
+        for interrupt_id in gone:
             self._disarm(interrupt_id)
-        self._line.drop(pid)
+            self._let_go(interrupt_id)
 
     def restored(self) -> None:
         """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
@@ -420,8 +496,10 @@ class InterruptService:
                 self._line.enter(interrupt, outside=True)
                 self._arm(interrupt)
 
-    def _keep(self, interrupt: Interrupt) -> None:
+    def _keep(self, process: Process, interrupt: Interrupt) -> None:
         self._by_id[interrupt.id] = interrupt
+        if process.pid != interrupt.pid:
+            self._askers[interrupt.id] = process.pid
         self._by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
         self._line.enter(interrupt, outside=False)
         self._arm(interrupt)
@@ -452,7 +530,7 @@ class InterruptService:
         interrupt.resolved_at = self._kernel.clock.now()
         self._line.leave(interrupt)
         self._disarm(interrupt.id)
-        seq = interrupt.seq = self._kernel.record(interrupt.pid, f"interrupt.{status}", row)
+        seq = interrupt.seq = self._kernel.record(self.asker(interrupt), f"interrupt.{status}", row)
         point("interrupt.ended")
         for waker in self._waiters.pop(interrupt.id, []):
             resume(waker)
@@ -462,8 +540,9 @@ class InterruptService:
         return seq
 
     def _let_go(self, interrupt_id: str) -> None:
-        """An ended question was kept long enough."""
+        """It is not kept any longer."""
         old = self._by_id.pop(interrupt_id, None)
+        self._askers.pop(interrupt_id, None)
         siblings = {} if old is None else self._by_pid.get(old.pid, {})
         siblings.pop(interrupt_id, None)
         if old is not None and not siblings:
@@ -473,6 +552,10 @@ class InterruptService:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+
+def _text(pid: Any) -> str:
+    return sendable_text(pid, "a pid") if type(pid) is not str else pid
 
 
 Interrupts = InterruptService  # as the simulation's tests know it

@@ -47,6 +47,7 @@ from lyra.kernel.journal import Journal
 from lyra.kernel.life import Life
 from lyra.kernel.lifecycle import LifecycleManager
 from lyra.kernel.links import Links
+from lyra.kernel.listeners import EventHandler, Listeners, Watchers
 from lyra.kernel.mailbox import Mailboxes
 from lyra.kernel.memories import Memories
 from lyra.kernel.orchestrator import Orchestrator
@@ -65,7 +66,7 @@ from lyra.kernel.services import ServiceRegistry
 from lyra.kernel.subsystem import State
 from lyra.kernel.supervisor import supervise
 from lyra.kernel.supervisor_handle import SupervisorHandle, Supervisors
-from lyra.kernel.tasks import Tasks, Writer
+from lyra.kernel.tasks import Flight, Tasks, Writer
 from lyra.kernel.time_limits import TimeLimits
 from lyra.store.protocol import Store, open_store
 
@@ -76,8 +77,6 @@ if TYPE_CHECKING:
 __all__ = ["Kernel"]
 
 H = TypeVar("H", bound=Handle)
-
-Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
 
 
 class Kernel(Requests):
@@ -141,8 +140,11 @@ class Kernel(Requests):
         self.failure: LyraError | None = None
         self.listening = False
         self.listeners_want_states = False
-        self._listeners: list[Callable[[Event], Any]] = []
-        self._watchers: Watchers = {}
+        self.listeners = Listeners(self)
+        self.publish = self.listeners.publish
+        self._early: list[tuple[State, str, dict[str, Any]]] = []  # settings from before it was opened
+        self.flight = Flight(self.came_to_its_end)
+        self._left = 0  # of that, what nobody waits for when it closes
         self._ownership: Ownership | None = None
         self._recovery: Recovery | None = None
         self._writer: Writer | None = None
@@ -198,7 +200,7 @@ class Kernel(Requests):
 
     async def start(self) -> None:
         """Own the store, bring its processes back, begin to run."""
-        if self.started:
+        if self.started or self.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
         self.loop = asyncio.get_running_loop()
         self.started = self.open = True
@@ -215,6 +217,7 @@ class Kernel(Requests):
             self.interrupts.restored()
             self.time_limits.restored()
             self.services.restored()
+            self.rate_limiter.restored()
             self.groups.restored()
         except BaseException:
             self.started = self.open = False
@@ -223,6 +226,8 @@ class Kernel(Requests):
                 self._ownership.give_up()
             self._release_store(store)
             raise
+        for state, kind, data in self._early:
+            self.fact(state, "", kind, data)
         self._ownership.keep()
         self.scheduler.poke()
         point("recovery.done")
@@ -279,7 +284,7 @@ class Kernel(Requests):
             self.stopping = True
             return
         if self.failure is None:
-            await self._drain(drain_s)
+            await self.drain(drain_s)
         self.stopping = True
         self.interrupts.stop()
         self.time_limits.stop()
@@ -310,15 +315,24 @@ class Kernel(Requests):
                 self._ownership.give_up()
             self._release_store(journal.store)
 
-    async def _drain(self, drain_s: float) -> None:
+    async def drain(self, drain_s: float, *, outside: bool = False) -> None:
+        """Take nothing new and let effects in flight come to their end, for so long; with `outside` also dispatches and
+        messages on the bus."""
+        self._left = self.flight.mine if outside else self.flight.count
         self.draining = True
         self.open = False
-        if self.door.in_flight == 0:
+        if self.door.in_flight == 0 and self.flight.count <= self._left:
             return
-        self._drained = self.loop.create_future()
-        timer = self.clock.call_at(self.clock.monotonic() + drain_s, self.drained)
-        await self._drained
-        timer.cancel()
+        if self._drained is None:
+            self._drained = self.loop.create_future()
+            timer = self.clock.call_at(self.clock.monotonic() + drain_s, self.drained)
+            self._drained.add_done_callback(lambda _: timer.cancel())
+        await asyncio.shield(self._drained)  # whoever asks a second time waits for the same end
+
+    def came_to_its_end(self) -> None:
+        """An effect, a dispatch or a message on the bus."""
+        if self.draining and self.door.in_flight == 0 and self.flight.count <= self._left:
+            self.drained()
 
     def drained(self) -> None:
         if self._drained is not None and not self._drained.done():
@@ -439,7 +453,7 @@ class Kernel(Requests):
             backoff=backoff,
         )
 
-    def supervisor(self, pid_or_name: str) -> SupervisorHandle:
+    def supervisor(self, pid_or_name: str | Handle) -> SupervisorHandle:
         """A supervisor that runs, or ran, by pid or name."""
         return self.supervisors.get(pid_or_name)
 
@@ -452,8 +466,8 @@ class Kernel(Requests):
             raise ProcessExit(f"the process ended: {ended.reason}", reason=ended.reason)
         return ended.result
 
-    def process(self, pid: str) -> Handle:
-        return Handle(self, self.find(pid))
+    def process(self, pid: str | Handle) -> Handle:
+        return Handle(self, self._find(pid))
 
     def whereis(self, name: str) -> Handle | None:
         found = self.names.get(name)
@@ -497,28 +511,23 @@ class Kernel(Requests):
 
     # ------------------------------------------------------------------ events, for listeners
 
-    def on_event(self, listener: Callable[[Event], Any]) -> Callable[[], None]:
-        """Be called with every Event, after it is durable; gives a callable that ends it."""
-        self._listeners.append(listener)
-        self._listen()
+    def on_event(self, listener: EventHandler) -> Callable[[], None]:
+        """Be called with every Event, after it is durable; gives a callable that ends it.
 
-        def stop() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-                self._listen()
+        A plain function is called at once and must be quick; an async one is run beside the kernel.
+        """
+        return self.listeners.add(listener)
 
-        return stop
+    def emit_event(self, event: Event | Mapping[str, Any]) -> None:
+        """Tell all listeners of an Event from outside: its kind is one of the known ones, and nothing is kept."""
+        self._raise_if_closed()
+        self.listeners.emit(event)
 
     def watch(self, watchers: Watchers) -> None:
         """For the health monitor: have a function a kind called with the pid and the data (or the row's bytes), which
         costs less than an Event each. The steps of programs are in `scheduler.stepped` meanwhile."""
-        self._watchers = watchers
         self.scheduler.stepped = {} if watchers else None
-        self._listen()
-
-    def _listen(self) -> None:
-        self.listening = bool(self._listeners or self._watchers)
-        self.listeners_want_states = bool(self._listeners)
+        self.listeners.watch(watchers)
 
     # ------------------------------------------------------------------ the table
 
@@ -580,10 +589,8 @@ class Kernel(Requests):
         """A fact: into the journal if there is one (and published from there), else published now."""
         if self.journal is not None:
             return self.journal.write(pid, kind, rows.encode(row))
-        if self._listeners:
-            self.publish(pid, kind, codec.decode(rows.encode(row)))
-        elif (heard := self._watchers.get(kind)) is not None:
-            heard(pid, {})
+        if self.listening:
+            self.publish(pid, kind, codec.decode(rows.encode(row)) if self.listeners_want_states else {})
         return 0
 
     def fact(self, state: State, pid: str, kind: str, data: dict[str, Any]) -> int:
@@ -599,30 +606,14 @@ class Kernel(Requests):
         point("fact.written")
         return seq
 
-    def publish(self, pid: str, kind: str, data: dict[str, Any]) -> None:
-        """Tell listeners something that is not in the journal (its seq is 0)."""
-        if (heard := self._watchers.get(kind)) is not None:
-            heard(pid, data)
-        if self._listeners:
-            self._tell_listeners(Event(0, self.clock.now(), pid, kind, data))
+    def setting(self, state: State, kind: str, data: dict[str, Any]) -> None:
+        """A fact that may be set before the kernel is open: then it is written when it opens."""
+        if not self.started:
+            self._early.append((state, kind, data))
+        self.fact(state, "", kind, data)
 
     def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
         """A batch is durable: publish it, and think of a snapshot."""
-        if self._watchers:
-            for _, _, pid, kind, data in batch:
-                if (heard := self._watchers.get(kind)) is not None:
-                    heard(pid, data)
-        if self._listeners:
-            for seq, time, pid, kind, data in batch:
-                self._tell_listeners(Event(seq, time, pid, kind, codec.decode(data)))
+        self.listeners.committed(batch)
         if self._recovery is not None:
             self._recovery.rows_written(batch[-1][0])
-
-    def _tell_listeners(self, event: Event) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener(event)
-            except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel goes on
-                self.loop.call_exception_handler(
-                    {"message": f"an event listener failed on {event.kind}", "exception": error}
-                )

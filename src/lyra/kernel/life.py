@@ -50,11 +50,12 @@ TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when
 
 
 class Life:
-    __slots__ = ("_branches", "_deadlines", "_due", "_ended", "_kernel", "_members", "_numbered")
+    __slots__ = ("_branches", "_causes", "_deadlines", "_due", "_ended", "_kernel", "_members", "_numbered")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._branches: dict[Process, dict[asyncio.Task[Any], None]] = {}
+        self._causes: dict[Process, LyraError] = {}  # whose end was the cause that these were told to end
         self._ended: deque[str] = deque()
         self._numbered = 0
         self._deadlines: dict[Budget, Timer] = {}
@@ -76,6 +77,7 @@ class Life:
         budget: Any = None,
         grant: Any = None,
         priority: str | None = None,
+        guarded: bool = False,
     ) -> Process:
         if (
             not self._kernel.open
@@ -103,6 +105,8 @@ class Life:
             self._kernel, pid, self._kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
         )
         process.name = name
+        if guarded and parent is not None:
+            process.known_as = parent.pid
         row = None
         if journal is not None:
             data = codec.encode(args)
@@ -118,6 +122,7 @@ class Life:
                 None if budget is None else own_scope.to_data(),
                 None if grant is None else own_right.to_data(),
                 blob,
+                guarded,
             )
             args = tuple(self._kernel.programs.arguments(program, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
@@ -156,7 +161,7 @@ class Life:
                 raise NameTaken(f"there is a process {pid!r} already", pid=pid)
         if name is not None:
             _check_word("name", name)
-            if name in self._kernel.names or name in self._kernel.processes:
+            if name in self._kernel.names or self._kernel.lifecycle.find(name) is not None:
                 raise NameTaken(f"the name {name!r} belongs to another process", name=name)
 
     def enter(self, process: Process) -> None:
@@ -252,6 +257,8 @@ class Life:
                 return
             if reason == "normal" and self._asked_less(process):
                 return
+        if self._causes and error is None and reason == process.kill_reason:
+            error = self._causes.get(process)
         journal = self._kernel.journal
         if journal is not None and not journal.frozen:
             row = rows.Terminated(reason)
@@ -289,11 +296,13 @@ class Life:
         self._kernel.interrupts.cancel_all(process.pid, "its process ended")
         self._kernel.groups.left(process.pid)
         process.exit = ended
+        self._kernel.orchestrator.process_ended(process, ended)
         process.move("terminated")
         process.coroutine = None
         process.recall = None
         process.rng = None
         self.stop_branches(process)
+        self._causes.pop(process, None)
         self._kernel.live -= 1
         if process.budget.seconds is not None:
             self._leave_scopes(process)
@@ -388,26 +397,41 @@ class Life:
             self.stop(one, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(
-        self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
+        self,
+        process: Process,
+        reason: str,
+        *,
+        grace_s: float | None = _KILL_GRACE_S,
+        overdue: str | None = None,
+        cause: LyraError | None = None,
     ) -> None:
-        """Cancel a process; what it spawned lives on under the root."""
+        """Cancel a process; what it spawned lives on under the root. `cause` is its error, if it ends of that."""
         if process.exit is not None:
             return
         if process.kill_reason is not None:  # told before; who has less patience wins
             self._insist_after(process, grace_s, overdue or reason)
             return
-        self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue)
+        self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue, cause=cause)
         if process.coroutine is None:  # dormant: there is nothing to cancel
             self.stopped(process, reason)
         else:
             process.cancel()
 
     def _tell_to_end(
-        self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
+        self,
+        process: Process,
+        reason: str,
+        *,
+        grace_s: float | None = _KILL_GRACE_S,
+        overdue: str | None = None,
+        cause: LyraError | None = None,
     ) -> None:
         """From here on it may tidy up for a while; it does not come back after a restart."""
-        self._kernel.record(process.pid, "process.stopping", rows.Stopping(reason))
+        why = None if cause is None else error_to_row(cause)
+        self._kernel.record(process.pid, "process.stopping", rows.Stopping(reason, why))
         process.kill_reason = reason
+        if cause is not None:
+            self._causes[process] = cause
         if process.recall is not None:  # what it does now is no part of the replay: its keys begin above all journaled
             process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
             process.branches += len(process.recall)
@@ -429,12 +453,12 @@ class Life:
         elif grace_s is not None:
             self._until_it_ends(process, grace_s, insist)
 
-    def stopped(self, process: Process, reason: str) -> None:
+    def stopped(self, process: Process, reason: str, *, cause: BaseException | None = None) -> None:
         """It was told to end and did not do so itself."""
         if reason == TIME_IS_UP:
             self.finish(process, "error", error=_too_long(process))
         else:
-            self.finish(process, reason)
+            self.finish(process, reason, error=cause)
 
     def close_program(self, process: Process) -> None:
         program = process.coroutine

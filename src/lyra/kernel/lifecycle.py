@@ -12,7 +12,9 @@ What callers get is a value, a picture of the entry at that moment (`pcb`). Quot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from lyra.core import codec
 from lyra.core.check import one_of, sendable_text, short_text
@@ -26,6 +28,7 @@ from lyra.errors import (
     Overloaded,
     ProcessError,
 )
+from lyra.kernel.kept import kept
 from lyra.kernel.pcb import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
 from lyra.kernel.process import PRIORITIES, TRANSITIONS, Process
 from lyra.kernel.resources import ResourceQuota
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
+
+_ASKED: Final = "interrupt"  # why an entry waits that the kernel itself put there
 
 
 class LifecycleManager:
@@ -60,36 +65,71 @@ class LifecycleManager:
         """Put an entry in the table, as `new`. A pid that is there already gives what is there, unchanged."""
         kernel = self._kernel
         kernel._raise_if_closed()
-        if self.closed or kernel.draining:
-            raise ProcessError("the kernel is shutting down and takes no process", pid=pid)
+        self.raise_if_closing("process")
         self.checked_pid(pid)
-        if self.find(pid) is not None:
-            return self.get_process(pid)
+        if self.find(pid) is None:
+            given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
+            level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
+            self._enter(pid, level, kernel.resources.resolve(quota), given)
+        return kept(kernel, self.get_process(pid))
+
+    def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
+        """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
+        kernel = self._kernel
+        self.checked_pid(pid)
+        given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
+        with kernel.listeners.act:
+            self._enter(pid, PRIORITIES.index("normal"), kernel.resources.default_quota, given)
+            for state in ("ready", "running"):
+                self._move(pid, self.state.entries[pid], state, "its pipeline began")
+
+    def _enter(self, pid: str, level: int, limits: ResourceQuota, given: dict[str, Any]) -> None:
+        kernel = self._kernel
         if pid in kernel.names:
-            raise NameTaken(f"{pid!r} is the name of another process", pid=pid)
-        level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
-        limits = kernel.resources.resolve(quota)
-        if parent_pid:
-            self.must_exist(parent_pid)
+            raise NameTaken(f"{pid!r} is the name of another process", hint="use another pid", pid=pid)
+        if given.get("parent_pid"):
+            self.must_exist(given["parent_pid"])
         if kernel.live + self.active >= kernel.processes_max:
-            raise Overloaded("there are as many processes as there may be", limit=kernel.processes_max)
+            raise Overloaded(
+                "there are as many processes as there may be",
+                hint="end some, or raise kernel.processes_max",
+                limit=kernel.processes_max,
+            )
+        user_id = short_text(sendable_text(given["user_id"], "user_id"), "user_id", most=NAME_LENGTH_MAX)
         row = {
-            "request_id": sendable_text(request_id, "request_id"),
-            "user_id": short_text(sendable_text(user_id, "user_id"), "user_id", most=NAME_LENGTH_MAX),
-            "session_id": sendable_text(session_id, "session_id"),
+            **given,
+            "request_id": sendable_text(given["request_id"], "request_id"),
+            "user_id": user_id,
+            "session_id": sendable_text(given["session_id"], "session_id"),
             "priority": level,
             "created_at": kernel.clock.now(),
-            "parent_pid": parent_pid,
+            "parent_pid": given.get("parent_pid", ""),
         }
-        kernel.fact(self.state, pid, "pcb.submitted", row)
-        kernel.resources.close(pid)  # counted before it was submitted, under nobody's name
-        kernel.resources.open(pid, limits, user_id=user_id)
-        if user_id and (limits.rate_limit_rpm or limits.rate_limit_rph or limits.rate_limit_burst):
-            kernel.rate_limiter.tighten_user(
-                user_id, rpm=limits.rate_limit_rpm, rph=limits.rate_limit_rph, burst=limits.rate_limit_burst
+        with kernel.listeners.act:
+            kernel.fact(self.state, pid, "pcb.submitted", row)
+            kernel.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
+            self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
+
+    def raise_if_closing(self, what: str) -> None:
+        """A kernel that goes down takes nothing new."""
+        if self.closed or self._kernel.draining:
+            raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
+
+    def raise_if_ended(self, pid: Any) -> None:
+        """The pid of a process that has ended is its own until it is cleaned up; one that came with a pipeline makes
+        way for another pipeline."""
+        entry = self._entry(pid)
+        if entry is not None and entry.state in TERMINAL and not entry.pipeline:
+            raise InvalidTransition(
+                f"process {pid} has ended", hint="cleanup_process frees its pid", pid=pid, old_state=entry.state
             )
-        kernel.publish(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
-        return self.get_process(pid)
+
+    def _tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
+        kernel = self._kernel
+        if kernel.listening:
+            if kernel.listeners_want_states:
+                data["pcb"] = msgspec.to_builtins(self.get_process(pid))
+            kernel.listeners.tell(pid, kind, data)
 
     @staticmethod
     def checked_pid(pid: Any) -> str:
@@ -107,7 +147,10 @@ class LifecycleManager:
         entry = self._own(pid)
         if entry.state != "new":
             raise InvalidTransition(
-                f"cannot schedule {pid}: its state is {entry.state}, not new", pid=pid, old_state=entry.state
+                f"cannot schedule {pid}: its state is {entry.state}, not new",
+                hint="transition_state moves one that is on its way",
+                pid=pid,
+                old_state=entry.state,
             )
         checked = self._kernel.resources.check_quota(pid)
         if not checked.within_bounds:
@@ -117,17 +160,22 @@ class LifecycleManager:
                 pid=pid,
                 reason=checked.exceeded_reason,
             )
-        self._move(pid, entry, "ready", "scheduled")
-        return self.get_process(pid)
+        with self._kernel.listeners.act:
+            self._move(pid, entry, "ready", "scheduled")
+            return kept(self._kernel, self.get_process(pid))
 
     def get_next_runnable(self) -> ProcessControlBlock | None:
-        """Take the entry whose turn it is; it is `running` now. None when nobody waits."""
-        self._kernel._raise_if_closed()
-        pid = self.state.first()
-        if pid is None:
-            return None
-        self._move(pid, self.state.entries[pid], "running", "its turn")
-        return self.get_process(pid)
+        """Take the entry whose turn it is; it is `running` now. None when nobody waits. One with a question that is
+        open keeps its place and is passed over until it is answered."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        with kernel.listeners.act:
+            while (pid := self.state.first()) is not None and kernel.interrupts.get_pending_interrupt(pid) is not None:
+                self.state.pass_over()
+            if pid is None:
+                return None
+            self._move(pid, self.state.entries[pid], "running", "its turn")
+            return kept(kernel, self.get_process(pid))
 
     def transition_state(self, pid: str, state: str, reason: str = "") -> ProcessControlBlock:
         """Move an entry, if the table allows it."""
@@ -136,22 +184,36 @@ class LifecycleManager:
         word = _lower(state)
         if word not in STATES:
             one_of(word, STATES, "a process's state")
+        if word == entry.state == "terminated" and pid in self._kernel.orchestrator.state.sessions:
+            return kept(self._kernel, self.get_process(pid))  # its pipeline was quicker
         if word not in TRANSITIONS[entry.state]:
             raise InvalidTransition(
                 f"process {pid} cannot go from {entry.state} to {word}",
                 pid=pid,
+                hint=f"from {entry.state}: {', '.join(TRANSITIONS[entry.state]) or 'nowhere'}",
                 old_state=entry.state,
                 new_state=word,
             )
-        self._move(pid, entry, word, sendable_text(reason, "a reason"))
-        return self.get_process(pid)
+        with self._kernel.listeners.act:
+            asked = self._kernel.interrupts.get_pending_interrupt(pid) if word in ("ready", "running") else None
+            if asked is not None and entry.state in ("waiting", "ready"):
+                raise InvalidTransition(
+                    f"process {pid} waits for an answer and cannot go to {word}",
+                    hint=f"resolve_interrupt or cancel {asked.id}",
+                    pid=pid,
+                    old_state=entry.state,
+                    new_state=word,
+                )
+            self._move(pid, entry, word, sendable_text(reason, "a reason"))
+            return kept(self._kernel, self.get_process(pid))
 
     def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
-        """End a process; one that has ended stays as it is, one that runs is only ended by force."""
+        """End a process; one that has ended stays as it is, one that runs is only ended by force. A program is told to
+        end and tidies up first: until then its block has the reason and not yet the state."""
         kernel = self._kernel
         kernel._raise_if_closed()
         sendable_text(reason, "a reason")
-        block = self.get_process(pid)
+        block = kept(kernel, self.get_process(pid))
         if block.terminal:
             return block
         if block.state == "running" and not force:
@@ -163,23 +225,64 @@ class LifecycleManager:
             kernel.life.stop_tree(kernel.processes[pid], reason or "killed")
         else:
             self._move(pid, entry, "terminated", reason or "terminated")
-        return self.get_process(pid)
+        return kept(kernel, self.get_process(pid))
+
+    def put_back(self, pid: str, reason: str) -> None:
+        """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
+        with a pipeline was in no line."""
+        entry = self.state.entries.get(pid)
+        if entry is not None and entry.state == "running" and not entry.pipeline:
+            self._move(pid, entry, "ready", reason)
+
+    def pipeline_over(self, pid: str, reason: str) -> None:
+        """The pipeline of an entry that is at work came to its end, and the entry with it."""
+        entry = self.state.entries.get(pid)
+        if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
+            self._move(pid, entry, "terminated", reason)
+
+    def came_with_pipeline(self, pid: str) -> bool:
+        entry = self.state.entries.get(pid)
+        return entry is not None and entry.pipeline
+
+    def forget_with_pipeline(self, pid: str) -> None:
+        """Its pipeline was forgotten: so is an entry that came with it."""
+        if self.came_with_pipeline(pid):
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._move(pid, entry, "terminated", "its pipeline was forgotten")
+            self.cleanup_process(pid)
+
+    def make_way(self, pid: str) -> None:
+        """A process of this kernel takes the pipeline of an entry over, under the same pid."""
+        if not self.came_with_pipeline(pid):
+            return
+        with self._kernel.listeners.act:
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._record_move(pid, entry, "terminated", "a process of this kernel took its pipeline over")
+            self._kernel.fact(self.state, pid, "pcb.forgotten", {})
 
     def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
+        """An entry changes its state, and its end ends all that is its own."""
+        kernel = self._kernel
+        with kernel.listeners.act:
+            self._record_move(pid, entry, state, reason)
+            if state == "terminated":
+                kernel.rate_limiter.loosen(pid, entry.user_id)
+                kernel.orchestrator.entry_ended(pid, reason)
+                kernel.interrupts.cancel_all(pid, "its process ended")
+                event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
+                self._tell(pid, "process.terminated", event)
+                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
+                    self.cleanup_process(next(iter(self.state.ended)))
+
+    def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
         """The one place where an entry changes its state."""
-        kernel, old = self._kernel, entry.state
-        row = {"old_state": old, "new_state": state, "reason": reason}
+        kernel = self._kernel
+        row = {"old_state": entry.state, "new_state": state, "reason": reason}
         kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
-        kernel.publish(pid, "process.state_changed", row)
-        if state == "running":
-            kernel.time_limits.watch(pid)
-        elif state == "terminated":
-            kernel.time_limits.forget(pid)
-            kernel.interrupts.cancel_all(pid, "its process ended")
-            event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
-            kernel.publish(pid, "process.terminated", event)
-            while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
-                self.cleanup_process(next(iter(self.state.ended)))
+        self._tell(pid, "process.state_changed", row)
+        kernel.time_limits.moved(pid)
 
     # ------------------------------------------------------------------ questions
 
@@ -187,13 +290,19 @@ class LifecycleManager:
         """A question about it waits for a human: one that runs waits with it."""
         entry = self.state.entries.get(pid)
         if entry is not None and entry.state == "running":
-            self._move(pid, entry, "waiting", "interrupt")
+            self._move(pid, entry, "waiting", _ASKED)
 
     def answered(self, pid: str) -> None:
-        """A question of it ended: if that was the last, it may go on."""
+        """A question of it ended: if that was the last, it may go on. One that waits for a reason of its own does."""
         entry = self.state.entries.get(pid)
-        if entry is not None and entry.state == "waiting" and not self._kernel.interrupts.has_pending(pid):
+        if entry is None or self._kernel.interrupts.has_pending(pid):
+            return
+        if entry.state == "waiting" and entry.reason == _ASKED:
             self._move(pid, entry, "ready", "interrupt over")
+            if entry.pipeline:  # whoever drives it goes on by itself
+                self._move(pid, entry, "running", "interrupt over")
+        elif entry.state == "ready":
+            self.state.queue_again(pid)
 
     def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
         """Where its work is at the moment: shown, and nothing else."""
@@ -240,7 +349,8 @@ class LifecycleManager:
         if user_id:  # programs belong to no user
             return entries
         programs = self._kernel.processes.values()
-        return entries + [self._view(process) for process in programs if word is None or process.state == word]
+        found = entries + [self._view(process) for process in programs if word is None or process.state == word]
+        return sorted(found, key=lambda block: block.created_at or 0.0)
 
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
@@ -274,18 +384,31 @@ class LifecycleManager:
         """A pid without an entry: somebody counts its usage, or drives a pipeline under it."""
         return self._kernel.resources.is_tracked(pid) or pid in self._kernel.orchestrator.state.sessions
 
-    def elapsed_s(self, pid: str) -> float:
-        """Since it first ran, until it ended or now."""
+    def is_live(self, pid: str) -> bool:
+        """Whether it is a process that has not ended."""
         entry = self.state.entries.get(pid)
-        if entry is None or entry.started_at is None:
+        if entry is not None:
+            return entry.state not in TERMINAL
+        process = self._kernel.processes.get(pid)
+        return process is not None and process.exit is None
+
+    def elapsed_s(self, pid: str) -> float:
+        """Since it first ran, until it ended or now; an entry's time in `waiting` does not count."""
+        entry = self.state.entries.get(pid)
+        if entry is not None:
+            return entry.elapsed_s(self._kernel.clock.now())
+        process = self._kernel.processes.get(pid)
+        if process is None or process.created_at is None:
             return 0.0
-        until = self._kernel.clock.now() if entry.completed_at is None else entry.completed_at
-        return max(0.0, until - entry.started_at)
+        return max(
+            0.0, (self._kernel.clock.now() if process.ended_at is None else process.ended_at) - process.created_at
+        )
 
     def is_timed(self, pid: str) -> bool:
-        """Whether its time runs: it has been given to a worker and has not ended."""
+        """Whether its time runs: it has been given to a worker, does not wait for anybody and has not ended."""
         entry = self.state.entries.get(pid)
-        return entry is not None and entry.started_at is not None and entry.state not in TERMINAL
+        stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
+        return entry is not None and not stopped and entry.started_at is not None
 
     def _entry(self, pid: Any) -> Entry | None:
         return self.state.entries.get(pid) if isinstance(pid, str) else None
@@ -319,7 +442,7 @@ class LifecycleManager:
             started_at=entry.started_at,
             completed_at=entry.completed_at,
             last_scheduled_at=entry.last_scheduled_at,
-            current_stage=entry.current_stage,
+            current_stage=self._stage(pid, entry.current_stage),
             current_service=entry.current_service,
             pending_interrupt=kind,
             interrupt_data=data,
@@ -332,22 +455,29 @@ class LifecycleManager:
         """A program process, shown as a block. It starts with its creation: no worker has to take it."""
         resources = self._kernel.resources
         kind, data = self._question(process.pid)
+        seen = process.stands_for or process  # of a guard, the run that it guards is what people ask about
         return ProcessControlBlock(
             process.pid,
-            process.state,
+            seen.state,
             PRIORITIES[process.priority],
             resources.get_quota(process.pid),
             resources.get_usage(process.pid),
             created_at=process.created_at,
             started_at=process.created_at,
             completed_at=process.ended_at,
-            current_service=process.program,
+            current_stage=self._stage(process.pid, ""),
+            current_service=seen.program,
             pending_interrupt=kind,
             interrupt_data=data,
             parent_pid=process.parent.pid if process.parent is not None else "",
-            child_pids=tuple(process.children or ()),
-            termination_reason=process.exit.reason if process.exit is not None else "",
+            child_pids=(*(process.children or ()), *self.state.adopted.get(process.pid, ())),
+            termination_reason=process.exit.reason if process.exit is not None else process.kill_reason or "",
         )
+
+    def _stage(self, pid: str, noted: str) -> str:
+        """Where its pipeline is; without one, what was noted."""
+        session = self._kernel.orchestrator.state.sessions.get(pid)
+        return noted if session is None else session.envelope.current_stage
 
     def _question(self, pid: str) -> tuple[str | None, Any]:
         pending = self._kernel.interrupts.get_pending_interrupt(pid)
@@ -359,19 +489,24 @@ class LifecycleManager:
     # ------------------------------------------------------------------ leaving
 
     def cleanup_process(self, pid: str) -> None:
-        """Forget an ended process with its books and its questions. What it used stays in the totals; an ended
-        program stays in the table for as long as its journal is kept, because its pid still means that process."""
+        """Forget an ended process with its books, its questions and its pipeline. What it used stays in the totals. An
+        ended program stays in the table for as long as its journal is kept: its pid still means that process."""
         kernel = self._kernel
         kernel._raise_if_closed()
         block = self.get_process(pid)
         if not block.terminal:
-            raise InvalidTransition(f"process {pid} is {block.state} and not over", pid=pid, old_state=block.state)
-        kernel.interrupts.cleanup_process_interrupts(pid)
-        kernel.resources.close(pid)
-        if pid in self.state.entries:
-            kernel.fact(self.state, pid, "pcb.forgotten", {})
-        elif kernel.journal is None:
-            kernel.life.forget(pid)
+            raise InvalidTransition(
+                f"process {pid} is {block.state} and not over", hint="terminate ends it", pid=pid, old_state=block.state
+            )
+        with kernel.listeners.act:
+            if pid in self.state.entries or kernel.journal is None:  # else its pid still means that run
+                kernel.orchestrator.forget_session(pid)
+            kernel.interrupts.cleanup_process_interrupts(pid)
+            kernel.resources.close(pid)
+            if pid in self.state.entries:
+                kernel.fact(self.state, pid, "pcb.forgotten", {})
+            elif kernel.journal is None:
+                kernel.life.forget(pid)
 
 
 def _lower(word: Any) -> Any:

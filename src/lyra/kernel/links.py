@@ -1,7 +1,7 @@
 """Links, monitors and exit signals: how one process learns that another has ended.
 
-    link      two-way. When one ends abnormally, the other is ended too (reason `linked`), unless it traps exits: then
-              it gets an `ExitSignal` message instead, also for normal ends.
+    link      two-way. When one ends abnormally, the other is ended too (reason `linked`, and an error that says who
+              died of what), unless it traps exits: then it gets an `ExitSignal` message instead, also for normal ends.
     monitor   one-way and never deadly: the watcher gets a `Down` message, once.
 
 As in Erlang: linking or monitoring the dead is answered at once (reason `noproc`), links are made once however
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.core import codec
+from lyra.errors import ProcessExit
 from lyra.kernel import rows
 from lyra.kernel.faults import text_of
 from lyra.kernel.process import Exit, Process
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal", "register_signal"]
 
 NO_PROCESS: Final = "noproc"
+LINKED: Final = "linked"
 
 
 class ExitSignal(msgspec.Struct, frozen=True):
@@ -139,7 +141,7 @@ class Links:
             self._cut(process.pid, pid)
             other = self._kernel.processes.get(pid)
             if other is not None and other.exit is None:
-                self._signal(other, ExitSignal(process.pid, how.reason, text))
+                self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
         for ref in list(self._watched.get(process.pid, ())):
             watcher = self._kernel.processes.get(self._monitors[ref][0])
             self._forget(ref)
@@ -148,11 +150,11 @@ class Links:
         for ref in list(self._watching.get(process.pid, ())):
             self._forget(ref)
 
-    def _signal(self, process: Process, signal: ExitSignal) -> None:
+    def _signal(self, process: Process, signal: ExitSignal, error: BaseException | None = None) -> None:
         if process.traps:
             self._kernel.mailboxes.deliver(process, signal)
         elif signal.reason != "normal":
-            self._kernel.life.stop(process, "linked")
+            self._kernel.life.stop(process, LINKED, cause=_died_with(process.pid, signal, error))
 
     def _cut(self, one: str, other: str) -> None:
         _drop(self._links, one, other)
@@ -162,6 +164,22 @@ class Links:
         watcher, watched = self._monitors.pop(ref)
         _drop(self._watched, watched, ref)
         _drop(self._watching, watcher, ref)
+
+
+def _died_with(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
+    """Why a link ended a process: through whom, and who was the first. In a chain only the first has a cause to tell,
+    so that the text does not grow with the chain."""
+    first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}
+    if signal.reason == LINKED and isinstance(error, ProcessExit):
+        first = {key: str(error.fields.get(key, "")) for key in first}
+    told = f": {first['cause']}" if first["cause"] else ""
+    return ProcessExit(
+        f"process {pid} was linked to {signal.pid}; {first['origin']} ended: {first['origin_reason']}{told}",
+        pid=pid,
+        reason=LINKED,
+        linked=signal.pid,
+        **first,
+    )
 
 
 def _drop(table: dict[str, dict[str, None]], key: str, item: str) -> None:

@@ -9,20 +9,53 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from enum import StrEnum
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
+from lyra.kernel.kept import Kept
 from lyra.kernel.process import TRANSITIONS
 from lyra.kernel.resources import ResourceQuota, ResourceUsage
 
-__all__ = ["STATES", "TERMINAL", "Entry", "LifecycleState", "Owner", "ProcessControlBlock"]
+__all__ = [
+    "STATES",
+    "TERMINAL",
+    "Entry",
+    "LifecycleState",
+    "Owner",
+    "ProcessControlBlock",
+    "ProcessState",
+    "SchedulingPriority",
+]
 
 STATES: Final = tuple(TRANSITIONS)
 TERMINAL: Final = frozenset({"terminated", "zombie"})
 
 
-class ProcessControlBlock(msgspec.Struct, frozen=True):
+class ProcessState(StrEnum):
+    """The states of the table, as words."""
+
+    NEW = "new"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
+    TERMINATED = "terminated"
+    ZOMBIE = "zombie"
+
+
+class SchedulingPriority(StrEnum):
+    """Who goes first, as words."""
+
+    REALTIME = "realtime"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    IDLE = "idle"
+
+
+class ProcessControlBlock(Kept, msgspec.Struct, frozen=True, dict=True):
     """One process as the table shows it. Times are wall-clock seconds; `pending_interrupt` is the kind of the oldest
     unanswered question and `interrupt_data` says which (or, for a blocked one, why it is blocked)."""
 
@@ -83,6 +116,17 @@ class Entry(msgspec.Struct):
     current_service: str = ""
     reason: str = ""  # of its last move
     child_pids: list[str] = msgspec.field(default_factory=list)
+    waited_s: float = 0.0  # in `waiting`, until the last time it left that
+    waiting_since: float | None = None
+    pipeline: bool = False  # nobody submitted it: it came with its pipeline, and goes with it
+
+    def elapsed_s(self, now: float) -> float:
+        """Since it first ran until it ended or now, without the time in `waiting`: that is somebody else's."""
+        if self.started_at is None:
+            return 0.0
+        until = now if self.completed_at is None else self.completed_at
+        waited_s = self.waited_s + (max(0.0, until - self.waiting_since) if self.waiting_since is not None else 0.0)
+        return max(0.0, until - self.started_at - waited_s)
 
 
 class LifecycleState:
@@ -91,13 +135,14 @@ class LifecycleState:
     NAME: ClassVar[str] = "lifecycle"
     KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten"})
 
-    __slots__ = ("counts", "ended", "entries", "line", "orders")
+    __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders")
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self.counts: dict[str, int] = dict.fromkeys(STATES, 0)
         self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first goes in O(1)
         self.orders = 0
+        self.adopted: dict[str, dict[str, None]] = {}  # parents that are no entries: programs → their entries
         self.line: list[tuple[int, int, str]] = []  # a heap of (priority, order, pid); stale ones are skipped
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
@@ -122,6 +167,12 @@ class LifecycleState:
         parent = self.entries.get(data["parent_pid"])
         if parent is not None:
             parent.child_pids.append(pid)
+        else:
+            self._adopt(pid, data["parent_pid"])
+
+    def _adopt(self, pid: str, parent_pid: str) -> None:
+        if parent_pid and parent_pid not in self.entries:
+            self.adopted.setdefault(parent_pid, {})[pid] = None
 
     def _moved(self, pid: str, entry: Entry, data: dict[str, Any]) -> None:
         state, old, at = data["new_state"], entry.state, data["at"]
@@ -130,7 +181,13 @@ class LifecycleState:
         self.counts[old] -= 1
         self.counts[state] += 1
         entry.state = state
-        entry.reason = data["reason"]
+        if old != "terminated":  # why it ended is not forgotten when it becomes a zombie
+            entry.reason = data["reason"]
+        if entry.waiting_since is not None:
+            entry.waited_s += max(0.0, at - entry.waiting_since)
+            entry.waiting_since = None
+        if state == "waiting":
+            entry.waiting_since = at
         if state == "ready":
             if old != "new":  # back at the end of its level's line
                 self.orders += 1
@@ -150,6 +207,21 @@ class LifecycleState:
         parent = self.entries.get(entry.parent_pid)
         if parent is not None and pid in parent.child_pids:
             parent.child_pids.remove(pid)
+        siblings = self.adopted.get(entry.parent_pid)
+        if siblings is not None:
+            siblings.pop(pid, None)
+            if not siblings:
+                del self.adopted[entry.parent_pid]
+
+    def queue_again(self, pid: str) -> None:
+        """One that was passed over may have its turn now, at its old place."""
+        entry = self.entries.get(pid)
+        if entry is not None and entry.state == "ready":
+            self._queue(pid, entry)
+
+    def pass_over(self) -> None:
+        """The first in line cannot have its turn."""
+        heapq.heappop(self.line)
 
     def _queue(self, pid: str, entry: Entry) -> None:
         heapq.heappush(self.line, (entry.priority, entry.order, pid))
@@ -177,6 +249,7 @@ class LifecycleState:
         self.entries = msgspec.convert(data["entries"], dict[str, Entry])
         self.orders = data["orders"]
         self.ended = OrderedDict.fromkeys(data["ended"])
-        for entry in self.entries.values():
+        for pid, entry in self.entries.items():
             self.counts[entry.state] += 1
+            self._adopt(pid, entry.parent_pid)
         self._line_up()

@@ -27,6 +27,7 @@ from lyra.core.schema import mismatch
 from lyra.errors import ConfigError
 from lyra.kernel.pipeline_check import path_text, problems
 from lyra.kernel.pipeline_keys import (
+    EDGE_ALIASES,
     WORDS,
     ContextOverflow,
     JoinStrategy,
@@ -211,6 +212,21 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """How often an edge may be taken, where that is limited; of two limits the first."""
         return {(each.source, each.target): each.max_count for each in reversed(self.edge_limits)}
 
+    @cached_property
+    def output_names(self) -> dict[str, tuple[str, ...]]:
+        """What the output of each stage is called: its own name first, then its agent's, unless that is another
+        stage's own, and its output_key."""
+        return {
+            stage.name: tuple(
+                dict.fromkeys(
+                    name
+                    for name in (stage.name, stage.agent_name, stage.output_key)
+                    if name and (name == stage.name or name not in self.by_name)
+                )
+            )
+            for stage in self.agents
+        }
+
     @property
     def stage_order(self) -> list[str]:
         return list(self.places)
@@ -222,6 +238,9 @@ def _stage(data: Mapping[str, Any]) -> dict[str, Any]:
         if key in plain:
             plain[key] = plain[key].lower()
     plain["routing_rules"] = [_rule(each) for each in plain.get("routing_rules", ())]
+    for key in ("retry_policy", "generation"):
+        if key in plain:
+            plain[key] = {name: value for name, value in plain[key].items() if value is not None}
     return plain
 
 
@@ -235,11 +254,11 @@ def _rule(data: Mapping[str, Any]) -> dict[str, Any]:
 def _state_schema(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
         return {key: word.lower() for key, word in value.items()}
-    return {each["key"]: each.get("merge", "replace").lower() for each in value}
+    return {each["key"]: (each.get("merge") or "replace").lower() for each in value}
 
 
 def _edges(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, Mapping):
         ends = [(key.partition("->"), most) for key, most in value.items()]
         return [{"from": one.strip(), "to": other.strip(), "max_count": most} for (one, _, other), most in ends]
-    return [dict(each) for each in value]
+    return [{EDGE_ALIASES.get(key, key): part for key, part in each.items()} for each in value]

@@ -12,22 +12,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lyra.core.check import did_you_mean
-from lyra.core.limits import NAME_LENGTH_MAX, PIPELINE_STAGES_MAX, RETRY_ATTEMPTS_MAX
+from lyra.core.limits import COUNTED_MAX, NAME_LENGTH_MAX, PIPELINE_STAGES_MAX, RETRY_ATTEMPTS_MAX
 from lyra.core.schema import schema_problems
 from lyra.kernel.pipeline_keys import (
     ALIASES,
+    EDGE_ALIASES,
     EDGE_KEYS,
     GENERATION_KEYS,
+    MILLISECONDS_MAX,
     PIPELINE_KEYS,
     RETRY_KEYS,
     RULE_KEYS,
+    SECONDS_MAX,
     SPECIAL_TARGETS,
     STAGE_KEYS,
+    STATE_KEYS,
+    JoinStrategy,
     Key,
     MergeStrategy,
+    RunMode,
     named,
 )
-from lyra.kernel.routing import Path, Problem, expression_problems
+from lyra.kernel.routing import Path, Problem, expression_problems, fields_of
 
 __all__ = ["path_text", "problems"]
 
@@ -65,9 +71,17 @@ def problems(data: Any) -> Iterator[Problem]:
     written = [((key, index), named(stage)) for index, stage in enumerate(stages) if isinstance(stage, Mapping)]
     yield from _names(written)
     known = {stage["name"] for _, stage in written if isinstance(stage.get("name"), str)}
+    outputs = {
+        stage[key] for _, stage in written for key in ("name", "agent", "output_key") if isinstance(stage.get(key), str)
+    }
     for path, stage in written:
         yield from _stage_problems(path, stage, known)
+        yield from _field_problems(path, stage, outputs)
     yield from _whole_problems(plain, known)
+    if "stages" in data and "agents" in data:
+        yield Problem(("agents",), "a pipeline has stages or agents, not both", "they are two words for one list")
+    if str(plain.get("default_run_mode") or "").lower() == RunMode.PARALLEL:
+        yield from _deadlock(written)
 
 
 def _keys(data: Mapping[Any, Any], table: Mapping[str, Key], path: Path, what: str) -> Iterator[Problem]:
@@ -88,10 +102,10 @@ def _value(key: Key, name: str, value: Any, path: Path) -> Iterator[Problem]:
         yield Problem(path, f"{name} is a text of at most {NAME_LENGTH_MAX} characters, not {value!r}")
     elif kind == "flag" and not isinstance(value, bool):
         yield Problem(path, f"{name} is true or false, not {value!r}")
-    elif kind == "count" and not (_whole(value) and key.least <= value < 2**63):
-        yield Problem(path, f"{name} is a whole number, at least {key.least:g}, not {value!r}")
-    elif kind == "seconds" and not (_real(value) and 0 < value <= 1e9):
-        yield Problem(path, f"{name} is a number of seconds above 0, not {value!r}")
+    elif kind == "count" and not _count(value, key.least, key.most):
+        yield Problem(path, f"{name} is a whole number, at least {key.least} and at most {key.most}, not {value!r}")
+    elif kind == "seconds" and not (_real(value) and 0 < value <= SECONDS_MAX):
+        yield Problem(path, f"{name} is a number of seconds above 0 and at most {SECONDS_MAX}, not {value!r}")
     elif kind == "number" and not _real(value):
         yield Problem(path, f"{name} is a number, not {value!r}")
     elif kind == "names" and not (isinstance(value, (list, tuple)) and all(map(_text, value))):
@@ -108,12 +122,18 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= NAME_LENGTH_MAX
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _count(value: Any, least: int, most: int = COUNTED_MAX) -> bool:
+    """A whole number in these bounds; 3.0 is one, as JSON Schema has it."""
+    return _real(value) and least <= value <= most and value == int(value)
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 def _rules_shape(value: Any, path: Path) -> Iterator[Problem]:
@@ -144,14 +164,16 @@ def _retry_shape(value: Any, path: Path) -> Iterator[Problem]:
         yield Problem(path, f"retry_policy is a mapping of {', '.join(RETRY_KEYS)}, not {value!r}")
         return
     yield from _unknown(value, RETRY_KEYS, path, "a retry policy")
-    retries = value.get("max_retries", 0)
-    if not _whole(retries) or not 0 <= retries < RETRY_ATTEMPTS_MAX:
-        yield Problem((*path, "max_retries"), f"max_retries is a whole number below {RETRY_ATTEMPTS_MAX}")
+    said = {name: each for name, each in value.items() if each is not None}
+    if not _count(said.get("max_retries", 0), 0, RETRY_ATTEMPTS_MAX - 1):
+        most = RETRY_ATTEMPTS_MAX - 1
+        yield Problem((*path, "max_retries"), f"max_retries is a whole number from 0 to {most}")
     for name in ("initial_ms", "max_ms"):
-        if name in value and not (_real(value[name]) and 0 <= value[name] <= 1e12):
-            yield Problem((*path, name), f"{name} is a number of milliseconds, not {value[name]!r}")
-    if "multiplier" in value and not (_real(value["multiplier"]) and value["multiplier"] >= 1):
-        yield Problem((*path, "multiplier"), f"multiplier is at least 1, not {value['multiplier']!r}")
+        if not (_real(said.get(name, 0)) and 0 <= said.get(name, 0) <= MILLISECONDS_MAX):
+            most = MILLISECONDS_MAX
+            yield Problem((*path, name), f"{name} is a number of milliseconds from 0 to {most}, not {said[name]!r}")
+    if not (_real(said.get("multiplier", 1)) and said.get("multiplier", 1) >= 1):
+        yield Problem((*path, "multiplier"), f"multiplier is at least 1, not {said['multiplier']!r}")
 
 
 def _state_shape(value: Any, path: Path) -> Iterator[Problem]:
@@ -159,7 +181,9 @@ def _state_shape(value: Any, path: Path) -> Iterator[Problem]:
     if isinstance(value, Mapping):
         pairs: list[tuple[Path, Any, Any]] = [((*path, str(key)), key, word) for key, word in value.items()]
     elif isinstance(value, (list, tuple)) and all(isinstance(each, Mapping) for each in value):
-        pairs = [((*path, index), each.get("key"), each.get("merge", "replace")) for index, each in enumerate(value)]
+        pairs = [((*path, index), each.get("key"), _merge(each)) for index, each in enumerate(value)]
+        for index, each in enumerate(value):
+            yield from _unknown(each, STATE_KEYS, (*path, index), "a state key")
     else:
         yield Problem(path, f"state_schema is a mapping of keys to {', '.join(words)}, not {value!r}")
         return
@@ -170,30 +194,44 @@ def _state_shape(value: Any, path: Path) -> Iterator[Problem]:
             yield Problem(here, f"a state key is merged by {', '.join(words)}, not {word!r}")
 
 
+def _merge(each: Mapping[Any, Any]) -> Any:
+    word = each.get("merge")
+    return MergeStrategy.REPLACE if word is None else word
+
+
 def _edges_shape(value: Any, path: Path) -> Iterator[Problem]:
     if isinstance(value, Mapping):
         for key, most in value.items():
             if "->" not in str(key):
                 yield Problem((*path, str(key)), f"an edge is written from->to, not {key!r}")
-            if not _whole(most) or most < 1:
-                yield Problem((*path, str(key)), f"max_count is a whole number, at least 1, not {most!r}")
+            if not _count(most, 1):
+                yield Problem((*path, str(key)), _MAX_COUNT.format(most))
         return
     if not isinstance(value, (list, tuple)):
         yield Problem(path, f"edge_limits is a list of from, to, max_count, not {value!r}")
         return
-    for index, edge in enumerate(value):
+    for index, given in enumerate(value):
         here = (*path, index)
-        if not isinstance(edge, Mapping):
-            yield Problem(here, f"an edge limit is a mapping of from, to, max_count, not {edge!r}")
+        if not isinstance(given, Mapping):
+            yield Problem(here, f"an edge limit is a mapping of from, to, max_count, not {given!r}")
             continue
+        edge = _edge(given)
+        if len(edge) < len(given):
+            yield Problem(here, "an edge limit names each of its ends once")
         yield from _unknown(edge, EDGE_KEYS, here, "an edge limit")
         for name in ("from", "to"):
             if not isinstance(edge.get(name), str):
                 yield Problem(here, f"an edge limit needs {name}, the name of a stage")
-        if not _whole(edge.get("max_count")) or edge["max_count"] < 1:
-            yield Problem(
-                (*here, "max_count"), f"max_count is a whole number, at least 1, not {edge.get('max_count')!r}"
-            )
+        if not _count(edge.get("max_count"), 1):
+            yield Problem((*here, "max_count"), _MAX_COUNT.format(edge.get("max_count")))
+
+
+_MAX_COUNT: Final = f"max_count is a whole number, at least 1 and at most {COUNTED_MAX}, not {{!r}}"
+
+
+def _edge(data: Mapping[Any, Any]) -> dict[Any, Any]:
+    """An edge limit under its own names; others write from_stage and to_stage, or source and target."""
+    return {EDGE_ALIASES.get(key, key): value for key, value in data.items()}
 
 
 def _unknown(value: Mapping[Any, Any], known: tuple[str, ...], path: Path, what: str) -> Iterator[Problem]:
@@ -212,16 +250,12 @@ def _generation_shape(value: Any, path: Path) -> Iterator[Problem]:
     stop = value.get("stop")
     if stop is not None and not (isinstance(stop, (list, tuple)) and all(map(_text, stop))):
         yield Problem((*path, "stop"), f"stop is a list of texts, not {stop!r}")
-    for name, fits, what in (
-        ("repeat_penalty", _real, "number"),
-        ("top_p", _real, "number"),
-        ("top_k", _whole, "count"),
-    ):
-        if value.get(name) is not None and not (fits(value[name]) and value[name] >= 0):
-            yield Problem((*path, name), f"{name} is a {what}, at least 0, not {value[name]!r}")
-    seed = value.get("seed")
-    if seed is not None and not (_whole(seed) and abs(seed) < 2**63):
-        yield Problem((*path, "seed"), f"seed is a whole number, not {seed!r}")
+    for name in ("repeat_penalty", "top_p"):
+        if value.get(name) is not None and not (_real(value[name]) and value[name] >= 0):
+            yield Problem((*path, name), f"{name} is a number, at least 0, not {value[name]!r}")
+    for name, least in (("top_k", 0), ("seed", -COUNTED_MAX)):
+        if value.get(name) is not None and not _count(value[name], least):
+            yield Problem((*path, name), f"{name} is a whole number from {least} to {COUNTED_MAX}, not {value[name]!r}")
 
 
 def _schema_shape(value: Any, path: Path) -> Iterator[Problem]:
@@ -296,6 +330,19 @@ def _stage_problems(path: tuple[str, int], stage: dict[str, Any], known: set[str
         yield Problem((*path, "branches"), f"stage {name!r} is no fork and has no branches", 'say node_kind = "fork"')
 
 
+def _field_problems(path: tuple[str, int], stage: dict[str, Any], outputs: set[str]) -> Iterator[Problem]:
+    """Fields of outputs that no stage gives."""
+    rules = stage.get("routing_rules")
+    for index, rule in enumerate(rules if isinstance(rules, (list, tuple)) else ()):
+        expr = rule.get("expr") if isinstance(rule, Mapping) else None
+        for where, field in fields_of(expr, (*path, "routing_rules", index, "expr")):
+            name = field.get("agent")
+            if isinstance(name, str) and name and name not in outputs:
+                near = did_you_mean(name, sorted(outputs))
+                hint = f"did you mean {near!r}?" if near else f"outputs: {', '.join(sorted(outputs - {''})[:20])}"
+                yield Problem((*where, "agent"), f"no stage gives an output called {name!r}", hint)
+
+
 def _whole_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]:
     for key in ("clarification_resume_stage", "confirmation_resume_stage", "agent_review_resume_stage"):
         name = plain.get(key)
@@ -304,12 +351,37 @@ def _whole_problems(plain: dict[str, Any], known: set[str]) -> Iterator[Problem]
     limits = plain.get("edge_limits")
     for index, edge in enumerate(limits if isinstance(limits, (list, tuple)) else ()):
         for end in ("from", "to"):
-            name = edge.get(end) if isinstance(edge, Mapping) else None
+            name = _edge(edge).get(end) if isinstance(edge, Mapping) else None
             if isinstance(name, str):
                 yield from _target(name, ("edge_limits", index, end), known)
     for key in limits if isinstance(limits, Mapping) else ():
         for name in str(key).split("->"):
             yield from _target(name.strip(), ("edge_limits", str(key)), known)
+
+
+def _deadlock(written: list[tuple[tuple[str, int], dict[str, Any]]]) -> Iterator[Problem]:
+    """Stages in parallel mode that wait for one another: none of them would ever run."""
+    left = {stage["name"]: (path, stage) for path, stage in written if isinstance(stage.get("name"), str)}
+    known = set(left)
+
+    def waits(stage: dict[str, Any]) -> bool:
+        requires = [name in left for name in _listed(stage, "requires") if name in known]
+        some = str(stage.get("join_strategy") or "").lower() == JoinStrategy.ANY and requires
+        after = [name in left for name in _listed(stage, "after") if name in known]
+        return (all(requires) if some else any(requires)) or any(after)
+
+    while due := [name for name, (_, stage) in left.items() if not waits(stage)]:
+        for name in due:
+            del left[name]
+    if left:
+        path, stage = next(iter(left.values()))
+        key = "requires" if stage.get("requires") else "after"
+        yield Problem((*path, key), f"these stages wait for one another: {', '.join(left)}", "one of them has to begin")
+
+
+def _listed(stage: dict[str, Any], key: str) -> list[str]:
+    names = stage.get(key)
+    return [each for each in names if isinstance(each, str)] if isinstance(names, (list, tuple)) else []
 
 
 def _target(name: Any, path: Path, known: set[str]) -> Iterator[Problem]:

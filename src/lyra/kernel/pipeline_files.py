@@ -14,8 +14,9 @@ from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.errors import CheckError, ConfigError, ParseError
 from lyra.kernel.pipeline import PipelineConfig
 from lyra.kernel.pipeline_check import problems
+from lyra.kernel.pipeline_loops import unlimited_loops
 
-__all__ = ["Mistake", "check_file", "check_text", "load_file"]
+__all__ = ["Mistake", "advice_for", "check_file", "check_text", "load_file"]
 
 
 class Mistake(NamedTuple):
@@ -26,7 +27,7 @@ class Mistake(NamedTuple):
     column: int
     message: str
     hint: str | None
-    code: str  # parse: the text is not of its format; check: it is no pipeline
+    code: str  # parse: the text is not of its format; check: it is no pipeline; advice: it is one, and seldom meant so
 
     @property
     def place(self) -> str:
@@ -39,6 +40,27 @@ class Mistake(NamedTuple):
 def check_file(path: str | FilePath) -> list[Mistake]:
     """Every mistake of a file, in the order of its lines."""
     return check_text(read_text(path), file=str(path))
+
+
+def advice_for(path: str | FilePath) -> list[Mistake]:
+    """What a file without mistakes may not mean, in the order of its lines: loops that only a last bound stops."""
+    file = str(path)
+    data, places = parse(read_text(path), form_of(file, what="pipeline"), file)
+    config = PipelineConfig.from_checked(data)
+    key = "stages" if "stages" in data else "agents"
+    index = {stage["name"]: number for number, stage in enumerate(data[key])}
+    found = [
+        Mistake(
+            file,
+            *place_of((key, index[loop.stages[-1]]), places),
+            f"the loop {loop} has no limit of its own; {loop.bound} = {loop.limit} stops the pipeline after about "
+            f"{loop.rounds} rounds",
+            f"give a stage of it max_visits, or say edge_limits from {loop.stages[-1]} to {loop.stages[0]}",
+            "advice",
+        )
+        for loop in unlimited_loops(config)
+    ]
+    return sorted(found, key=lambda each: (each.line, each.column))
 
 
 def load_file(path: str | FilePath) -> PipelineConfig:

@@ -12,22 +12,28 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from lyra.core.limits import (
+    COUNTED_MAX,
     ENVELOPE_AGENT_HOPS_MAX,
     ENVELOPE_ITERATIONS_MAX,
     ENVELOPE_LLM_CALLS_MAX,
     PIPELINE_STAGE_TIMEOUT_S,
     PIPELINE_STEPS_MAX,
+    RETRY_ATTEMPTS_MAX,
 )
 
 __all__ = [
     "ALIASES",
+    "EDGE_ALIASES",
     "EDGE_KEYS",
     "GENERATION_KEYS",
+    "MILLISECONDS_MAX",
     "PIPELINE_KEYS",
     "RETRY_KEYS",
     "RULE_KEYS",
+    "SECONDS_MAX",
     "SPECIAL_TARGETS",
     "STAGE_KEYS",
+    "STATE_KEYS",
     "WORDS",
     "ContextOverflow",
     "JoinStrategy",
@@ -94,13 +100,14 @@ class MergeStrategy(StrEnum):
 
 
 class Key(NamedTuple):
-    """One key of a declaration. `least` is inclusive; `words` are the values of a word."""
+    """One key of a declaration. `least` and `most` are inclusive; `words` are the values of a word."""
 
     type: str  # text flag count seconds number names word rules retry generation schema state edges stages
     default: Any
     meaning: str
-    least: float = 0
+    least: int = 0
     words: tuple[str, ...] = ()
+    most: int = COUNTED_MAX
 
 
 STAGE_KEYS: Final[dict[str, Key]] = {
@@ -150,7 +157,7 @@ STAGE_KEYS: Final[dict[str, Key]] = {
     "default_next": Key("text", "", "where to go when no rule holds; nowhere means the end"),
     "error_next": Key("text", "", "where to go when it failed; nowhere ends the pipeline"),
     "timeout_seconds": Key("seconds", None, "seconds one run may take; by default default_timeout_seconds"),
-    "max_retries": Key("count", 0, "runs after a failed first one"),
+    "max_retries": Key("count", 0, "runs after a failed first one", most=RETRY_ATTEMPTS_MAX - 1),
     "retry_policy": Key("retry", None, "max_retries, initial_ms, max_ms, multiplier: retries with these pauses"),
     "max_visits": Key("count", None, "times it may be entered; once more ends the pipeline", 1),
 }
@@ -185,8 +192,12 @@ ALIASES: Final = {
 }
 RULE_KEYS: Final = ("condition", "value", "expr", "target")
 EDGE_KEYS: Final = ("from", "to", "max_count")
+EDGE_ALIASES: Final = {"from_stage": "from", "source": "from", "to_stage": "to", "target": "to"}
 GENERATION_KEYS: Final = ("stop", "repeat_penalty", "top_p", "top_k", "seed")
 RETRY_KEYS: Final = ("max_retries", "initial_ms", "max_ms", "multiplier")
+STATE_KEYS: Final = ("key", "merge")
+SECONDS_MAX: Final = 10**9
+MILLISECONDS_MAX: Final = 10**12
 
 
 def named(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from lyra.core.asked import Asked
 from lyra.core.envelope import TerminalReason
 from lyra.kernel.pipeline import AgentConfig
 from lyra.kernel.pipeline_keys import JoinStrategy, MergeStrategy, NodeKind
-from lyra.kernel.pipeline_session import Fork, Session, Token, evaluate_routing, follows
+from lyra.kernel.pipeline_session import Fork, Question, Session, Token, evaluate_routing, follows, gathered
+from lyra.kernel.pipeline_waiting import ask, meant, show, take_back
 from lyra.kernel.routing import condition_holds, holds
 
 __all__ = ["Move", "Tell"]
@@ -52,6 +54,8 @@ class Move:
         envelope.parallel_mode = self.session.parallel
         if envelope.terminated:
             return
+        if envelope.interrupt_pending:  # it came with a question that somebody else has to answer
+            ask(self.session, dict(envelope.interrupt or {}))
         if self.session.parallel:
             self._release()
             return
@@ -77,6 +81,7 @@ class Move:
         self.session.runs += 1
         token.run = self.session.runs
         token.state = "running"
+        token.began_at = self.now
         if self.session.parallel:
             token.sees = list(self.envelope.outputs)
             self.envelope.current_stage = token.stage
@@ -101,38 +106,47 @@ class Move:
         if not self.envelope.terminated:
             self.tell("checkpoint_created", stage.name)
 
-    def wait(self, interrupt: Mapping[str, Any]) -> None:
-        """A question from outside holds the pipeline up."""
-        if self.session.waiting is None:
-            self.session.waiting = {
-                "token": 0,
-                "from": "",
-                "kind": interrupt.get("kind", ""),
-                "id": interrupt.get("id", ""),
-            }
+    def wait(self, interrupt: Mapping[str, Any], number: int | None) -> None:
+        """A question from outside (number 0) holds the session up; one of its own is known to the kernel by an id."""
+        question = meant(self.session, interrupt, number)
+        if question is None:
+            ask(self.session, dict(interrupt), interrupt_id=str(interrupt.get("id") or ""))
             self.tell("interrupt_raised", self.envelope.current_stage, interrupt=dict(interrupt))
-        else:  # the same question, now known to the kernel under an id
-            self.session.waiting["id"] = interrupt.get("id", "")
-        self.envelope.interrupt_pending = True
-        self.envelope.interrupt = dict(interrupt)
+            return
+        question.id = str(interrupt.get("id") or "")
+        question.interrupt = {**question.interrupt, **interrupt}
+        show(self.session)
 
-    def resume(self, interrupt: Mapping[str, Any], response: Mapping[str, Any] | None) -> None:
-        """The question is over: answered, or (response None) expired or taken back."""
-        waiting = self.session.waiting or {"token": 0, "from": ""}
-        kind = str(interrupt.get("kind") or waiting.get("kind") or "")
-        self.session.waiting = None
-        self.envelope.interrupt_pending = False
-        held = dict(interrupt) or dict(self.envelope.interrupt or {})
-        self.envelope.interrupt = {**held, "response": dict(response)} if response is not None else held
+    def resume(
+        self,
+        interrupt: Mapping[str, Any],
+        response: Mapping[str, Any] | None,
+        number: int | None,
+        unanswered: str = "",
+    ) -> None:
+        """A question is over: answered, or (response None) expired or taken back, and `unanswered` says so."""
+        found = meant(self.session, interrupt, number)
+        question = found if found is not None else Question(0, 0, "", "", {})
+        kind = str(interrupt.get("kind") or question.kind)
+        held = Asked(interrupt) or Asked(question.interrupt) or Asked(self.envelope.interrupt or {})
+        asked = Asked({**held, "response": dict(response)}) if response is not None else held
+        self.session.waiting = [each for each in self.session.waiting if each is not question]
+        self.envelope.interrupt = asked
         if response is not None and kind == "confirmation" and response.get("approved") is not True:
             self.terminate(TerminalReason.USER_CANCELLED, DENIED)
             return
+        if unanswered and question.token and kind == "confirmation":  # nobody consented
+            self.terminate(TerminalReason.USER_CANCELLED, unanswered)
+            return
         resume_stage = str(getattr(self.config, f"{kind}_resume_stage", "")) if response is not None else ""
-        token = self.session.token(int(waiting.get("token") or 0))
+        token = self.session.token(question.token)
+        for each in self.session.tokens if token is None else [token]:
+            each.asked = asked
         if token is not None:
-            self._resume_token(token, str(waiting.get("from") or ""), kind, resume_stage, own=bool(waiting.get("own")))
+            self._resume_token(token, question.stage, kind, resume_stage, own=question.own)
         elif resume_stage and not self.session.parallel:
             self._jump(resume_stage)
+        show(self.session)
 
     def terminate(self, reason: TerminalReason | str, message: str = "") -> None:
         """The pipeline is over; only the first reason counts."""
@@ -142,8 +156,8 @@ class Move:
             self._skip(token)
         self.session.tokens = []
         self.session.forks = []
-        self.session.waiting = None
-        self.envelope.interrupt_pending = False
+        self.session.waiting = []
+        show(self.session)
         self.envelope.terminate(reason, now=self.now, message=message)
         assert self.envelope.terminal_reason is not None
         if self.envelope.terminal_reason is TerminalReason.COMPLETED:
@@ -162,16 +176,11 @@ class Move:
 
     def _went_well(self, token: Token, stage: AgentConfig, result: Mapping[str, Any], output: dict[str, Any]) -> None:
         calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
-        name = stage.agent_name
-        self.envelope.complete_stage(stage.name, output, now=self.now, agent=name, llm_calls=calls)
-        names = [name]
-        if stage.output_key and stage.output_key != name:
-            names.append(stage.output_key)
-            outputs = self.envelope.outputs
-            self.envelope.outputs = {**outputs, stage.output_key: outputs[name]}
+        names, agent = self.config.output_names[stage.name], stage.agent_name
+        self.envelope.complete_stage(stage.name, output, now=self.now, agent=agent, llm_calls=calls, names=names)
         if token.sees is not None:
             token.sees += [each for each in names if each not in token.sees]
-        token.last = name
+        token.last = stage.name
         if self.config.state_schema:
             self._gather(stage, output)
         self.tell("stage_completed", stage.name, run_id=token.run, output=output)
@@ -189,7 +198,11 @@ class Move:
         calls = int((result.get("metrics") or {}).get("llm_calls") or 0)
         self.envelope.fail_stage(stage.name, error, now=self.now, agent=stage.agent_name, llm_calls=calls)
         self.tell("stage_failed", stage.name, run_id=token.run, error=error)
-        self._after_failure(token, stage, error)
+        if result.get("retry") and stage.retry is not None and token.tries < stage.retry.max_attempts - 1:
+            token.tries += 1
+            token.state, token.run = "ready", 0
+        else:
+            self._after_failure(token, stage, error)
 
     def _after_failure(self, token: Token, stage: AgentConfig, error: str) -> None:
         if stage.error_next and not self.session.parallel:
@@ -199,16 +212,10 @@ class Move:
 
     def _gather(self, stage: AgentConfig, output: dict[str, Any]) -> None:
         """Merge what the state_schema names into the pipeline's state."""
-        for key, strategy in self.config.state_schema.items():
-            if key in output:
-                value = output[key]
-            elif key == (stage.output_key or stage.agent_name):
-                value = output
-            else:
-                continue
+        for key, value in gathered(self.session, stage, output):
             metadata = self.envelope.metadata
             state = metadata.get("state", {})
-            merged = {**state, key: _merged(strategy, state.get(key), value)}
+            merged = {**state, key: _merged(self.config.state_schema[key], state.get(key), value)}
             self.envelope.metadata = {**metadata, "state": merged}
 
     # ------------------------------------------------------------------ moving
@@ -253,7 +260,7 @@ class Move:
         stage = self._stage(target)
         if not self._may_visit(stage):
             return
-        token.stage, token.state, token.run = target, "ready", 0
+        token.stage, token.state, token.run, token.tries = target, "ready", 0, 0
         if token.fork == 0:
             self.envelope.current_stage = target
         if stage.node_kind is NodeKind.AGENT:
@@ -282,6 +289,7 @@ class Move:
         for fork in [each for each in self.session.forks if each.token == root.id]:
             self._cancel(fork)
         self._skip(root)
+        take_back(self.session, root)
         self._arrive(root, target)
 
     # ------------------------------------------------------------------ forks
@@ -306,7 +314,7 @@ class Move:
         self.session.forks.append(fork)
         branches = []
         for target in targets:
-            branch = self._make(stage.name, fork=fork.id, last=token.last, sees=list(sees))
+            branch = self._make(stage.name, fork=fork.id, last=token.last, sees=list(sees), asked=token.asked)
             fork.live.append(branch.id)
             branches.append((branch, target))
         for branch, target in branches:
@@ -328,13 +336,14 @@ class Move:
         fork.done += 1
         fork.sees += [name for name in token.sees or () if name not in fork.sees]
         if not fork.live or self._stage(fork.stage).join_strategy is JoinStrategy.ANY:
-            self._join(fork, token.last)
+            self._join(fork, token.last, token.asked)
 
-    def _join(self, fork: Fork, last: str) -> None:
+    def _join(self, fork: Fork, last: str, asked: dict[str, Any] | None) -> None:
         parent = self.session.token(fork.token)
         assert parent is not None, fork.token
         self._cancel(fork)
         parent.last = last
+        parent.asked = asked
         if parent.sees is not None:
             parent.sees += [name for name in fork.sees if name not in parent.sees]
         self._go(parent, fork.stage, self._stage(fork.stage).default_next or "end", "joined")
@@ -374,7 +383,7 @@ class Move:
 
     # ------------------------------------------------------------------ parallel mode
 
-    def _release(self) -> None:
+    def _release(self, asked: dict[str, Any] | None = None) -> None:
         """Make a token for each stage whose requirements are met; the end when nothing is left."""
         session = self.session
         while not self.envelope.terminated:
@@ -384,7 +393,7 @@ class Move:
                 if not self._may_visit(stage):
                     return
                 if stage.node_kind is NodeKind.AGENT:
-                    self._make(stage.name)
+                    self._make(stage.name, asked=asked)
                 else:  # nothing to run: a gate or a fork is a place where requirements meet
                     self.envelope.completed_stage_set = {**self.envelope.completed_stage_set, stage.name: True}
             if not any(stage.node_kind is not NodeKind.AGENT for stage in ready):
@@ -403,9 +412,10 @@ class Move:
         done = self.envelope.completed_stage_set
         if done.get(stage.name):
             return False
-        met = [bool(done.get(name)) for name in stage.requires]
+        asks = [question.stage for question in self.session.waiting if question.token]  # done when they are answered
+        met = [bool(done.get(name)) and name not in asks for name in stage.requires]
         enough = any(met) if stage.join_strategy is JoinStrategy.ANY and met else all(met)
-        return enough and all(done.get(name) for name in stage.after)
+        return enough and all(done.get(name) and name not in asks for name in stage.after)
 
     # ------------------------------------------------------------------ questions
 
@@ -420,9 +430,7 @@ class Move:
         token.state = "waiting"
         if token.fork == 0 and not own:
             self.envelope.current_stage = kind
-        self.session.waiting = {"token": token.id, "from": source, "kind": kind, "id": "", "own": own}
-        self.envelope.interrupt_pending = True
-        self.envelope.interrupt = interrupt
+        ask(self.session, interrupt, token=token.id, stage=source, own=own)
         self.tell("interrupt_raised", source, interrupt=dict(interrupt))
 
     def _resume_token(self, token: Token, source: str, kind: str, resume_stage: str, *, own: bool) -> None:
@@ -435,7 +443,7 @@ class Move:
         elif own:
             if self.session.parallel:
                 self._drop(token)
-                self._release()
+                self._release(token.asked)
             else:
                 self._route(token, stage)
         elif kind == "confirmation":
@@ -450,12 +458,21 @@ class Move:
         self.session.made += 1
         return self.session.made
 
-    def _make(self, stage: str, *, fork: int = 0, last: str = "", sees: list[str] | None = None) -> Token:
-        token = Token(self._id(), stage, fork=fork, last=last, sees=sees)
+    def _make(
+        self,
+        stage: str,
+        *,
+        fork: int = 0,
+        last: str = "",
+        sees: list[str] | None = None,
+        asked: dict[str, Any] | None = None,
+    ) -> Token:
+        token = Token(self._id(), stage, fork=fork, last=last, sees=sees, asked=asked)
         self.session.tokens.append(token)
         return token
 
     def _drop(self, token: Token) -> None:
+        take_back(self.session, token)
         self.session.tokens = [each for each in self.session.tokens if each is not token]
 
     def _skip(self, token: Token) -> None:

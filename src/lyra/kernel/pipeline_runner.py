@@ -10,9 +10,9 @@ agent is registered. Decides nothing about routes: `pipeline_session` does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from types import coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -21,9 +21,10 @@ from lyra.core.check import did_you_mean, short_text
 from lyra.core.effect import Charged, Effect
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
-from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded, Divergence, LyraError, NameTaken, ProcessExit
-from lyra.kernel.context import Context, current_branch, read
-from lyra.kernel.instruction import metrics_data
+from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
+from lyra.kernel.context import Context, current_branch, next_key, read
+from lyra.kernel.in_time import in_time
+from lyra.kernel.instruction import asked_data, metrics_data, response_data
 from lyra.kernel.pipeline_keys import OutputMode
 from lyra.kernel.process import Process, resume, suspend
 
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from lyra.kernel.orchestrator import Orchestrator
     from lyra.kernel.pipeline import AgentConfig
     from lyra.kernel.pipeline_events import Feed
-    from lyra.kernel.pipeline_session import Session
+    from lyra.kernel.pipeline_session import Question, Session
 
-__all__ = ["AgentResult", "Agents", "Runner", "run_pipeline"]
+__all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
 
 
 _WENT_WELL: Final[dict[str, Any]] = {
@@ -52,6 +53,9 @@ _SPENT: Final = {
     "tokens_in": "input_tokens",
     "tokens_out": "output_tokens",
 }
+
+
+_Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +83,7 @@ class Agents:
         self._waiters: dict[str, list[Any]] = {}
 
     def register(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
-        """Make an agent known: an async function of the envelope, or an object with such a `run`."""
+        """Make an agent known: a function of the envelope, best an async one, or an object with such a `run`."""
         short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
         if not name:
             raise ConfigError("an agent needs a name", key="name")
@@ -134,9 +138,10 @@ class Runner:
     def start(self, pid: str, feed: Feed) -> Process:
         """The process that runs a session; the feed gets a None when it ends."""
         kernel = self._kernel
+        self._orchestrator.take_over(self._orchestrator.state.sessions[pid])
         handle = kernel.spawn(run_pipeline, pid=pid)
         process = kernel.find(handle.pid)
-        if process.program != kernel.programs.name(run_pipeline):
+        if not self.runs(process):
             raise NameTaken(f"process {pid} is no pipeline", hint="use another pid", pid=pid)
         if process.exit is not None:
             feed.put(None)
@@ -155,8 +160,12 @@ class Runner:
     def stop(self, pid: str, reason: str) -> None:
         """End the process of a session that is over: what its agents still do is not waited for."""
         process = self._kernel.processes.get(pid)
-        if process is not None and process.exit is None and process.program == self._kernel.programs.name(run_pipeline):
+        if process is not None and process.exit is None and self.runs(process):
             self._kernel.kill(pid, reason)
+
+    def runs(self, process: Process) -> bool:
+        """Whether that process is a pipeline's."""
+        return process.program == self._kernel.programs.name(run_pipeline)
 
     def raise_unless_finished(self, process: Process, pid: str) -> None:
         self._kernel.raise_if_failed()
@@ -177,10 +186,10 @@ class Runner:
             if word == "done":
                 return {"reason": plan[1], "message": plan[2]}
             if word == "ask":
-                await self._ask(ctx, kind=plan[1], question=plan[2], message=plan[3])
+                await self._ask(ctx, plan[1:])
             elif word == "wait":
                 await self._wait(process)
-            elif len(plan[1]) == 1:
+            elif word == "run" and len(plan[1]) == 1:
                 run, stage = plan[1][0]
                 await self._perform(ctx, run, stage)
             else:
@@ -206,12 +215,12 @@ class Runner:
 
     @staticmethod
     def _may_go_on(process: Process, session: Session) -> bool:
-        """Something can run, or the journal knows what came next; without either a new look would be the same look."""
+        """Something can run or be asked, or the journal knows what came next; else a new look would be the same."""
         entry = process.recall.get(process.keys) if process.recall is not None else None
-        return entry is not None or any(token.state in ("ready", "running") for token in session.tokens)
+        return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
 
-    def _plan(self, pid: str) -> list[Any]:
-        """What is due, as plain data."""
+    def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
+        """What is due, as plain data; `beside`: other runs or questions of this pipeline are under way."""
         orchestrator = self._orchestrator
         session = orchestrator.state.sessions.get(pid)
         if session is None:
@@ -221,53 +230,102 @@ class Runner:
             reason = session.terminal_reason.value if session.terminal_reason is not None else ""
             return ["done", reason, session.envelope.termination_reason]
         running = [[token.run, token.stage] for token in session.tokens if token.state == "running"]
-        if running:  # also while a question is open: what is under way goes on
-            return ["run", running]
-        asked = session.envelope.interrupt or {}
-        if session.waiting is not None and not session.waiting["id"]:
-            return ["ask", session.waiting["kind"], str(asked.get("question", "")), str(asked.get("message", ""))]
-        return ["wait"]
+        asks = [_asked(question) for question in session.waiting if question.token]
+        if not asks:  # also while a question from outside is open: what is under way goes on
+            return ["run", running] if running else ["wait"]
+        if beside or running or len(asks) > 1 or session.first("ready") is not None:
+            return ["together", running, asks]
+        return ["ask", *asks[0]]
 
     async def _run_together(self, ctx: Context, plan: list[Any]) -> None:
-        """Branches of a fork, or stages in parallel mode. The plan is read again after each run that ends; the reading
-        says which, so that a replay, where they end in another order, goes on in the order of then."""
+        """Branches of a fork, or stages in parallel mode: runs, and questions of branches (numbered below zero). The
+        plan is read again after each that ends, or when something else changed what is due; the reading says which, so
+        that a replay, where they end in another order, goes on in the order of then."""
         process = ctx._process
         tasks: dict[int, asyncio.Task[None]] = {}
         begun: set[int] = set()
         try:
-            while plan[0] == "run":
-                alive = {run for run, _ in plan[1]}
-                for run in [run for run in tasks if run not in alive]:
-                    tasks.pop(run).cancel()
-                for run, stage in plan[1]:
-                    if run not in begun:
-                        begun.add(run)
-                        work = self._branch(ctx, run, stage)
-                        tasks[run] = self._kernel.tasks.start(work, name=f"{process.pid} {stage}")
-                first = self._ended_then(process)
-                if first not in tasks:
-                    done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-                    first = min(run for run, task in tasks.items() if task in done)
-                ended = tasks.pop(first)
-                await asyncio.wait([ended])
-                ended.result()
+            while plan[0] in ("run", "together"):
+                due = self._due(ctx, plan)
+                for key in [key for key in tasks if key not in due]:
+                    tasks.pop(key).cancel()
+                new = {key: self._kernel.loop.create_future() for key in due if key not in begun}
+                for key, numbered in new.items():
+                    tasks[key] = self._kernel.tasks.start(due[key](numbered), name=f"{process.pid} {key}")
+                begun.update(new)
+                for numbered in new.values():  # before it is looked what ended: a replay may know that at once
+                    await numbered
+                first = await self._first_end(process, tasks, begun)
+                if first:
+                    tasks.pop(first).result()
                 after = {"after": first}
-                plan = read(process, "pipeline", lambda: [*self._plan(process.pid), after])  # noqa: B023 - read at once
+                plan = read(  # at once: the loop's variables are those of now
+                    process,
+                    "pipeline",
+                    lambda: [*self._plan(process.pid, beside=bool(tasks)), after],  # noqa: B023
+                )
         finally:  # nothing is awaited here: the kernel may be closing the program
             for task in tasks.values():
                 task.cancel()
 
+    def _due(self, ctx: Context, plan: list[Any]) -> dict[int, Callable[[_Numbered], Coroutine[Any, Any, None]]]:
+        """What a plan names, by its key among the tasks."""
+        asks = plan[2] if plan[0] == "together" else []
+        works: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {
+            **{run: partial(self._perform, ctx, run, stage) for run, stage in plan[1]},
+            **{-ask[-1]: partial(self._ask, ctx, ask) for ask in asks},
+        }
+        return {key: partial(self._branch, ctx, work) for key, work in works.items()}
+
+    async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
+        """The key of the task that ended first, or 0: something else changed what is due. On replay, as it was."""
+        then = self._ended_then(process)
+        if then == 0:
+            return 0
+        if then in tasks:
+            await asyncio.wait([tasks[then]])
+            return then
+        session = self._orchestrator.state.sessions.get(process.pid)
+        if session is None or not session.waiting:  # nothing from outside can change it
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        while not any(task.done() for task in tasks.values()):
+            if self._changed(process.pid, begun, tasks):
+                return 0
+            change = self._kernel.loop.create_future()
+            waiters = self._waiters.setdefault(process.pid, [])
+            waiters.append(change)
+            try:
+                await asyncio.wait([*tasks.values(), change], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not change.done() and change in waiters:
+                    waiters.remove(change)
+        return min(key for key, task in tasks.items() if task.done())
+
+    def _changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
+        """Whether something else is due than what is under way."""
+        orchestrator = self._orchestrator
+        session = orchestrator.state.sessions.get(pid)
+        if session is None or session.terminated:
+            return True
+        if session.first("ready") is not None and not orchestrator.questions.hold_up(session):
+            return True
+        runs = {token.run for token in session.tokens if token.state == "running"}
+        due = runs | {-question.number for question in session.waiting if question.token}
+        return not due <= begun or not due >= set(tasks)
+
     @staticmethod
-    def _ended_then(process: Process) -> int:
-        """On replay: the run whose end the next reading of the plan came after; 0 when nobody can say."""
+    def _ended_then(process: Process) -> int | None:
+        """On replay: what ended before the next reading of the plan (0: nothing did); None when nobody can say."""
         entry = process.recall.get(process.keys) if process.recall is not None else None
         last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
-        return int(last["after"]) if isinstance(last, dict) else 0
+        return int(last["after"]) if isinstance(last, dict) else None
 
-    async def _branch(self, ctx: Context, run: int, stage_name: str) -> None:
-        """A run beside others. Its branch is numbered before it waits for anything, so in the order of the plan."""
+    async def _branch(self, ctx: Context, work: Callable[[], Coroutine[Any, Any, None]], numbered: _Numbered) -> None:
+        """A run or a question beside others. Its branch is numbered before it waits for anything, so in the order of
+        the plan."""
         current_branch(ctx._process)
-        await self._perform(ctx, run, stage_name)
+        numbered.set_result(None)
+        await work()
 
     async def _perform(self, ctx: Context, run: int, stage_name: str) -> None:
         """One run through the door, and its report."""
@@ -306,8 +364,7 @@ class Runner:
         if found is None:
             if len(self._effects) >= EFFECTS_KEPT:
                 self._effects.clear()
-            name = f"pipeline:{stage.agent_name}"
-            found = Effect(self._run_agent, name=name, idempotent=idempotent, retry=retry)
+            found = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
             self._effects[key] = found
         return found
 
@@ -324,7 +381,8 @@ class Runner:
         began = clock.monotonic()
         value = agent.call(session.view(token))
         if hasattr(value, "__await__"):
-            value = await self._in_time(value, stage, session.pipeline_config.default_timeout_seconds)
+            timeout_s = stage.timeout_seconds or session.pipeline_config.default_timeout_seconds
+            value = await in_time(clock, value, timeout_s, stage.agent_name)
         usage = None
         if isinstance(value, Charged):
             value, usage = value.value, value.usage
@@ -337,78 +395,47 @@ class Runner:
             result = codec.decode(codec.encode(result))
         return result if usage is None else Charged(result, usage)
 
-    async def _in_time(self, work: Awaitable[Any], stage: AgentConfig, default_timeout_s: float) -> Any:
-        """Await an agent for as long as its stage may take. Most of the timers would be set for nothing: there is one
-        only if the agent waits for something."""
-        steps = work.__await__()
-        try:
-            waits_for = next(steps)
-        except StopIteration as done:
-            return done.value
-        clock, task = self._kernel.clock, asyncio.current_task()
-        assert task is not None
-        timeout_s = stage.timeout_seconds or default_timeout_s
-        late = False
-
-        def stop() -> None:
-            nonlocal late
-            late = True
-            task.cancel()
-
-        timer = clock.call_at(clock.monotonic() + timeout_s, stop)
-        try:
-            value = await _go_on(steps, waits_for)
-        except asyncio.CancelledError:
-            if late and task.uncancel() <= 0:
-                raise DeadlineExceeded(
-                    f"{stage.agent_name} took longer than {timeout_s:g} s", timeout_s=timeout_s
-                ) from None
-            raise
-        finally:
-            timer.cancel()
-        if late:  # it was told, and gave something all the same
-            task.uncancel()
-        return value
-
-    async def _ask(self, ctx: Context, *, kind: str, question: str, message: str) -> None:
-        process = ctx._process
+    async def _ask(self, ctx: Context, ask: list[Any]) -> None:
+        """Put a branch's question to a human, and tell the session what came of it."""
+        process, questions = ctx._process, self._orchestrator.questions
+        kind, text, message = ask[:3]
+        number = ask[3] if len(ask) > 3 else self._number_of(process.pid, ask)
         response: dict[str, Any] | None = None
+        unanswered = ""
         try:
-            answer = await ctx.ask(question or f"{kind}?", kind=kind, message=message)
-            response = {
-                "text": answer.text,
-                "approved": answer.approved,
-                "decision": answer.decision,
-                "data": answer.data,
-            }
+            answer = await self._kernel.interrupts.ask(
+                process,
+                kind=kind,
+                key=next_key(process),
+                question=text or f"{kind}?",
+                message=message,
+                asked=lambda interrupt_id: questions.known_as(process.pid, number, interrupt_id),
+            )
+            response = response_data(answer)
         except LyraError as error:  # it expired, or was taken back
             if isinstance(error, Divergence):
                 raise
+            unanswered = error.message
         session = self._orchestrator.state.sessions.get(process.pid)
-        waiting = session.waiting if session is not None else None
-        if session is not None and waiting is not None and not waiting["id"]:
-            self._orchestrator.questions.over(process.pid, dict(session.envelope.interrupt or {}), response)
+        question = session.question(number) if session is not None else None
+        if question is not None:  # else the session was told before: this is a replay, or it was answered there
+            questions.over(process.pid, question, response, unanswered=unanswered)
+
+    def _number_of(self, pid: str, ask: list[Any]) -> int:
+        """A plan from before questions had numbers means the last one that asks the same."""
+        session = self._orchestrator.state.sessions.get(pid)
+        waiting = session.waiting if session is not None else []
+        return next((each.number for each in reversed(waiting) if _asked(each)[:3] == ask[:3]), 0)
 
 
-@coroutine
-def _go_on(steps: Generator[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Await something that has taken its first step, and waits."""
-    while True:
-        try:
-            yield waits_for
-        except GeneratorExit:
-            if hasattr(steps, "close"):
-                steps.close()
-            raise
-        except BaseException as error:
-            if not hasattr(steps, "throw"):  # a bare iterator: it cannot handle anything
-                raise
-            try:
-                waits_for = steps.throw(error)
-            except StopIteration as done:
-                return done.value
-        else:
-            return (yield from steps)
+def effect_name(stage: AgentConfig) -> str:
+    """What a run of the stage is called at the door."""
+    return f"pipeline:{stage.agent_name}"
+
+
+def _asked(question: Question) -> list[Any]:
+    asked = question.interrupt
+    return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
 
 
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
@@ -427,7 +454,7 @@ def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
         if value.break_loop:
             data["break_loop"] = True
         if value.interrupt:
-            data["interrupt"] = dict(value.interrupt)
+            data["interrupt"] = asked_data(value.interrupt)  # a kind that there is not is the stage's failure, too
     elif isinstance(value, Mapping):
         data["output"] = dict(value)
     elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:

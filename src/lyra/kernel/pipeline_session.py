@@ -2,29 +2,45 @@
 
 A token stands at a stage: `ready` (may be run), `running` (somebody runs it), `forked` (its branches are under way) or
 `waiting` (for an answer). Sequential pipelines have one token, a fork makes one for each branch, a parallel pipeline
-has one for each stage whose requirements are met. Here is what can be read off a session; `pipeline_moves` changes
+has one for each stage whose requirements are met. A token that asks waits for its own question, and the others go on; a
+question about the whole session holds all of them up. Here is what can be read off a session; `pipeline_moves` changes
 one, `pipeline_state` keeps all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from lyra.core import codec
+from lyra.core.asked import Asked
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.kernel.pipeline import AgentConfig, PipelineConfig
-from lyra.kernel.pipeline_keys import ContextOverflow, RunMode
+from lyra.kernel.pipeline_keys import ContextOverflow, MergeStrategy, RunMode
 from lyra.kernel.routing import Facts, condition_holds, holds
 
-__all__ = ["Fork", "Session", "Token", "evaluate_routing", "follows", "session_data"]
+__all__ = [
+    "Fork",
+    "Question",
+    "Session",
+    "Token",
+    "evaluate_routing",
+    "follows",
+    "gathered",
+    "session_data",
+    "session_of",
+    "unmergeable",
+]
 
 _TOKEN_CHARACTERS: Final = 4  # of a text, on average
 
 
 class Token(msgspec.Struct):
-    """Where work stands. `run` numbers the run in progress; `sees` are the outputs its agent gets (None: all)."""
+    """Where work stands. `run` numbers the run in progress; `sees` are the outputs its agent gets (None: all); `asked`
+    is the last question on its way, with its answer (None: the envelope's); `tries` counts failures of this stage that
+    were tried again, `began_at` is when its run began."""
 
     id: int
     stage: str = ""
@@ -33,6 +49,23 @@ class Token(msgspec.Struct):
     fork: int = 0
     last: str = ""
     sees: list[str] | None = None
+    asked: dict[str, Any] | None = None
+    tries: int = 0
+    began_at: float = 0.0
+
+
+class Question(msgspec.Struct):
+    """An open question: the token that waits for it (0: the whole session does), the stage it came from, what is asked.
+
+    `id` is the kernel's, where the kernel has it. `own`: the agent asked, and its route is chosen with the answer."""
+
+    number: int
+    token: int
+    stage: str
+    kind: str
+    interrupt: dict[str, Any]
+    id: str = ""
+    own: bool = False
 
 
 class Fork(msgspec.Struct):
@@ -59,7 +92,8 @@ class Session(msgspec.Struct, kw_only=True):
     forks: list[Fork] = []
     runs: int = 0
     made: int = 0  # tokens and forks so far: their ids
-    waiting: dict[str, Any] | None = None
+    asks: int = 0  # questions so far: their numbers
+    waiting: list[Question] = []  # oldest first; the envelope shows the first
     created_at: float = 0.0
     last_activity_at: float = 0.0
 
@@ -74,6 +108,14 @@ class Session(msgspec.Struct, kw_only=True):
     @property
     def parallel(self) -> bool:
         return self.pipeline_config.default_run_mode is RunMode.PARALLEL
+
+    @property
+    def held_up(self) -> bool:
+        """A question about the whole session is open."""
+        return any(question.token == 0 for question in self.waiting)
+
+    def question(self, number: int) -> Question | None:
+        return next((question for question in self.waiting if question.number == number), None)
 
     def token(self, token_id: int) -> Token | None:
         for token in self.tokens:
@@ -110,8 +152,11 @@ class Session(msgspec.Struct, kw_only=True):
             copy.outputs = {name: output for name, output in copy.outputs.items() if name in token.sees}
         most = self.pipeline_config.by_name[token.stage].max_context_tokens if token.stage else None
         if most is not None:
-            left_out_until_it_fits(copy, most)
+            left_out_until_it_fits(copy, most, self._own_names)
         copy.current_stage = token.stage or copy.current_stage
+        copy.interrupt_pending = self.held_up
+        if token.asked is not None and token.asked is not self.envelope.interrupt:
+            copy.interrupt = Asked(codec.decode(codec.encode(token.asked)))
         return copy
 
     def over_context(self, stage: AgentConfig, token: Token) -> int:
@@ -123,16 +168,22 @@ class Session(msgspec.Struct, kw_only=True):
         if stage.context_overflow is ContextOverflow.TRUNCATE_OLDEST:
             shown: list[Any] = []  # all of them may be left out
         else:
-            shown = [output for name, output in outputs.items() if token.sees is None or name in token.sees]
+            seen = {name: output for name, output in outputs.items() if token.sees is None or name in token.sees}
+            shown = list(_once(seen, self._own_names).values())
         tokens = context_tokens(self.envelope.raw_input, shown)
         return tokens if tokens > most else 0
+
+    @property
+    def _own_names(self) -> Container[str]:
+        return self.pipeline_config.by_name
 
     def facts(self, token: Token | None) -> Facts:
         envelope = self.envelope
         outputs = envelope.outputs
         if token is not None and token.sees is not None:
             outputs = {name: output for name, output in outputs.items() if name in token.sees}
-        answered = (envelope.interrupt or {}).get("response")
+        asked = token.asked if token is not None and token.asked is not None else envelope.interrupt
+        answered = (asked or {}).get("response")
         return Facts(
             current=outputs.get(token.last, {}) if token is not None else {},
             outputs=outputs,
@@ -151,16 +202,27 @@ def _characters(output: Any) -> int:
     return len(msgspec.json.encode(output).decode())
 
 
-def left_out_until_it_fits(envelope: Envelope, most: int) -> None:
+def _once(outputs: dict[str, dict[str, Any]], own: Container[str]) -> dict[str, dict[str, Any]]:
+    """Each output under one name: its stage's own, where it has that too."""
+    stages = [output for name, output in outputs.items() if name in own]
+    return {name: output for name, output in outputs.items() if name in own or output not in stages}
+
+
+def left_out_until_it_fits(envelope: Envelope, most: int, own: Container[str]) -> None:
     """Leave out outputs, the first ones first, until what is left fits."""
     room = most * _TOKEN_CHARACTERS - len(envelope.raw_input)
     kept: dict[str, dict[str, Any]] = {}
-    for name, output in reversed(envelope.outputs.items()):
+    for name, output in reversed(_once(envelope.outputs, own).items()):
         room -= _characters(output)
         if room < 0:
             break
         kept[name] = output
-    envelope.outputs = dict(reversed(kept.items()))
+    left = list(kept.values())
+    envelope.outputs = {
+        name: output
+        for name, output in envelope.outputs.items()
+        if name in kept or (name not in own and output in left)
+    }
 
 
 def evaluate_routing(stage: AgentConfig, facts: Facts) -> tuple[str, str]:
@@ -182,6 +244,57 @@ def follows(stage: AgentConfig) -> tuple[str, str]:
     return "end", "nothing follows"
 
 
+def gathered(session: Session, stage: AgentConfig, output: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an output adds to the pipeline's state: the keys of state_schema, or the whole where one names the stage."""
+    whole = stage.output_key or stage.agent_name
+    for key in session.pipeline_config.state_schema:
+        if key in output:
+            yield key, output[key]
+        elif key == whole:
+            yield key, output
+
+
+def unmergeable(session: Session, token: Token, output: Mapping[str, Any]) -> str | None:
+    """Why an output cannot be merged into the state, if it cannot: merge_dict joins mappings, and replaces nothing."""
+    stage = session.pipeline_config.by_name[token.stage]
+    state = session.envelope.metadata.get("state", {})
+    for key, value in gathered(session, stage, output):
+        if session.pipeline_config.state_schema[key] is MergeStrategy.MERGE_DICT:
+            for what, each in ((f"what {stage.name} gives", value), ("what the state holds", state.get(key, {}))):
+                if not isinstance(each, Mapping):
+                    return f"state key {key!r} is merged by merge_dict, and {what} is {type(each).__name__}"
+    return None
+
+
 def session_data(session: Session) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(session, builtin_types=(bytes,))
     return data
+
+
+def session_of(data: Any) -> Session:
+    """A session as `session_data` wrote it; also one from when it had room for one question."""
+    if isinstance(data, Mapping) and not isinstance(data.get("waiting", []), list):
+        data = {**data, "asks": 1, "waiting": _one_question(data)}
+    return msgspec.convert(data, Session)
+
+
+def _one_question(data: Mapping[str, Any]) -> list[Any]:
+    held, envelope = data["waiting"], data.get("envelope")
+    asked = envelope.get("interrupt") if isinstance(envelope, Mapping) else None
+    if held is None and not (isinstance(envelope, Mapping) and envelope.get("interrupt_pending")):
+        return []
+    if held is None:
+        held = {}
+    elif not isinstance(held, Mapping):
+        return [held]  # not a question: the reader says so
+    return [
+        {
+            "number": 1,
+            "token": held.get("token", 0),
+            "stage": held.get("from", ""),
+            "kind": held.get("kind", ""),
+            "interrupt": asked or {},
+            "id": held.get("id", ""),
+            "own": bool(held.get("own")),
+        }
+    ]

@@ -11,7 +11,7 @@ from lyra.core import codec
 from lyra.core.envelope import Envelope
 from lyra.kernel.pipeline import PipelineConfig
 from lyra.kernel.pipeline_moves import Move, Tell
-from lyra.kernel.pipeline_session import Session, session_data
+from lyra.kernel.pipeline_session import Session, session_data, session_of
 
 __all__ = ["PipelineState"]
 
@@ -34,6 +34,7 @@ class PipelineState:
             "pipeline.waiting",
             "pipeline.resumed",
             "pipeline.terminated",
+            "pipeline.ended",
             "pipeline.restored",
             "pipeline.forgotten",
         }
@@ -48,19 +49,20 @@ class PipelineState:
         if kind == "pipeline.initialized":
             self._begin(pid, data, now)
         elif kind == "pipeline.restored":
-            self.sessions[pid] = msgspec.convert({**data["session"], "process_id": pid}, Session)
+            self.sessions[pid] = session_of({**data["session"], "process_id": pid})
         elif kind == "pipeline.forgotten":
             del self.sessions[pid]
-        else:
+        elif kind != "pipeline.ended":  # which only says what an earlier row did
             move = Move(self.sessions[pid], now, self.tell)
             if kind == "pipeline.started":
                 move.start(int(data["token"]))
             elif kind == "pipeline.reported":
                 move.report(int(data["token"]), data)
             elif kind == "pipeline.waiting":
-                move.wait(data["interrupt"])
+                move.wait(data["interrupt"], data.get("question"))
             elif kind == "pipeline.resumed":
-                move.resume(data.get("interrupt") or {}, data.get("response"))
+                interrupt, unanswered = data.get("interrupt") or {}, str(data.get("unanswered") or "")
+                move.resume(interrupt, data.get("response"), data.get("question"), unanswered)
             else:
                 move.terminate(data["reason"], str(data.get("message") or ""))
 
@@ -79,7 +81,7 @@ class PipelineState:
         return {pid: session_data(session) for pid, session in self.sessions.items()}
 
     def load(self, data: Any) -> None:
-        self.sessions = {pid: msgspec.convert(each, Session) for pid, each in data.items()}
+        self.sessions = {pid: session_of(each) for pid, each in data.items()}
 
     def idle_since(self, moment: float) -> Iterable[str]:
         """Sessions that ended, or that nobody touched since."""

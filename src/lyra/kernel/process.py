@@ -102,6 +102,7 @@ class Process:
         "kernel",
         "keys",
         "kill_reason",
+        "known_as",
         "name",
         "parent",
         "pid",
@@ -132,6 +133,7 @@ class Process:
     ) -> None:
         self.kernel = kernel
         self.pid = pid
+        self.known_as = pid  # to the others: its guard's pid, if it has a guard
         self.program = program
         self.parent = parent
         self.budget = budget
@@ -175,6 +177,12 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.exit is None
+
+    @property
+    def stands_for(self) -> Process | None:
+        """Of a guard: the run it guards at the moment, its only child."""
+        child = next(iter(self.children.values()), None) if self.children else None
+        return child if child is not None and child.known_as == self.pid else None
 
     def move(self, state: str) -> None:
         """Change state, if the table allows it."""

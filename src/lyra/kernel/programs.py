@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process
 
-__all__ = ["Programs", "Spawnable", "program_of"]
+__all__ = ["Programs", "Spawnable", "program_of", "unknown_program"]
 
 H_co = TypeVar("H_co", covariant=True)
 
@@ -90,6 +90,11 @@ class Programs:
         if types is None:
             types = self._types[program] = _parameter_types(program)
         return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
+
+
+def unknown_program(name: str) -> ConfigError:
+    hint = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
+    return ConfigError(f"this kernel does not know the program {name!r}", hint=hint, program=name)
 
 
 def _parameter_types(program: Callable[..., Any]) -> list[Any]:

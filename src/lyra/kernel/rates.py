@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from lyra.core.check import Declaration, short_text, whole
+from lyra.core.check import Declaration, sendable_text, short_text, whole
 from lyra.core.limits import (
     COUNTED_MAX,
     NAME_LENGTH_MAX,
@@ -27,9 +27,11 @@ from lyra.core.limits import (
     RATE_OVERRIDES_MAX,
 )
 from lyra.errors import Overloaded
+from lyra.kernel.kept import Kept, kept
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.resources import ResourceQuota
 
 __all__ = ["WINDOWS", "RateLimitConfig", "RateLimitResult", "RateLimitUsage", "RateLimiter", "RateState"]
 
@@ -75,7 +77,7 @@ class RateLimitConfig(Declaration, frozen=True):
         return RateLimitConfig(**{**self.to_data(), **lower})
 
 
-class RateLimitResult(msgspec.Struct, frozen=True):
+class RateLimitResult(Kept, msgspec.Struct, frozen=True, dict=True):
     """`limit_type`, `current_count` and `limit` are those of the window that refused, else the minute's."""
 
     allowed: bool
@@ -202,11 +204,12 @@ class RateState:
 
 
 class RateLimiter:
-    __slots__ = ("_kernel", "state")
+    __slots__ = ("_kernel", "_tight", "state")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = RateState()
+        self._tight: dict[str, dict[str, dict[str, int]]] = {}  # user → pid → what the quotas of live entries ask
 
     # ------------------------------------------------------------------ asking
 
@@ -223,19 +226,26 @@ class RateLimiter:
             if (limit := config.limit(name)) > 0 and (count := windows.count(name, now)) >= limit
         ]
         if refusals:
-            return _refused(refusals)
+            return _refused(refusals)  # nothing was written
         if record:
             self._kernel.fact(self.state, "", "rate.counted", {"user": user_id, "endpoint": endpoint, "at": now})
             windows = self.state.windows[key]
-        return _allowed(config, windows, now)
+        return kept(self._kernel, _allowed(config, windows, now))
 
     def get_config(self, user_id: str, endpoint: str = "") -> RateLimitConfig:
-        """The limits that hold: the endpoint's own, else the user's own, else the default."""
-        return self.state.endpoints.get(endpoint) or self.state.users.get(user_id) or self.state.default
+        """The limits that hold: the endpoint's own, else the user's own, else the default; the last two tightened by
+        the quotas of the user's live processes."""
+        own = self.state.endpoints.get(_word(endpoint, "endpoint"))
+        if own is not None:
+            return own
+        config = self.state.users.get(_word(user_id, "user_id")) or self.state.default
+        for asked in self._tight.get(user_id, {}).values():
+            config = config.tightened(**asked)
+        return config
 
     def get_usage(self, user_id: str, endpoint: str = "") -> RateLimitUsage:
         now = self._kernel.clock.now()
-        windows = self.state.windows.get((user_id, endpoint))
+        windows = self.state.windows.get((_word(user_id, "user_id"), _word(endpoint, "endpoint")))
         return RateLimitUsage() if windows is None else RateLimitUsage(*(windows.count(name, now) for name in WINDOWS))
 
     def get_usage_by_user(self) -> dict[str, RateLimitUsage]:
@@ -265,19 +275,42 @@ class RateLimiter:
         self._limit("endpoint", _word(endpoint, "endpoint"), config)
         return self.get_config("", endpoint)
 
-    def tighten_user(self, user_id: str, *, rpm: int, rph: int, burst: int) -> None:
-        """A process's quota asks for lower rates than its user has; higher ones change nothing."""
-        now = self.state.users.get(user_id) or self.state.default
-        tight = now.tightened(requests_per_minute=rpm, requests_per_hour=rph, burst_size=burst)
-        if tight != now:
-            self._limit("user", user_id, tight)
+    def tighten(self, pid: str, user_id: str, quota: ResourceQuota) -> None:
+        """A live process's quota asks for lower rates than its user has; higher ones change nothing."""
+        asked = {
+            "requests_per_minute": quota.rate_limit_rpm,
+            "requests_per_hour": quota.rate_limit_rph,
+            "burst_size": quota.rate_limit_burst,
+        }
+        self._tight.setdefault(user_id, {})[pid] = asked
+
+    def loosen(self, pid: str, user_id: str) -> None:
+        """The process ended, and what its quota asked for with it."""
+        asked = self._tight.get(user_id)
+        if asked is not None:
+            asked.pop(pid, None)
+            if not asked:
+                del self._tight[user_id]
+
+    def restored(self) -> None:
+        """After a restart: the quotas of live entries hold again."""
+        kernel = self._kernel
+        for pid, entry in kernel.lifecycle.state.entries.items():
+            quota = kernel.resources.get_quota(pid)
+            rates = quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst
+            if entry.user_id and rates and kernel.lifecycle.is_live(pid):
+                self.tighten(pid, entry.user_id, quota)
 
     def _limit(self, scope: str, name: str, config: RateLimitConfig | Mapping[str, Any] | None) -> None:
         self._kernel._raise_if_closed()
         checked = None if config is None else RateLimitConfig.of(config).to_data()
         known = self.state.users if scope == "user" else self.state.endpoints
         if len(self.state.users) + len(self.state.endpoints) >= RATE_OVERRIDES_MAX and name not in known and checked:
-            raise Overloaded(f"{RATE_OVERRIDES_MAX} limits are set, the most there may be", limit=RATE_OVERRIDES_MAX)
+            raise Overloaded(
+                f"{RATE_OVERRIDES_MAX} limits are set, the most there may be",
+                hint="None takes one back",
+                limit=RATE_OVERRIDES_MAX,
+            )
         self._kernel.fact(self.state, "", "rate.limited", {"scope": scope, "name": name, "config": checked})
 
     # ------------------------------------------------------------------ forgetting
@@ -315,4 +348,4 @@ def _allowed(config: RateLimitConfig, windows: _Windows, now: float) -> RateLimi
 
 
 def _word(value: Any, what: str) -> str:
-    return short_text(value, what, most=NAME_LENGTH_MAX)
+    return sendable_text(short_text(value, what, most=NAME_LENGTH_MAX), what)

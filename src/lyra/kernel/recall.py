@@ -63,6 +63,7 @@ class ProcessState(msgspec.Struct):
     exit_at: float = 0.0
     exit_seq: int = 0
     stopping: str = ""
+    stopping_error: dict[str, Any] | None = None
     first_key: int = 0
     first_branch: int = 0
     restored: Raw = rows.NIL
@@ -294,6 +295,7 @@ def _checkpoint(state: ProcessState, row: rows.Checkpointed, seq: int, time: flo
 
 def _stopping(state: ProcessState, row: rows.Stopping, seq: int, time: float) -> None:
     state.stopping = row.reason
+    state.stopping_error = row.error
 
 
 def _linked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:

@@ -110,6 +110,8 @@ class Recovery:
         process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.created_at = state.created_at
         process.name = created.name or None
+        if created.guarded and created.parent:
+            process.known_as = created.parent
         if state.exit is None and created.name in kernel.names:
             raise Corrupt(
                 f"row {state.created_seq} creates process {pid} with the name {created.name!r}, "
@@ -164,21 +166,23 @@ class Recovery:
             )
         for pending in state.interrupts.values():
             self._kernel.interrupts.restore(
+                process,
                 Interrupt(
                     pending.id,
-                    process.pid,
+                    process.known_as,
                     pending.kind,
                     pending.question,
                     pending.message,
                     created_at=pending.created_at,
                     expires_at=pending.expires_at,
-                )
+                ),
             )
 
     def _go_on(self, process: Process, state: ProcessState) -> None:
         kernel = self._kernel
         if state.stopping:  # it was told to end; what it still wanted to tidy up ended with its kernel
-            kernel.life.stopped(process, state.stopping)
+            cause = None if state.stopping_error is None else error_from_row(state.stopping_error)
+            kernel.life.stopped(process, state.stopping, cause=cause)
             return
         program = kernel.programs.get(process.program)
         if program is None:
@@ -187,13 +191,13 @@ class Recovery:
             return
         created = state.created
         data = kernel.call_now(self._store.get_blob, created.blob) if created.blob else bytes(created.args)
+        args = kernel.programs.arguments(program, data)
         try:
-            process.coroutine = kernel.programs.begin(
-                program, Context(process), kernel.programs.arguments(program, data)
-            )
+            process.coroutine = kernel.programs.begin(program, Context(process), args)
         except LyraError as error:
             kernel.life.finish(process, "error", error=error)
             return
+        kernel.supervisors.came_back(process, args)
         process.move("ready")
         kernel.scheduler.push(process)
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import limits
 from lyra.core.check import known_keys, real
+from lyra.core.envelope import Envelope
 from lyra.kernel.cleanup import Rounds, clean, shut_down
 from lyra.kernel.handle import Ack
 from lyra.kernel.instruction import Instruction, SessionState
 from lyra.kernel.interrupts import Answer, Interrupt, InterruptService
+from lyra.kernel.kept import kept
 from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
 from lyra.kernel.orchestrator import Orchestrator
 from lyra.kernel.pipeline_events import PipelineEvent
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["DRAIN_S", "Requests"]
 
 DRAIN_S: Final = 5.0
+_QUESTION: Final = ("ttl_s", "user_id", "request_id", "session_id", "envelope_id", "trace_id", "span_id")
+_DISPATCH: Final = ("timeout_s", "max_retries", "backoff")
+_INFERENCE: Final = ("pid", "timeout_s", "max_retries")
 
 
 class Requests:
@@ -139,6 +144,7 @@ class Requests:
         self, pid: str, kind: str, message: str = "", *, question: str = "", data: Any = None, **more: Any
     ) -> Interrupt:
         """Put a question about a process to a human; `more` as in `InterruptService.create_interrupt`."""
+        known_keys(more, _QUESTION, "a question")
         return self.interrupts.create_interrupt(pid, kind, message, question=question, data=data, **more)
 
     def resolve_interrupt(
@@ -172,7 +178,9 @@ class Requests:
         self._rounds.begin(real(seconds, "seconds", above=0.0))
 
     async def shutdown(self, reason: str = "shutdown", *, drain_s: float = DRAIN_S) -> None:
-        """Take nothing new, end every entry, let effects in flight finish, close. A second call changes nothing."""
+        """Take nothing new, let what is in flight finish, close. What a store keeps goes on when it is opened again:
+        entries that run are put back in line, those that wait keep their questions. Without a store entries end. A
+        second call changes nothing."""
         await shut_down(self._kernel, reason=reason, drain_s=drain_s)
 
     # ------------------------------------------------------------------ services
@@ -190,10 +198,12 @@ class Requests:
 
     async def dispatch(self, service: str, request: Any = None, **options: Any) -> ServiceResponse:
         """Have a service do a piece of work (`timeout_s`, `max_retries`, `backoff`)."""
+        known_keys(options, _DISPATCH, "a dispatch")
         return await self.services.dispatch(service, request, **options)
 
     async def dispatch_inference(self, model: str, input: Any, **options: Any) -> InferenceResponse:  # noqa: A002
         """Ask the least busy inference service that has this model (`pid`, `timeout_s`, `max_retries`)."""
+        known_keys(options, _INFERENCE, "an inference request")
         return await self.services.dispatch_inference(model, input, **options)
 
     # ------------------------------------------------------------------ pipelines
@@ -201,16 +211,29 @@ class Requests:
     def initialize_orchestration(
         self, pid: str, config: Any, envelope: Any = None, force: bool = False
     ) -> SessionState:
-        """Begin a pipeline for a pid; a second time only with `force`."""
-        return self.orchestrator.initialize_session(pid, config, envelope, force)
+        """Begin a pipeline for a pid; a second time only with `force`, and never for a process that has ended."""
+        self._raise_if_closed()
+        self.lifecycle.raise_if_closing("pipeline")
+        self.lifecycle.raise_if_ended(pid)
+        return kept(self._kernel, self.orchestrator.initialize_session(pid, config, envelope, force))
 
     def get_next_instruction(self, pid: str) -> Instruction:
         """What a pipeline's worker does next; asked again, the same."""
-        return self.orchestrator.get_next_instruction(pid)
+        return kept(self._kernel, self.orchestrator.get_next_instruction(pid))
 
     def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
         """What came of a run, and what comes next; a run reported again changes nothing."""
-        return self.orchestrator.report_agent_result(pid, result)
+        return kept(self._kernel, self.orchestrator.report_agent_result(pid, result))
+
+    def store_envelope(self, pid: str, envelope: Any) -> Envelope:
+        """Put another envelope in the place of a pipeline's; an envelope, a mapping or text. The pipeline goes on with
+        its inputs, outputs and counts."""
+        self._raise_if_closed()
+        return self.orchestrator.store_envelope(pid, envelope)
+
+    def get_envelope(self, pid: str) -> Envelope:
+        """A pipeline's envelope as it stands: a copy."""
+        return self.orchestrator.get_session_state(pid).envelope
 
     def get_orchestration_state(self, pid: str) -> SessionState:
         return self.orchestrator.get_session_state(pid)
@@ -223,4 +246,5 @@ class Requests:
         self, config: Any, envelope: Any = None, *, pid: str | None = None
     ) -> AsyncGenerator[PipelineEvent, None]:
         """Run a pipeline as a durable process with the registered agents, and tell what happens."""
+        self.lifecycle.raise_if_closing("pipeline")
         return self.orchestrator.execute_pipeline(config, envelope, pid=pid)

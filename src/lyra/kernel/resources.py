@@ -12,27 +12,35 @@ Money and the budgets of programs are another matter: see `lyra.core.budget` and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import msgspec
 
-from lyra.core.check import Declaration, known_keys, real, whole
-from lyra.core.limits import (
-    COUNTED_MAX,
-    INFERENCE_INPUT_CHARS_MAX,
-    INFERENCE_REQUESTS_MAX,
-    QUOTA_DEFAULTS,
-    QUOTA_WARN_PERCENT,
-    USERS_KEPT,
-)
-from lyra.errors import ConfigError, NoSuchProcess
+from lyra.core.check import sendable_text, whole
+from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
+from lyra.errors import LimitExceeded, NoSuchProcess
+from lyra.kernel.kept import kept
 from lyra.kernel.process import Process
+from lyra.kernel.quota import (
+    CHECKS,
+    COUNTED,
+    LEFT,
+    LIMITS,
+    QuotaResult,
+    RemainingBudget,
+    ResourceQuota,
+    ResourceUsage,
+    SystemUsage,
+    first_over,
+    how_far,
+)
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
 __all__ = [
     "CHECKS",
+    "COUNTED",
     "QuotaResult",
     "RemainingBudget",
     "ResourceQuota",
@@ -41,142 +49,6 @@ __all__ = [
     "ResourceUsage",
     "SystemUsage",
 ]
-
-_DEFAULTS: Final[dict[str, float]] = {
-    "max_input_tokens": QUOTA_DEFAULTS["input_tokens"],
-    "max_output_tokens": QUOTA_DEFAULTS["output_tokens"],
-    "max_context_tokens": QUOTA_DEFAULTS["context_tokens"],
-    "max_llm_calls": QUOTA_DEFAULTS["llm_calls"],
-    "max_tool_calls": QUOTA_DEFAULTS["tool_calls"],
-    "max_agent_hops": QUOTA_DEFAULTS["agent_hops"],
-    "max_iterations": QUOTA_DEFAULTS["iterations"],
-    "timeout_seconds": QUOTA_DEFAULTS["timeout_s"],
-    "soft_timeout_seconds": QUOTA_DEFAULTS["soft_timeout_s"],
-    "max_inference_requests": INFERENCE_REQUESTS_MAX,
-    "max_inference_input_chars": INFERENCE_INPUT_CHARS_MAX,
-}
-_SECONDS: Final = ("timeout_seconds", "soft_timeout_seconds")
-
-
-class ResourceQuota(Declaration, frozen=True):
-    """What a process may use. A field left out, or 0 as a wire sends it, takes its default; the three rates have none:
-    where they are set, they tighten the limits of the process's user."""
-
-    WORD: ClassVar[str] = "quota"
-
-    max_input_tokens: int = 0
-    max_output_tokens: int = 0
-    max_context_tokens: int = 0
-    max_llm_calls: int = 0
-    max_tool_calls: int = 0
-    max_agent_hops: int = 0
-    max_iterations: int = 0
-    timeout_seconds: float = 0.0
-    soft_timeout_seconds: float = 0.0
-    rate_limit_rpm: int = 0
-    rate_limit_rph: int = 0
-    rate_limit_burst: int = 0
-    max_inference_requests: int = 0
-    max_inference_input_chars: int = 0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            checked = real(value, name) if name in _SECONDS else whole(value, name, most=COUNTED_MAX)
-            self._put(**{name: checked or _DEFAULTS.get(name, 0)})
-
-    def changed(self, changes: Any) -> ResourceQuota:
-        """This one with the fields that are named; 0 leaves a field as it is here."""
-        if not isinstance(changes, Mapping):
-            raise ConfigError(f"{self.WORD} is a mapping of settings, not {changes!r}")
-        known_keys(changes, self.__struct_fields__, self.WORD)
-        return ResourceQuota(**{**self.to_data(), **{name: value for name, value in changes.items() if value != 0}})
-
-
-class ResourceUsage(msgspec.Struct, frozen=True):
-    """What was used. `context_tokens` is the largest single model call seen."""
-
-    llm_calls: int = 0
-    tool_calls: int = 0
-    agent_hops: int = 0
-    iterations: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    elapsed_seconds: float = 0.0
-    inference_requests: int = 0
-    inference_input_chars: int = 0
-    context_tokens: int = 0
-
-
-class QuotaResult(NamedTuple):
-    within_bounds: bool
-    exceeded_reason: str
-    usage: ResourceUsage
-    quota: ResourceQuota
-
-
-class RemainingBudget(msgspec.Struct, frozen=True):
-    """What is left of each, never below 0."""
-
-    llm_calls_remaining: int
-    tool_calls_remaining: int
-    agent_hops_remaining: int
-    iterations_remaining: int
-    tokens_in_remaining: int
-    tokens_out_remaining: int
-    inference_requests_remaining: int
-    inference_input_chars_remaining: int
-    time_remaining_seconds: float
-
-
-class SystemUsage(msgspec.Struct, frozen=True):
-    """Everything that was ever used here, also by processes that are forgotten."""
-
-    total_processes: int
-    active_processes: int
-    llm_calls: int
-    tool_calls: int
-    agent_hops: int
-    iterations: int
-    tokens_in: int
-    tokens_out: int
-    inference_requests: int
-    inference_input_chars: int
-
-
-class Check(NamedTuple):
-    resource: str  # a field of the usage
-    limit: str  # a field of the quota
-    reason: str
-
-
-# In the order in which they are looked at; the first that is over is the reason.
-CHECKS: Final[tuple[Check, ...]] = (
-    Check("llm_calls", "max_llm_calls", "max_llm_calls_exceeded"),
-    Check("tool_calls", "max_tool_calls", "max_tool_calls_exceeded"),
-    Check("agent_hops", "max_agent_hops", "max_agent_hops_exceeded"),
-    Check("iterations", "max_iterations", "max_iterations_exceeded"),
-    Check("tokens_in", "max_input_tokens", "max_input_tokens_exceeded"),
-    Check("tokens_out", "max_output_tokens", "max_output_tokens_exceeded"),
-    Check("context_tokens", "max_context_tokens", "max_context_tokens_exceeded"),
-    Check("inference_requests", "max_inference_requests", "max_inference_requests_exceeded"),
-    Check("inference_input_chars", "max_inference_input_chars", "max_inference_input_chars_exceeded"),
-    Check("elapsed_seconds", "timeout_seconds", "timeout_exceeded"),
-)
-
-COUNTED: Final = (
-    "llm_calls",
-    "tool_calls",
-    "agent_hops",
-    "iterations",
-    "tokens_in",
-    "tokens_out",
-    "inference_requests",
-    "inference_input_chars",
-)
-
-_LIMITS: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS}
-_LEFT: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS if check.resource in COUNTED}
 
 
 class _Account(msgspec.Struct):
@@ -191,15 +63,18 @@ class _Account(msgspec.Struct):
 
 class ResourceState:
     NAME: ClassVar[str] = "resources"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.quota", "pcb.used", "pcb.said", "pcb.books_closed"})
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"pcb.quota", "pcb.used", "pcb.said", "pcb.books_closed", "pcb.default_quota"}
+    )
 
-    __slots__ = ("_last", "accounts", "opened", "total", "users")
+    __slots__ = ("_last", "accounts", "default", "opened", "total", "users")
 
     def __init__(self) -> None:
         self.accounts: dict[str, _Account] = {}
         self.users: dict[str, dict[str, int]] = {}  # the least recently active first
         self.total: dict[str, int] = {}
         self.opened = 0
+        self.default = ResourceQuota()
         self._last: tuple[dict[str, Any], ResourceQuota] = ({}, ResourceQuota())
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
@@ -211,6 +86,8 @@ class ResourceState:
             self._used(self.accounts[pid], data["amounts"])
         elif kind == "pcb.said":
             self.accounts[pid].said[data["resource"]] = data["level"]
+        elif kind == "pcb.default_quota":
+            self.default = ResourceQuota(**data["quota"])
         else:
             del self.accounts[pid]
 
@@ -221,6 +98,7 @@ class ResourceState:
             self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
             self.opened += 1
         else:
+            account.user_id = account.user_id or data["user_id"]
             account.quota = quota
             account.said = {}  # under a new quota everything may be said again
 
@@ -249,7 +127,14 @@ class ResourceState:
         accounts = {
             pid: {**msgspec.structs.asdict(one), "quota": one.quota.to_data()} for pid, one in self.accounts.items()
         }
-        return {"accounts": accounts, "users": self.users, "total": self.total, "opened": self.opened}
+        default = self.default.to_data()
+        return {
+            "accounts": accounts,
+            "users": self.users,
+            "total": self.total,
+            "opened": self.opened,
+            "default": default,
+        }
 
     def load(self, data: Any) -> None:
         for pid, one in data["accounts"].items():
@@ -257,29 +142,34 @@ class ResourceState:
         self.users = data["users"]
         self.total = data["total"]
         self.opened = data["opened"]
+        self.default = ResourceQuota(**data.get("default", {}))
 
 
 class ResourceTracker:
-    __slots__ = ("_kernel", "_said", "default_quota", "state")
+    __slots__ = ("_kernel", "_said", "state")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.state = ResourceState()
-        self.default_quota = ResourceQuota()
         self._said = self.default_quota, self.default_quota.to_data()
 
     # ------------------------------------------------------------------ quotas
 
     def set_default_quota(self, quota: ResourceQuota | Mapping[str, Any]) -> ResourceQuota:
-        """What processes that come after get where they say nothing."""
-        self.default_quota = self.resolve(quota)
+        """What processes that come after get where they say nothing, also after a restart."""
+        row = {"quota": self.resolve(quota).to_data()}
+        self._kernel.setting(self.state, "pcb.default_quota", row)
         return self.default_quota
+
+    @property
+    def default_quota(self) -> ResourceQuota:
+        return self.state.default
 
     def resolve(self, quota: ResourceQuota | Mapping[str, Any] | None) -> ResourceQuota:
         """A quota with nothing left open: what was not said is this kernel's default."""
         if quota is None:
             return self.default_quota
-        return quota if isinstance(quota, ResourceQuota) else self.default_quota.changed(quota)
+        return self.default_quota.changed(quota.said if isinstance(quota, ResourceQuota) else quota)
 
     def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
         """Begin the books of a pid."""
@@ -287,6 +177,8 @@ class ResourceTracker:
             self._said = quota, quota.to_data()
         row = {"quota": self._said[1], "user_id": user_id, "at": self._kernel.clock.now()}
         self._kernel.fact(self.state, pid, "pcb.quota", row)
+        if user_id and (quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst):
+            self._kernel.rate_limiter.tighten(pid, user_id, quota)
 
     def close(self, pid: str) -> None:
         """Forget a pid; what it used stays in the totals."""
@@ -309,43 +201,76 @@ class ResourceTracker:
         return pid in self.state.accounts
 
     def get_quota(self, pid: str) -> ResourceQuota:
-        account = self.state.accounts.get(pid)
+        account = self.state.accounts.get(_text(pid))
         return account.quota if account is not None else self.default_quota
 
     def adjust_quota(self, pid: str, changes: Mapping[str, Any]) -> ResourceQuota:
         """Change the fields that are named; the others, and those given as 0, stay as they are."""
         self._kernel._raise_if_closed()
-        account = self.state.accounts.get(pid)
+        account = self.state.accounts.get(_text(pid))
         if account is None:
             raise NoSuchProcess(f"no process {pid!r} has a quota here", hint="submit it first", pid=pid)
         quota = account.quota.changed(changes)
-        self.open(pid, quota, user_id=account.user_id)
-        self._look(pid)
-        self._kernel.time_limits.watch(pid)
-        return quota
+        with self._kernel.listeners.act:
+            self.open(pid, quota, user_id=account.user_id)
+            self._look(pid)
+            self._kernel.time_limits.watch(pid)
+            return kept(self._kernel, msgspec.structs.replace(quota))
 
     def check_quota(self, pid: str) -> QuotaResult:
         """Whether a pid is within its quota, and if not, the first reason why; one that nobody tracks is."""
-        result = self._check(pid)
+        result = self._check(_text(pid))
         if not self._kernel.stopping:
-            self._look(pid)
+            with self._kernel.listeners.act:
+                self._look(pid)
         return result
 
     def _check(self, pid: str) -> QuotaResult:
         usage, quota = self.get_usage(pid), self.get_quota(pid)
-        for check in CHECKS:
-            if getattr(usage, check.resource) > getattr(quota, check.limit):
-                return QuotaResult(False, check.reason, usage, quota)
-        return QuotaResult(True, "", usage, quota)
+        reason = first_over(usage, quota, timed=pid not in self._kernel.processes)  # a program's time is its budget's
+        return QuotaResult(not reason, reason, usage, quota)
+
+    def first_over(self, pid: str, *, timed: bool) -> str:
+        """Why a pid is over its quota; empty if it is not."""
+        return first_over(self.get_usage(pid), self.get_quota(pid), timed=timed)
+
+    def take(self, pid: str, amounts: dict[str, int]) -> None:
+        """Count before it happens: what would pass a quota is said and refused, and changes nothing."""
+        quota, usage = self.get_quota(pid), self.get_usage(pid)
+        for name, amount in amounts.items():
+            limit = getattr(quota, LIMITS[name])
+            if getattr(usage, name) + amount > limit:
+                self._refused(pid, name, getattr(usage, name) + amount, limit)
+        self.count(pid, amounts)
+
+    def _refused(self, pid: str, resource: str, wanted: int, limit: int) -> NoReturn:
+        account = self.state.accounts.get(pid)
+        if account is None or account.said.get(resource) != "exceeded":
+            if account is not None:
+                self._kernel.fact(self.state, pid, "pcb.said", {"resource": resource, "level": "exceeded"})
+            user = account.user_id if account is not None else ""
+            event = {"resource": resource, "usage": wanted, "quota": limit, "user_id": user}
+            self._kernel.listeners.tell(pid, "resource.exceeded", event)
+        reason = f"{LIMITS[resource]}_exceeded"
+        raise LimitExceeded(
+            f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
+        )
 
     def get_remaining_budget(self, pid: str) -> RemainingBudget:
         self._kernel.lifecycle.must_exist(pid)
         usage, quota = self.get_usage(pid), self.get_quota(pid)
         left = {
             f"{resource}_remaining": max(0, getattr(quota, limit) - getattr(usage, resource))
-            for resource, limit in _LEFT.items()
+            for resource, limit in LEFT.items()
         }
-        return RemainingBudget(**left, time_remaining_seconds=max(0.0, quota.timeout_seconds - usage.elapsed_seconds))
+        return RemainingBudget(**left, time_remaining_seconds=self._time_left_s(pid, quota, usage))
+
+    def _time_left_s(self, pid: str, quota: ResourceQuota, usage: ResourceUsage) -> float:
+        process = self._kernel.processes.get(pid)
+        if process is None:
+            return max(0.0, quota.timeout_seconds - usage.elapsed_seconds)
+        due = self._kernel.life.due(process.budget)  # a program is held to its budget
+        return quota.timeout_seconds if due is None else max(0.0, due - self._kernel.clock.monotonic())
 
     # ------------------------------------------------------------------ usage
 
@@ -377,8 +302,11 @@ class ResourceTracker:
         amounts = {
             name: whole(value, name, most=COUNTED_MAX) for name, value in zip(COUNTED, given, strict=True) if value
         }
-        self.count(pid, amounts)
-        return self.get_usage(pid)
+        if self.state.accounts.get(_text(pid)) is None:
+            self._kernel.lifecycle.raise_if_closing("usage of a new process")
+        with self._kernel.listeners.act:
+            self.count(pid, amounts)
+            return kept(self._kernel, self.get_usage(pid))
 
     def count(self, pid: str, amounts: dict[str, int]) -> None:
         """The same for amounts that are known to be whole numbers."""
@@ -392,14 +320,17 @@ class ResourceTracker:
         if amounts:
             self._kernel.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._kernel.clock.now()})
         process = self._kernel.processes.get(pid)
+        if pid not in self.state.accounts:  # a listener tidied it up
+            return
         if self._is_near(pid, account, amounts) or (process is not None and _has_own_budget(process)):
-            self._look(pid)
+            with self._kernel.listeners.act:
+                self._look(pid)
 
     def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
         """Whether there may be something new to say of what was just counted, or of the time."""
         quota, used, said = account.quota, account.used, account.said
         for name in amounts:
-            limit = getattr(quota, _LIMITS[name])
+            limit = getattr(quota, LIMITS[name])
             if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and said.get(name) != "exceeded":
                 return True
         return self._kernel.lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
@@ -413,7 +344,7 @@ class ResourceTracker:
     def get_usage(self, pid: str) -> ResourceUsage:
         """What a pid has used; nothing, if nobody tracks it. A program's own spending counts, if its budget is its
         own."""
-        account = self.state.accounts.get(pid)
+        account = self.state.accounts.get(_text(pid))
         counted = dict(account.used) if account is not None else {}
         process = self._kernel.processes.get(pid)
         if process is not None:
@@ -436,22 +367,20 @@ class ResourceTracker:
             return
         usage = self.get_usage(pid)
         for check in CHECKS:
+            if check.resource == "elapsed_seconds" and pid in self._kernel.processes:
+                continue
             used, limit = getattr(usage, check.resource), getattr(account.quota, check.limit)
             said = account.said.get(check.resource)
-            level = _level(check.resource, used, limit, account.quota)
+            level = how_far(check.resource, used, limit, account.quota)
             if level == "" or said == level or said == "exceeded":
                 continue
             self._kernel.fact(self.state, pid, "pcb.said", {"resource": check.resource, "level": level})
             event = {"resource": check.resource, "usage": used, "quota": limit, "user_id": account.user_id}
-            self._kernel.publish(pid, f"resource.{level}", event)
+            self._kernel.listeners.tell(pid, f"resource.{level}", event)
 
 
-def _level(resource: str, used: float, limit: float, quota: ResourceQuota) -> str:
-    if used > limit:
-        return "exceeded"
-    if resource == "elapsed_seconds":
-        return "warning" if used >= quota.soft_timeout_seconds else ""
-    return "warning" if used * 100 >= limit * QUOTA_WARN_PERCENT else ""
+def _text(pid: Any) -> str:
+    return pid if type(pid) is str else sendable_text(pid, "a pid")
 
 
 def _has_own_budget(process: Process) -> bool:

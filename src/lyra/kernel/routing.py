@@ -17,7 +17,19 @@ from lyra.core.check import did_you_mean
 from lyra.core.limits import PIPELINE_EXPRESSION_DEPTH_MAX
 from lyra.core.schema import same
 
-__all__ = ["OPS", "SCOPES", "Facts", "Problem", "condition_holds", "expression_problems", "holds", "normal_expression"]
+__all__ = [
+    "JOINING",
+    "OPS",
+    "SCOPES",
+    "WITH_VALUE",
+    "Facts",
+    "Problem",
+    "condition_holds",
+    "expression_problems",
+    "fields_of",
+    "holds",
+    "normal_expression",
+]
 
 Path = tuple[str | int, ...]
 
@@ -34,7 +46,7 @@ class Facts(NamedTuple):
     """All that a rule may look at."""
 
     current: Mapping[str, Any]  # the output of the stage that just ended
-    outputs: Mapping[str, Mapping[str, Any]]  # of each agent, by name
+    outputs: Mapping[str, Mapping[str, Any]]  # of each stage, by its name, its agent's and its output_key
     meta: Mapping[str, Any]  # the envelope's metadata
     interrupt: Mapping[str, Any]  # the answer to the last question
     state: Mapping[str, Any]  # what the pipeline's state_schema gathers
@@ -42,7 +54,7 @@ class Facts(NamedTuple):
 
 SCOPES: Final[dict[str, str]] = {
     "current": "the output of the stage that just ended",
-    "agent": "the output of the agent named by `agent`",
+    "agent": "the output of the stage named by `agent`: by its name, its agent's or its output_key",
     "meta": "the envelope's metadata",
     "interrupt": "the answer to the last interrupt: text, approved, decision, data",
     "state": "the pipeline's state, as state_schema merges it",
@@ -63,8 +75,8 @@ OPS: Final[dict[str, str]] = {
     "not": "expr does not hold",
     "always": "holds",
 }
-_JOINING: Final = ("and", "or")
-_WITH_VALUE: Final = ("eq", "neq", "gt", "lt", "gte", "lte", "contains")
+JOINING: Final = ("and", "or")
+WITH_VALUE: Final = ("eq", "neq", "gt", "lt", "gte", "lte", "contains")
 
 _MISSING: Final = object()
 
@@ -150,14 +162,15 @@ def normal_expression(expression: Mapping[str, Any]) -> dict[str, Any]:
     """A checked expression with its words in lower case and nothing shared with what was handed in."""
     op = _word(expression["op"], OPS)
     assert op is not None
-    if op in _JOINING:
+    if op in JOINING:
         return {"op": op, "exprs": [normal_expression(each) for each in expression["exprs"]]}
     if op == "not":
         return {"op": op, "expr": normal_expression(expression["expr"])}
     if op == "always":
         return {"op": op}
-    field = {**expression["field"], "scope": _word(expression["field"].get("scope", "current"), SCOPES)}
-    return {"op": op, "field": field, **({"value": expression["value"]} if op in _WITH_VALUE else {})}
+    said = {key: value for key, value in expression["field"].items() if value is not None}
+    field = {**said, "scope": _word(said.get("scope", "current"), SCOPES)}
+    return {"op": op, "field": field, **({"value": expression["value"]} if op in WITH_VALUE else {})}
 
 
 def expression_problems(expression: Any, path: Path = (), depth: int = 1) -> Iterator[Problem]:
@@ -172,8 +185,8 @@ def expression_problems(expression: Any, path: Path = (), depth: int = 1) -> Ite
     if op is None:
         yield _no_such(expression.get("op", "nothing"), OPS, (*path, "op"), "op")
         return
-    wanted = ("exprs",) if op in _JOINING else ("expr",) if op == "not" else () if op == "always" else ("field",)
-    wanted = (*wanted, "value") if op in _WITH_VALUE else wanted
+    wanted = ("exprs",) if op in JOINING else ("expr",) if op == "not" else () if op == "always" else ("field",)
+    wanted = (*wanted, "value") if op in WITH_VALUE else wanted
     for key in expression:
         if key not in ("op", *wanted):
             yield Problem((*path, str(key)), f"{op} has no setting {str(key)!r}", f"it takes {', '.join(wanted)}")
@@ -182,12 +195,24 @@ def expression_problems(expression: Any, path: Path = (), depth: int = 1) -> Ite
         yield Problem(path, f"{op} needs {key}", OPS[op])
     if missing:
         return
-    if op in _JOINING:
+    if op in JOINING:
         yield from _list_problems(expression["exprs"], (*path, "exprs"), depth)
     elif op == "not":
         yield from expression_problems(expression["expr"], (*path, "expr"), depth + 1)
     elif op != "always":
         yield from _field_problems(expression["field"], (*path, "field"))
+
+
+def fields_of(expression: Any, path: Path = (), depth: int = 1) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every field that an expression looks at, with its path; what is no expression has none."""
+    if not isinstance(expression, Mapping) or depth > PIPELINE_EXPRESSION_DEPTH_MAX:
+        return
+    if isinstance(expression.get("field"), Mapping):
+        yield (*path, "field"), expression["field"]
+    yield from fields_of(expression.get("expr"), (*path, "expr"), depth + 1)
+    exprs = expression.get("exprs")
+    for index, each in enumerate(exprs if isinstance(exprs, (list, tuple)) else ()):
+        yield from fields_of(each, (*path, "exprs", index), depth + 1)
 
 
 def _list_problems(exprs: Any, path: Path, depth: int) -> Iterator[Problem]:
@@ -202,6 +227,7 @@ def _field_problems(field: Any, path: Path) -> Iterator[Problem]:
     if not isinstance(field, Mapping):
         yield Problem(path, f"a field is a mapping with scope and key, not {field!r}")
         return
+    field = {key: value for key, value in field.items() if value is not None}
     scope = _word(field.get("scope", "current"), SCOPES)
     if scope is None:
         yield _no_such(field["scope"], SCOPES, (*path, "scope"), "scope")

@@ -56,6 +56,7 @@ class Created(Row):
     budget: dict[str, Any] | None = None  # None: it shares its parent's scope
     grant: Any = None  # None: it has its parent's
     blob: str = ""
+    guarded: bool = False  # its parent is a guard: to the others it is known by that one's pid
 
 
 class Terminated(Row):
@@ -69,6 +70,7 @@ class Stopping(Row):
     """It was told to end. It may tidy up first, but it does not come back after a restart."""
 
     reason: str
+    error: dict[str, Any] | None = None  # why, if a link took it along
 
 
 class Started(Row):

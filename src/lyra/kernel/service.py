@@ -59,6 +59,7 @@ _CONCURRENT_MAX: Final = 1_000_000
 
 ServiceHandler = Callable[["ServiceRequest"], Any]
 HealthCheck = Callable[[], Any]
+EnvelopeOf = Callable[[Any], Envelope]  # a mapping, or text, as a new envelope
 
 
 class ServiceInfo(Declaration, frozen=True):
@@ -66,7 +67,7 @@ class ServiceInfo(Declaration, frozen=True):
 
     WORD: ClassVar[str] = "service"
 
-    name: str
+    name: str = ""
     service_type: str = "worker"
     version: str = "1.0.0"
     capabilities: list[str] = msgspec.field(default_factory=list)
@@ -120,9 +121,12 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
     metadata: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, value: Any) -> ServiceRequest:
+    def of(cls, value: Any, envelope_of: EnvelopeOf) -> ServiceRequest:
         """A request, an envelope, a mapping of the fields, or None for an empty one."""
         if isinstance(value, ServiceRequest):
+            given: Any = value.envelope
+            if given is not None and not isinstance(given, Envelope):
+                return ServiceRequest(pid=value.pid, envelope=envelope_of(given), metadata=value.metadata)
             return value
         if value is None:
             return cls()
@@ -131,7 +135,7 @@ class ServiceRequest(msgspec.Struct, kw_only=True):
         if not isinstance(value, Mapping):
             raise ConfigError(f"a service request is a ServiceRequest or a mapping, not {type(value).__name__}")
         known_keys(value, cls.__struct_fields__, "a service request")
-        return cls(**{**value, "envelope": _envelope(value.get("envelope"))})
+        return cls(**{**value, "envelope": _envelope(value.get("envelope"), envelope_of)})
 
 
 class ServiceResponse(msgspec.Struct, kw_only=True):
@@ -171,13 +175,14 @@ class ServiceState:
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
         name = data["service_name"]
+        at = data.get("at", time)
         if kind == "service.registered":
-            kept = {key: value for key, value in data.items() if key != "service_name"}
-            self.services[name] = {**kept, "name": name, "last_health_check": time}
+            kept = {key: value for key, value in data.items() if key not in ("service_name", "at")}
+            self.services[name] = {**kept, "name": name, "last_health_check": at}
         elif kind == "service.unregistered":
             del self.services[name]
         else:
-            self.services[name].update(status=data["status"], last_health_check=time)
+            self.services[name].update(status=data["status"], last_health_check=at)
 
     def dump(self) -> Any:
         return self.services
@@ -186,9 +191,12 @@ class ServiceState:
         self.services = {name: ServiceInfo.from_data(found).to_data() for name, found in data.items()}
 
 
-def response_of(name: str, request: ServiceRequest, result: Any) -> ServiceResponse:
+def response_of(name: str, request: ServiceRequest, result: Any, envelope_of: EnvelopeOf) -> ServiceResponse:
     """Everything a handler may give, as a response."""
     if isinstance(result, ServiceResponse):
+        given: Any = result.envelope
+        if given is not None and not isinstance(given, Envelope):
+            return ServiceResponse(envelope=envelope_of(given), metadata=result.metadata, error=result.error)
         return result
     if result is None:
         return ServiceResponse(envelope=request.envelope)
@@ -201,13 +209,13 @@ def response_of(name: str, request: ServiceRequest, result: Any) -> ServiceRespo
             name=name,
         )
     if result and set(result) <= {"envelope", "metadata", "error"}:
-        envelope = _envelope(result.get("envelope", request.envelope))
+        envelope = _envelope(result.get("envelope", request.envelope), envelope_of)
         return ServiceResponse(**{**result, "envelope": envelope})
     return ServiceResponse(envelope=request.envelope, metadata=dict(result))
 
 
-def _envelope(value: Any) -> Envelope | None:
-    return value if value is None or isinstance(value, Envelope) else Envelope.from_data(value)
+def _envelope(value: Any, envelope_of: EnvelopeOf) -> Envelope | None:
+    return value if value is None or isinstance(value, Envelope) else envelope_of(value)
 
 
 def lower(word: Any) -> Any:

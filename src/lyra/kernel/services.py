@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import known_keys, one_of, real, whole
+from lyra.core.check import one_of, real, sendable_text, whole
 from lyra.core.envelope import Envelope
 from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
-from lyra.core.retry import Backoff, Retry
+from lyra.core.retry import Backoff, Retry, has_status
 from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -43,6 +44,7 @@ from lyra.errors import (
 from lyra.kernel.deadline import within
 from lyra.kernel.faults import text_of
 from lyra.kernel.handle import Ack
+from lyra.kernel.inference import has_model, out_of_time, texts_of
 from lyra.kernel.process import resume
 from lyra.kernel.service import (
     SERVICE_TYPES,
@@ -107,17 +109,25 @@ class ServiceRegistry:
     def register_service(self, info: ServiceInfo | Mapping[str, Any]) -> Ack:
         """Make a service known; a second of the same name is NameTaken."""
         self._kernel._raise_if_closed()
+        self._kernel.lifecycle.raise_if_closing("service")
         wanted = ServiceInfo.of(info)
         live = self._live.get(wanted.name)
         if live is not None and live.claimed:
-            raise NameTaken(f"there is a service {wanted.name!r} already", name=wanted.name)
+            raise NameTaken(
+                f"there is a service {wanted.name!r} already", hint="unregister_service first", name=wanted.name
+            )
         if live is None and len(self.state.services) >= SERVICES_MAX:
-            raise Overloaded(f"{SERVICES_MAX} services are registered, the most there may be", limit=SERVICES_MAX)
+            raise Overloaded(
+                f"{SERVICES_MAX} services are registered, the most there may be",
+                hint="unregister_service makes room",
+                limit=SERVICES_MAX,
+            )
         data = wanted.to_data()
         for own in ("name", "current_load", "last_health_check"):
             data.pop(own, None)
         data["metadata"] = codec.decode(codec.encode(wanted.metadata))  # what cannot be kept fails here, unchanged
-        seq = self._kernel.fact(self.state, "", "service.registered", {"service_name": wanted.name, **data})
+        row = {"service_name": wanted.name, **data, "at": self._kernel.clock.now()}
+        seq = self._kernel.fact(self.state, "", "service.registered", row)
         if live is None:
             self._live[wanted.name] = _Live(claimed=True)
         else:
@@ -152,7 +162,8 @@ class ServiceRegistry:
         found = self._find(name)
         live = self._live[name]
         checked_at = live.checked_at if live.checked_at is not None else found["last_health_check"]
-        return ServiceInfo(**{**found, "current_load": live.load, "last_health_check": checked_at})
+        own = {"metadata": codec.decode(codec.encode(found["metadata"]))} if found["metadata"] else {}
+        return ServiceInfo(**{**found, **own, "current_load": live.load, "last_health_check": checked_at})
 
     def list_services(self) -> list[ServiceInfo]:
         """All, in the order of registration."""
@@ -188,10 +199,10 @@ class ServiceRegistry:
         self._kernel._raise_if_closed()
         found = self._find(name)
         word = one_of(lower(status), STATUSES, "status")
-        self._live[name].checked_at = self._kernel.clock.now()
+        now = self._live[name].checked_at = self._kernel.clock.now()
         if found["status"] == word:
             return self._kernel._acknowledge()
-        data = {"service_name": name, "status": word, "old_status": found["status"]}
+        data = {"service_name": name, "status": word, "old_status": found["status"], "at": now}
         return Ack(self._kernel, self._kernel.fact(self.state, "", "service.health_changed", data))
 
     def check_health(
@@ -231,8 +242,11 @@ class ServiceRegistry:
     # ------------------------------------------------------------------ slots
 
     def can_accept(self, name: str) -> bool:
-        """Whether its health and its load leave room for one more request."""
-        return self._room(self._find(name), self._live[name]) > 0
+        """Whether its health and its load leave room for one more request. One that is only remembered from before a
+        restart has nobody to take it."""
+        found = self._find(name)
+        live = self._live[name]
+        return self._room(found, live) > 0 and (live.claimed or live.handler is not None)
 
     def acquire_slot(self, name: str) -> bool:
         """Take a slot for work outside `dispatch`; Overloaded when there is none."""
@@ -244,7 +258,7 @@ class ServiceRegistry:
         self._find(name)
         live = self._live[name]
         if live.load == 0:
-            raise InvalidTransition(f"no slot of service {name!r} is taken", name=name)
+            raise InvalidTransition(f"no slot of service {name!r} is taken", hint="acquire_slot takes one", name=name)
         live.load -= 1
         return True
 
@@ -273,9 +287,10 @@ class ServiceRegistry:
     ) -> ServiceResponse:
         """Have a service do a piece of work, in one of its slots.
 
-        `timeout_s` bounds the whole, pauses between tries included. Errors that a later try may not meet are tried
-        again `max_retries` times, also a response with an `error`. What the handler raised in the end is raised:
-        Lyra's own errors as they are, others as EffectFailed.
+        `timeout_s` bounds the whole, pauses between tries included. What the handler raises is tried again
+        `max_retries` times, each time with the request as it was, also a response with an `error`; Lyra's own errors
+        and those with an HTTP status only if a later try may not meet them. What the handler raised in the end is
+        raised: Lyra's own errors as they are, others as EffectFailed.
         """
         self._kernel._raise_if_closed()
         limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
@@ -283,7 +298,7 @@ class ServiceRegistry:
             max_attempts=1 + whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
             backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
         )
-        wanted = ServiceRequest.of(request)
+        wanted = ServiceRequest.of(request, self._kernel.orchestrator.envelope_of)
         found = self._find(name)
         live = self._live[name]
         if self._room(found, live) <= 0:
@@ -295,13 +310,20 @@ class ServiceRegistry:
         live.load += 1
         live.dispatched += 1
         try:
-            work = self._tries(name, live.handler, wanted, retry)
-            if limit_s is None:
-                return await work
-            late = DeadlineExceeded(
-                f"dispatch timeout: service {name} gave no answer within {limit_s:g} s", name=name, timeout_s=limit_s
-            )
-            return await within(self._kernel.clock, work, limit_s, late)
+            with self._kernel.flight:
+                work = self._tries(name, live.handler, wanted, retry)
+                if limit_s is None:
+                    response = await work
+                else:
+                    late = DeadlineExceeded(
+                        f"dispatch timeout: service {name} gave no answer within {limit_s:g} s",
+                        hint="raise timeout_s, or look at the service's load",
+                        name=name,
+                        timeout_s=limit_s,
+                    )
+                    response = await within(self._kernel.clock, work, limit_s, late)
+            live.failed += response.error is not None
+            return response
         except BaseException:
             live.failed += 1
             raise
@@ -313,20 +335,24 @@ class ServiceRegistry:
     ) -> ServiceResponse:
         kernel = self._kernel
         began = kernel.clock.monotonic()
+        spare = _copied(request) if retry.max_attempts > 1 else request  # as it was, for the tries after the first
         attempt = 1
         while True:
             failure: Exception
             response: ServiceResponse | None = None
             try:
-                response = response_of(name, request, await _result(handler, request))
+                response = response_of(
+                    name, request, await _result(handler, request), self._kernel.orchestrator.envelope_of
+                )
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
                 failure = error
             else:
                 failure = EffectFailed(response.error or "")
-            if (response is not None and response.error is None) or not retry.should_retry(failure, attempt):
+            if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
                 break
             await self._pause(retry.delay(attempt, kernel.rng, failure))
             attempt += 1
+            request = _copied(spare)
         if response is None:
             raise failure if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
         took_s = kernel.clock.monotonic() - began
@@ -353,55 +379,54 @@ class ServiceRegistry:
     ) -> InferenceResponse:
         """Ask the least busy inference service that has this model.
 
-        `input` is text, a list of texts, or a mapping with `text` and `texts`. With a `pid`, its quota is checked
-        first, and the request and its characters are counted after, also when it failed; when the time of its quota is
-        over, before or meanwhile, that is DeadlineExceeded. The handler finds the text in the envelope's `raw_input`,
-        and `model` and `input` in the request's metadata.
+        `input` is text, a list of texts, or a mapping with `text` and `texts`. With a `pid`, its quota must leave room:
+        the request and its characters are counted before it runs, so no number of requests at once passes the quota;
+        when the time of its quota is over, before or meanwhile, that is DeadlineExceeded. The handler finds the text
+        in the envelope's `raw_input`, and `model` and `input` in the request's metadata.
         """
-        self._kernel._raise_if_closed()
-        name = self._service_for(model)
-        texts = _texts(input)
-        if pid:
-            self._check_quota(pid)
         kernel = self._kernel
+        kernel._raise_if_closed()
+        name = self._service_for(model)
+        texts = texts_of(input)
+        limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
+        whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
+        if sendable_text(pid, "a pid"):
+            self._check_quota(kernel.lifecycle.checked_pid(pid))
         envelope = Envelope.create(kernel.entropy, now=kernel.clock.now(), raw_input="\n".join(texts))
         request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
         chars = sum(map(len, texts))
-        work = self.dispatch(name, request, timeout_s, max_retries)
+        if pid:
+            with kernel.listeners.act:
+                kernel.resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
+        work = self.dispatch(name, request, limit_s, max_retries)
         left_s = kernel.time_limits.left_s(pid)
-        try:
-            found = await (work if left_s is None else within(kernel.clock, work, left_s, _out_of_time(pid)))
-        finally:
-            if pid:
-                self._record(pid, chars)
+        found = await (work if left_s is None else within(kernel.clock, work, left_s, out_of_time(pid)))
         return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
 
     def _service_for(self, model: str) -> str:
-        best: tuple[bool, float, str] | None = None
+        best: tuple[bool, bool, float, str] | None = None
         for name, found in self.state.services.items():
-            if found["service_type"] == "inference" and _has_model(found, model):
+            if found["service_type"] == "inference" and has_model(found, model):
                 live = self._live[name]
-                rank = (self._room(found, live) <= 0, live.load / found["max_concurrent"], name)
-                best = rank if best is None or rank[:2] < best[:2] else best
+                rank = (live.handler is None, self._room(found, live) <= 0, live.load / found["max_concurrent"], name)
+                best = rank if best is None or rank[:3] < best[:3] else best
         if best is None:
             raise NoSuchService(
                 f"no inference service has the model {model!r}",
                 hint="register one with the model among its capabilities",
                 model=model,
             )
-        return best[2]
+        return best[3]
 
     def _check_quota(self, pid: str) -> None:
         result = self._kernel.check_quota(pid)
         if not result.within_bounds:
             reason = result.exceeded_reason
             if reason == "timeout_exceeded":
-                raise _out_of_time(pid)
-            raise LimitExceeded(f"process {pid} is over its quota: {reason}", pid=pid, reason=reason)
-
-    def _record(self, pid: str, chars: int) -> None:
-        if not self._kernel.stopping:
-            self._kernel.record_usage(pid, inference_requests=1, inference_input_chars=chars)
+                raise out_of_time(pid)
+            raise LimitExceeded(
+                f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
+            )
 
     # ------------------------------------------------------------------ coming and going
 
@@ -434,42 +459,23 @@ async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
 def _refusal(found: Mapping[str, Any], live: _Live) -> Overloaded:
     name, status = found["name"], found["status"]
     if STATUSES[status](1) == 0:
-        return Overloaded(f"service {name} is {status} and accepts nothing", name=name, status=status)
-    return Overloaded(f"service {name} is at capacity", name=name, status=status, load=live.load)
+        hint = "update_health reports that it is well again"
+        return Overloaded(f"service {name} is {status} and accepts nothing", hint=hint, name=name, status=status)
+    hint = "try again when a request has ended, or register it with a larger max_concurrent"
+    return Overloaded(f"service {name} is at capacity", hint=hint, name=name, status=status, load=live.load)
+
+
+def _copied(request: ServiceRequest) -> ServiceRequest:
+    envelope = request.envelope.clone() if request.envelope is not None else None
+    return ServiceRequest(pid=request.pid, envelope=envelope, metadata=deepcopy(request.metadata))
+
+
+def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
+    """What a handler raises may be gone the next time; Lyra's own errors, and a server's status, say whether."""
+    if isinstance(failure, LyraError) or has_status(failure):
+        return retry.should_retry(failure, attempt)
+    return attempt < retry.max_attempts
 
 
 def _wrapped(name: str, error: Exception) -> EffectFailed:
     return EffectFailed(f"service {name} failed: {text_of(error)}", name=name, type=type(error).__name__)
-
-
-def _out_of_time(pid: str) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"process {pid} is over its quota: timeout_exceeded",
-        hint="adjust_quota raises it",
-        pid=pid,
-        reason="timeout_exceeded",
-    )
-
-
-def _has_model(found: Mapping[str, Any], model: str) -> bool:
-    metadata = found["metadata"]
-    models = metadata.get("models")
-    return (
-        model == found["name"]
-        or model in found["capabilities"]
-        or metadata.get("model") == model
-        or (isinstance(models, list) and model in models)
-    )
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        known_keys(value, ("text", "texts"), "an inference input")
-        text, texts = value.get("text"), value.get("texts", ())
-        found = [*([] if text is None else [text]), *texts]
-    else:
-        found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
-    for one in found:
-        if not isinstance(one, str):
-            raise ConfigError(f"an inference input is text or a list of texts, not {type(one).__name__}", key="input")
-    return found

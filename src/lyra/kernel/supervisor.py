@@ -42,15 +42,16 @@ from lyra.errors import (
     error_to_data,
 )
 from lyra.kernel.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.process import suspend
-from lyra.kernel.supervisor_table import Order, Row, Table, event_of
+from lyra.kernel.context import comes_next
+from lyra.kernel.programs import unknown_program
+from lyra.kernel.supervisor_table import Order, Row, Table, event_fault, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lyra.kernel.context import Context
 
-__all__ = ["supervise"]
+__all__ = ["Run", "read_kept", "supervise"]
 
 _Kept = TypeVar("_Kept")
 _CALLS_KEPT: Final = 64  # journaled calls at least between two checkpoints; more with more children
@@ -66,10 +67,16 @@ _SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is re
 # ---------------------------------------------------------------------- the program
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
-    return await _Run(ctx, plan if isinstance(plan, Plan) else _read(ctx, plan, Plan)).run()
+    life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
+    supervisors = ctx._process.kernel.supervisors
+    supervisors.began(ctx.pid, life.table)
+    try:
+        return await life.run()
+    finally:
+        supervisors.tables.pop(ctx.pid, None)
 
 
-def _read(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
+def read_kept(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
     """What the journal holds for this supervisor; another kernel's rows may be anything."""
     try:
         return msgspec.convert(value, kind)
@@ -77,71 +84,70 @@ def _read(ctx: Context, value: Any, kind: type[_Kept]) -> _Kept:
         raise Corrupt(f"the {kind.__name__} of supervisor {ctx.pid} cannot be read: {error}", pid=ctx.pid) from error
 
 
-class _Run:
+class Run:
     """One life of a supervisor's program."""
 
-    __slots__ = ("_backoff", "_by_id", "_by_pid", "_ctx", "_due", "_kernel", "_keys", "_plan", "_table", "_window")
+    __slots__ = ("_backoff", "_by_id", "_by_pid", "_ctx", "_due", "_kernel", "_keys", "_plan", "_window", "table")
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
         self._ctx = ctx
         self._kernel = ctx._process.kernel
         self._plan = plan
         kept = ctx.restored
-        self._table = Table([Row(spec) for spec in plan.children]) if kept is None else _read(ctx, kept, Table)
+        self.table = Table([Row(spec) for spec in plan.children]) if kept is None else read_kept(ctx, kept, Table)
         # The table again, by what is looked for.
-        self._by_id = {row.spec.id: row for row in self._table.rows}
-        self._by_pid = {row.pid: row for row in self._table.rows if row.pid is not None}
-        self._due = {row: None for row in self._table.rows if row.due is not None}
+        self._by_id = {row.spec.id: row for row in self.table.rows}
+        self._by_pid = {row.pid: row for row in self.table.rows if row.pid is not None}
+        self._due = {row: None for row in self.table.rows if row.due is not None}
         limits = Supervision(max_restarts=plan.max_restarts, window_s=plan.window_s)
-        self._window = RestartWindow(limits, self._table.times)
+        self._window = RestartWindow(limits, self.table.times)
         self._backoff = None if plan.backoff is None else Backoff.of(plan.backoff)
         self._keys = ctx._process.keys
 
     async def run(self) -> Any:
-        ctx = self._ctx
-        tables = self._kernel.supervisors.tables
-        tables[ctx.pid] = self._table
-        try:
-            if ctx.restored is None:
-                await self._begin()
-            while True:
-                ended = await self._handle(await self._next())
-                if ended is not None:
-                    return ended.result
-                await self._keep()
-        finally:
-            tables.pop(ctx.pid, None)
+        if self._ctx.restored is None:
+            await self._begin()
+        while True:
+            ended = await self._handle(await self._next())
+            if ended is not None:
+                return ended.result
+            await self._keep()
 
     async def _begin(self) -> None:
         ctx = self._ctx
         ctx.trap_exit(True)
-        self._table.parent = ctx._read("parent", lambda: ctx.parent)
-        for row in list(self._table.rows):
+        self.table.parent = ctx._read("parent", lambda: ctx.parent)
+        for row in list(self.table.rows):
             error = await self._start(row)
             if error is not None:
                 await self._stop_all()
-                raise ProcessError(f"child {row.spec.id!r} did not start: {error}", id=row.spec.id) from error
+                raise _not_started(row, error) from error
         if self._plan.nested:
             ctx.ready()
 
     async def _keep(self) -> None:
         """A checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more rows."""
         keys = self._ctx._process.keys
-        if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self._table.rows)):
-            await self._ctx.checkpoint(self._table)
+        if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self.table.rows)):
+            await self._ctx.checkpoint(self.table)
             self._keys = self._ctx._process.keys
 
     # ------------------------------------------------------------------ events
 
     async def _next(self) -> dict[str, Any]:
-        table = self._table
+        table = self.table
         if table.pending:
             event: dict[str, Any] = table.pending.pop(0)
+            fault = event_fault(event)
+            if fault is not None:
+                raise Corrupt(f"an event that supervisor {self._ctx.pid} has kept {fault}", pid=self._ctx.pid)
             return event
         due = min(self._due, key=lambda row: row.due or 0.0, default=None)
         if due is None or due.due is None:
             return event_of(await self._ctx.receive())
-        left_s = due.due - self._ctx.now()
+        left_s = due.due - self._now()
+        if self._backoff is not None:  # no pause is longer, whatever the clock said before a restart of the kernel
+            left_s = min(left_s, self._backoff.max_s)
         message = await self._ctx.receive(timeout=left_s) if left_s > 0 else None
         return {"is": "due", "id": due.spec.id} if message is None else event_of(message)
 
@@ -170,7 +176,7 @@ class _Run:
         if row is not None:
             self._set(row, None, "stopped")
             return await self._child_ended(row, pid, reason)
-        if pid == self._table.parent:
+        if pid == self.table.parent:
             await self._shut_down(reason)
         return None  # one that was stopped on purpose, and had ended by itself just before
 
@@ -212,11 +218,11 @@ class _Run:
         row.pid, row.state, row.due = pid, state, due
 
     def _add(self, row: Row) -> None:
-        self._table.rows.append(row)
+        self.table.rows.append(row)
         self._by_id[row.spec.id] = row
 
     def _forget(self, row: Row) -> None:
-        rows = self._table.rows
+        rows = self.table.rows
         if rows[-1] is row:  # stopping goes from the end: no need to search ten thousand for each
             rows.pop()
         else:
@@ -227,12 +233,12 @@ class _Run:
         when = self._plan.auto_shutdown
         if when == "never" or not row.spec.significant:
             return
-        left = any(other.spec.significant and other.pid is not None for other in self._table.rows)
+        left = any(other.spec.significant and other.pid is not None for other in self.table.rows)
         if when == "any_significant" or not left:
             await self._shut_down("shutdown")
 
     def _tell_parent(self, pid: str, reason: str) -> None:
-        parent = self._table.parent
+        parent = self.table.parent
         if parent is not None and not self._plan.guards:  # a guard's own end says it
             with suppress(NoSuchProcess, LimitExceeded):  # nobody there, or nobody who keeps up
                 self._ctx.send(parent, {"child": pid, "supervisor": self._ctx.pid, "reason": reason})
@@ -241,10 +247,10 @@ class _Run:
 
     async def _restart(self, row: Row, reason: str, pid: str | None) -> _Ended | None:
         """Count it; then start again, now or after the back-off, or give up."""
-        now = self._ctx.now()
+        now = self._now()
         allowed = self._window.record(now)
         point("supervisor.restarting")
-        self._table.times = list(self._window.times)
+        self.table.times = list(self._window.times)
         self._tell("child.restarting" if allowed else "supervisor.gave_up", row, reason)
         if not allowed:
             self._put_away(row)
@@ -261,8 +267,12 @@ class _Run:
         self._set(row, None, "restarting", now + self._backoff.delay(row.failures, self._ctx.random.random))
         return None
 
+    def _now(self) -> float:
+        """A time that only grows while the kernel lives, and goes on from the wall clock in its next life."""
+        return float(self._ctx._read("clock", self._kernel.supervisors.now))
+
     async def _restart_now(self, row: Row) -> None:
-        together = _SCOPE[self._plan.strategy](self._table.rows, row)
+        together = _SCOPE[self._plan.strategy](self.table.rows, row)
         self._set(row, None, "restarting")
         for other in reversed(together):
             if other is not row:
@@ -279,11 +289,11 @@ class _Run:
     async def _start(self, row: Row) -> LyraError | None:
         """Start one child and link to it; an error if it did not start, or ended before it was ready."""
         spec, ctx = row.spec, self._ctx
-        program = await self._program(spec.program)
+        if not await self._program_is_known(row):
+            return ProcessError("its supervisor was told to stop")
+        options = {"name": spec.name, "budget": spec.budget, "grant": spec.grant, "priority": spec.priority}
         try:
-            child = ctx.spawn(
-                program, *spec.args, name=spec.name, budget=spec.budget, grant=spec.grant, priority=spec.priority
-            )
+            child = ctx._spawn(spec.program, None, spec.args, {**options, "guarded": self._plan.guards})
         except _REFUSALS as refusal:
             return refusal
         ctx.link(child)
@@ -293,18 +303,46 @@ class _Run:
                 return error
         self._set(row, child.pid, "running")
         row.starts += 1
-        held, self._table.held = self._table.held, []
+        held, self.table.held = self.table.held, []
         for message in held:
             await self._pass_on(message)
         return None
 
-    async def _program(self, name: str) -> Callable[..., Any]:
-        """The function of that name; one that this kernel does not know yet is waited for."""
-        supervisors = self._kernel.supervisors
-        while (program := self._kernel.programs.get(name)) is None:
-            self._kernel.publish(self._ctx.pid, "process.dormant", {"program": name})
-            await suspend(self._ctx._process, supervisors.waiting.setdefault(name, []))
-        return program
+    async def _program_is_known(self, row: Row) -> bool:
+        """Wait until this kernel knows a child's program; False if the supervisor has to stop meanwhile.
+
+        Who commands it to do anything else meanwhile is told what it waits for. A replay waits for as many messages as
+        were read then: what that kernel knew is not what this one knows.
+        """
+        supervisors, pid, name = self._kernel.supervisors, self._ctx.pid, row.spec.program
+        while self._waits_for(name):
+            self._set(row, None, "restarting")
+            if not self._ctx.replaying:
+                supervisors.wait_for(name, pid)
+            event = event_of(await self._ctx.receive())
+            if event["is"] == "command" and event["do"] != "stop":
+                unknown = unknown_program(name)
+                told = ProcessError(
+                    f"supervisor {pid} cannot start its child {row.spec.id!r}: {unknown}",
+                    hint=unknown.hint,
+                    program=name,
+                    id=row.spec.id,
+                )
+                supervisors.answer(event["token"], {"error": error_to_data(told)})
+                continue
+            self.table.pending.append(event)
+            if self._has_to_stop(event):
+                return False
+        return True
+
+    def _waits_for(self, program: str) -> bool:
+        process = self._ctx._process
+        if comes_next(process, "spawn"):
+            return False
+        return comes_next(process, "receive") or self._kernel.programs.get(program) is None
+
+    def _has_to_stop(self, event: dict[str, Any]) -> bool:
+        return event.get("do") == "stop" or (event["is"] == "exit" and event["pid"] == self.table.parent)
 
     async def _until_ready(self, pid: str) -> ProcessError | None:
         while True:
@@ -313,8 +351,8 @@ class _Run:
                 if event["is"] == "ready":
                     return None
                 return ProcessError(f"it ended before it was ready: {event['reason']}", reason=event["reason"])
-            self._table.pending.append(event)
-            if event.get("do") == "stop" or (event["is"] == "exit" and event["pid"] == self._table.parent):
+            self.table.pending.append(event)
+            if self._has_to_stop(event):
                 await self._end_child(pid, KILL, "worker")
                 return ProcessError("its supervisor was told to stop")
 
@@ -354,9 +392,9 @@ class _Run:
                 self._tell_to_stop(pid, self._plan.template.shutdown_s, self._plan.template.kind)
             for pid in pids:
                 await self._until_gone(pid)
-            for row in list(self._table.rows):
+            for row in list(self.table.rows):
                 self._put_away(row)
-        for row in reversed(list(self._table.rows)):
+        for row in reversed(list(self.table.rows)):
             await self._halt(row)
 
     async def _shut_down(self, reason: str) -> None:
@@ -369,16 +407,18 @@ class _Run:
         ended = await self._ctx.process(pid).wait()
         if ended.reason == "normal":
             return _Ended(ended.result)
-        if ended.error is None:
+        if ended.error is None or reason != "error":
             self._ctx.exit(reason)
         raise ended.error
 
     # ------------------------------------------------------------------ commands
 
     async def _command(self, event: dict[str, Any]) -> None:
-        token = event["token"]
+        token, obey = event["token"], _COMMANDS.get(event["do"])
+        if obey is None:
+            raise Corrupt(f"supervisor {self._ctx.pid} is told to {event['do']!r}, which none does", pid=self._ctx.pid)
         try:
-            answer = await _COMMANDS[event["do"]](self, event)
+            answer = await obey(self, event)
         except (ProcessError, ConfigError) as refusal:
             self._kernel.supervisors.answer(token, {"error": error_to_data(refusal)})
         else:
@@ -406,9 +446,9 @@ class _Run:
             wanted = "arguments: start_child(args=…)" if given is not None else "a Child to start"
             raise ConfigError(f"supervisor {self._ctx.pid} needs {wanted}", strategy=self._plan.strategy)
         if template is None:
-            return given if isinstance(given, Spec) else msgspec.convert(given, Spec)
-        self._table.made += 1
-        made = f"{template.id}-{self._table.made}"
+            return given if isinstance(given, Spec) else read_kept(self._ctx, given, Spec)
+        self.table.made += 1
+        made = f"{template.id}-{self.table.made}"
         return msgspec.structs.replace(template, id=made, args=[*template.args, *event["args"]])
 
     async def _terminate_child(self, event: dict[str, Any]) -> None:
@@ -435,7 +475,7 @@ class _Run:
             return
         if not keep:
             self._forget(row)
-        raise ProcessError(f"child {row.spec.id!r} did not start: {error}", id=row.spec.id) from error
+        raise _not_started(row, error) from error
 
     def _find(self, child_id: str) -> Row | None:
         return self._by_id.get(child_id)
@@ -461,9 +501,9 @@ class _Run:
     # ------------------------------------------------------------------ a guard's messages
 
     async def _pass_on(self, message: Any) -> None:
-        pid = self._table.rows[0].pid if self._table.rows else None
+        pid = self.table.rows[0].pid if self.table.rows else None
         if pid is None:
-            self._table.held.append(message)
+            self.table.held.append(message)
         else:
             with suppress(NoSuchProcess):
                 await self._ctx.send(pid, message)
@@ -473,17 +513,25 @@ class _Run:
             self._kernel.publish(self._ctx.pid, kind, {"id": row.spec.id, "reason": reason, "starts": row.starts})
 
 
+def _not_started(row: Row, error: LyraError) -> ProcessError:
+    """A name that is taken stays one: callers choose another."""
+    kind = NameTaken if isinstance(error, NameTaken) else ProcessError
+    fields = {**error.fields, "id": row.spec.id}
+    return kind(f"child {row.spec.id!r} did not start: {error}", hint=error.hint, **fields)
+
+
 class _Ended(msgspec.Struct):
     """The program returns this result."""
 
     result: Any = None
 
 
-_COMMANDS: Final[dict[str, Callable[[_Run, dict[str, Any]], Any]]] = {
-    "start_child": _Run._start_child,
-    "terminate_child": _Run._terminate_child,
-    "restart_child": _Run._restart_child,
-    "delete_child": _Run._delete_child,
-    "started": _Run._started,
-    "stop": _Run._stop,
+_COMMANDS: Final[dict[str, Callable[[Run, dict[str, Any]], Any]]] = {
+    "start_child": Run._start_child,
+    "terminate_child": Run._terminate_child,
+    "restart_child": Run._restart_child,
+    "delete_child": Run._delete_child,
+    "started": Run._started,
+    "known": Run._started,  # a program that is not waited for any more
+    "stop": Run._stop,
 }

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lyra.core.policy import Supervision
-from lyra.errors import ConfigError, NoSuchProcess, ProcessError, error_from_data
+from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error_from_data
 from lyra.kernel.child import Child, make_plan, make_spec
 from lyra.kernel.handle import Ack, Handle
 from lyra.kernel.process import Process, looked_at
 from lyra.kernel.supervisor import supervise
+from lyra.kernel.supervisor_preview import preview
 from lyra.kernel.supervisor_table import Order, Row, Table
 
 if TYPE_CHECKING:
@@ -46,15 +47,17 @@ class ChildInfo(msgspec.Struct, frozen=True):
 class Supervisors:
     """Carries commands to supervisors and their answers back, and knows the tables of those that run."""
 
-    __slots__ = ("_count", "_kernel", "_life", "_waiters", "tables", "waiting")
+    __slots__ = ("_ahead_s", "_count", "_kernel", "_life", "_plans", "_waiters", "_waiting", "tables")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._life = ""
+        self._ahead_s: float | None = None  # of the wall clock before the monotonic one, when first asked
         self._count = 0
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
+        self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
         self.tables: dict[str, Table] = {}
-        self.waiting: dict[str, list[Any]] = {}  # program → supervisors that wait until it is known
+        self._waiting: dict[str, dict[str, None]] = {}  # program → supervisors that wait until it is known
 
     def begin(
         self, children: Iterable[Any], *, pid: str | None, name: str | None, options: dict[str, Any], **flags: Any
@@ -79,17 +82,53 @@ class Supervisors:
         plan.guards = True
         return supervise, (plan,)
 
-    def get(self, pid_or_name: str) -> SupervisorHandle:
+    def get(self, pid_or_name: str | Handle) -> SupervisorHandle:
         """A supervisor by pid or name."""
-        process = self._kernel.find(pid_or_name)
+        process = self._kernel._find(pid_or_name)
         if process.program != self._kernel.programs.name(supervise):
             raise ProcessError(f"process {process.pid} is not a supervisor", pid=process.pid)
         return SupervisorHandle(self._kernel, process)
 
+    def came_back(self, process: Process, args: list[Any]) -> None:
+        """Recovery found one; until its program runs, its table is what its journal says."""
+        if process.program == self._kernel.programs.name(supervise) and args:
+            self._plans[process.pid] = args[0]
+
+    def table(self, process: Process) -> Table | None:
+        """What a supervisor knows; None of one that has ended, or not begun."""
+        table = self.tables.get(process.pid)
+        if table is not None or process.exit is not None or process.pid not in self._plans:
+            return table
+        try:
+            return preview(process, self._plans[process.pid])
+        except Corrupt:  # it will say so itself
+            return None
+
+    def began(self, pid: str, table: Table) -> None:
+        """Its program runs: from now on this is what it knows."""
+        self.tables[pid] = table
+        self._plans.pop(pid, None)
+
+    def now(self) -> float:
+        """The wall clock as it would be if nobody set it while this kernel lives: restarts are counted by it."""
+        clock = self._kernel.clock
+        if self._ahead_s is None:
+            self._ahead_s = clock.now() - clock.monotonic()
+        return self._ahead_s + clock.monotonic()
+
+    def wait_for(self, program: str, pid: str) -> None:
+        """A supervisor cannot go on without a program; it gets a message when there is one."""
+        waiting = self._waiting.setdefault(program, {})
+        if pid not in waiting:
+            waiting[pid] = None
+            self._kernel.publish(pid, "process.dormant", {"program": program})
+
     def known(self, program: str) -> None:
         """A program has been registered: supervisors that want to start it go on."""
-        for process in self.waiting.pop(program, []):
-            process.wake()
+        for pid in self._waiting.pop(program, ()):
+            process = self._kernel.processes.get(pid)
+            if process is not None and process.exit is None:
+                self._kernel.mailboxes.deliver(process, Order("known", id=program))
 
     def command(self, process: Process, verb: str, child_id: str = "", **data: Any) -> Command:
         kernel = self._kernel
@@ -254,7 +293,7 @@ class SupervisorHandle(Handle):
         return read()
 
     def _rows(self) -> list[Row]:
-        table = self._kernel.supervisors.tables.get(self._process.pid)
+        table = self._kernel.supervisors.table(self._process)
         return table.rows if table is not None else []
 
     def _infos(self) -> list[ChildInfo]:

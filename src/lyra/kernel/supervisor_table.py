@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from lyra.kernel.child import Spec
 from lyra.kernel.links import ExitSignal, Ready, register_signal
 
-__all__ = ["Order", "Row", "Table", "event_of"]
+__all__ = ["Order", "Row", "Table", "event_fault", "event_of"]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -66,3 +66,26 @@ def event_of(message: Any) -> dict[str, Any]:
             "args": message.args,
         }
     return {"is": "message", "message": message}
+
+
+_TEXTS: Final[dict[str, tuple[str, ...]]] = {  # what each kind of event has to say
+    "exit": ("pid", "reason"),
+    "ready": ("pid",),
+    "again": ("id",),
+    "command": ("do", "token", "id"),
+    "message": (),
+}
+
+
+def event_fault(event: Any) -> str | None:
+    """What is wrong with an event that was kept, if something is: another kernel's rows may be anything."""
+    kind = event.get("is") if isinstance(event, dict) else None
+    texts = _TEXTS.get(kind) if isinstance(kind, str) else None
+    if texts is None:
+        return "is of no known kind"
+    missing = [name for name in texts if not isinstance(event.get(name), str)]
+    if kind == "command" and ("spec" not in event or not isinstance(event.get("args"), list)):
+        missing.append("spec or args")
+    if kind == "message" and "message" not in event:
+        missing.append("message")
+    return f"does not say its {missing[0]}" if missing else None

@@ -10,11 +10,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["Tasks", "Writer"]
+__all__ = ["Flight", "Tasks", "Writer"]
 
 T = TypeVar("T")
+
+
+class Flight:
+    """Work of somebody outside that is under way: `with kernel.flight:`. A kernel that shuts down lets it end."""
+
+    __slots__ = ("_ended", "_mine", "count")
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._mine: ContextVar[int] = ContextVar("lyra-flight", default=0)
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self._mine.set(self._mine.get() + 1)
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        self._mine.set(self._mine.get() - 1)
+        self._ended()
+
+    @property
+    def mine(self) -> int:
+        """How much of it is the asker's own: a handler that shuts the kernel down does not wait for itself."""
+        return self._mine.get()
 
 
 class Tasks:

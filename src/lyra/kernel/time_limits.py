@@ -2,9 +2,10 @@
 
 From its first turn on an entry has one timer on the kernel's clock: for the soft time-out, then for the hard one. When
 it rings, the books look (`resources`), which says `resource.warning` or `resource.exceeded` once, as for every other
-quota. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. Times are counted on the
-wall clock from `started_at`, so a restart in between changes nothing, and a timer that finds the clock set back is set
-again. Whoever drives the entry decides what becomes of it.
+quota. Inference that the kernel runs for the entry ends there too, with `DeadlineExceeded`. While an entry waits for a
+human its time stands still, and it has no timer. Times are counted on the wall clock from `started_at`, without those
+in `waiting`, so a restart in between changes nothing, and a timer that finds the clock set back is set again. Whoever
+drives the entry decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ class TimeLimits:
             clock = self._kernel.clock
             left_s = max(0.0, due_s - self._kernel.lifecycle.elapsed_s(pid))
             self._timers[pid] = clock.call_at(clock.monotonic() + left_s, lambda: self._ring(pid))
+
+    def moved(self, pid: str) -> None:
+        """It is in another state: its time runs, or stands still."""
+        if not self._kernel.lifecycle.is_timed(pid):
+            self.forget(pid)
+        elif pid not in self._timers:
+            self.watch(pid)
 
     def forget(self, pid: str) -> None:
         """Its time no longer runs."""

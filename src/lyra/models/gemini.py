@@ -33,6 +33,7 @@ BASE_URL: Final = "https://generativelanguage.googleapis.com"
 _STOPS: Final[dict[str, str]] = {
     "STOP": "end",
     "MAX_TOKENS": "max_tokens",
+    "FUNCTION_CALL": "end",  # of servers that speak Google's format
     "CONTINUATION": "pause",
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",

@@ -70,8 +70,12 @@ def _bounds(pid: str, session: Any) -> Iterator[Violation]:
         yield Violation(
             "pipeline_bounds", f"{pid} had {session.envelope.agent_hop_count} hops of {config.max_agent_hops}"
         )
-    if session.terminated and (session.tokens or session.waiting is not None):
+    if session.terminated and (session.tokens or session.waiting):
         yield Violation("pipeline_bounds", f"{pid} is over, and somebody stands at a stage")
+    asked = {question.token for question in session.waiting}
+    for token in session.tokens:
+        if token.state == "waiting" and token.id not in asked:
+            yield Violation("interrupt_waiting", f"{token.stage} of {pid} waits for an answer to nothing")
 
 
 # ---------------------------------------------------------------------- nothing is ready
@@ -141,9 +145,11 @@ def _sessions(kernel: Kernel) -> Iterator[Violation]:
             continue
         pending = [one for one in kernel.interrupts.list_interrupts(pid, status="pending") if one.kind != "in_doubt"]
         if session.envelope.interrupt_pending and not pending:
-            running = any(token.state == "running" for token in session.tokens)
-            if not running:  # what is under way comes to its end before anybody is asked
-                yield Violation("interrupt_waiting", f"pipeline {pid} waits for an answer and nobody is asked")
+            yield Violation("interrupt_waiting", f"pipeline {pid} waits for an answer and nobody is asked")
+        asked = {one.id for one in pending}
+        for question in session.waiting:
+            if question.token and question.id not in asked:
+                yield Violation("interrupt_waiting", f"{question.stage} of {pid} waits for what nobody is asked")
         if pending and not session.envelope.interrupt_pending:
             running = any(token.state == "running" for token in session.tokens)
             if not running:

@@ -288,7 +288,7 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
         if process.state not in ("waiting", "blocked", "terminated", "zombie") and not held and not dormant:
             yield Violation("idle", f"{pid} is {process.state}")
     for interrupt in kernel.interrupts.pending():
-        owner = kernel.processes.get(interrupt.pid)
+        owner = kernel.processes.get(kernel.interrupts.asker(interrupt))
         if owner is None or owner.exit is not None:
             yield Violation("interrupt_waiting", f"{interrupt.id} is pending and {interrupt.pid} has ended")
         elif owner.state not in ("waiting", "blocked") and owner.coroutine is not None and not held:

@@ -153,7 +153,7 @@ class Life:
         self.store.dead = True
         kernel.scheduler.stopped = True
         kernel.stopping = True
-        kernel._listeners.clear()
+        kernel.listeners.clear()
         if kernel.journal is not None:
             kernel.journal.frozen = True
         for process in kernel.processes.values():

@@ -222,7 +222,8 @@ class Trees(Scene):
                 world.violate("ends", f"the supervisor {pid} was told to stop and did not")
                 continue
             left = [child for child in pids if life.kernel.processes[child].exit is None]
-            if left:
+            ended = life.kernel.processes[pid].exit
+            if left and not (ended is not None and ended.reason == "killed"):  # then they may still tidy up
                 world.violate("children", f"{pid} has stopped and left {', '.join(left)} behind")
 
     # ------------------------------------------------------------------ trouble
