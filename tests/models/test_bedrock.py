@@ -885,3 +885,25 @@ def test_what_is_signed_is_what_is_sent(monkeypatch):
     )
     SigV4Auth(Credentials(ACCESS, SECRET, TOKEN), "bedrock", "us-east-1").add_auth(again)
     assert again.headers["Authorization"] == asked.headers["authorization"]
+
+
+@pytest.mark.parametrize(
+    ("status", "word", "message", "kind"),
+    [
+        (
+            400,
+            "ServiceQuotaExceededException:http://internal.amazon.com/x",
+            "You have exceeded your quota",
+            "rate_limit",
+        ),
+        (400, "ValidationException", "The provided model identifier is invalid.", "not_found"),
+        (403, "ExpiredTokenException", "The security token included in the request is expired", "auth"),
+    ],
+)
+def test_amazons_word_for_an_error_is_in_a_header(status, word, message, kind):
+    """And says more than the status."""
+    reply = Reply.json({"message": message}, status=status, headers={"x-amzn-ErrorType": word})
+    error = failing(reply)
+    assert (error.kind, error.message) == (kind, message)
+    assert error.fields["provider_code"] == word.partition(":")[0]
+    assert bool(error.hint) == (kind != "rate_limit")

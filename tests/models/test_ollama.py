@@ -392,3 +392,25 @@ def test_the_forms_of_ollama_host(host, url):
     """As the ollama command reads them."""
     settings = settings_of("ollama", env={"OLLAMA_HOST": host} if host else {})
     assert Ollama(settings).url(asking()) == f"{url}/api/chat"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>\n<body>x</body></html>",
+        b'data: {"choices": []}\n\n',
+        b'{"id": "x", "object": "chat.completion", "choices": []}\n',
+        b"hello",
+    ],
+)
+def test_what_is_no_answer_of_ollama_is_told_as_such(body):
+    """Asking again would not help; looking at the address may."""
+    error = failing(Reply(body, headers={"content-type": "text/plain"}))
+    assert (error.kind, error.hint) == ("bad_response", "is the base URL that of the provider's API?")
+
+
+def test_an_error_may_be_an_object_and_counts_may_be_floats():
+    _, error = read_until(OllamaReader(), lines({"error": {"code": "x", "message": "no room"}, "status": 503}))
+    assert (error.kind, error.message) == ("overloaded", "no room")
+    usage = fold(events_of(lines({**last("x"), "prompt_eval_count": 2.0, "eval_count": 3.0}))).usage
+    assert usage == TokenUsage(2, 3)

@@ -408,3 +408,9 @@ def test_redirects_are_not_followed(wire: Wire) -> None:
     """A key goes to the address it was meant for."""
     error = failure(wire, Reply(b"", status=307, headers={"location": "http://127.0.0.1:9/elsewhere"}))
     assert error.status == 307
+
+
+def test_an_address_that_leads_elsewhere_is_told_and_not_followed(wire: Wire) -> None:
+    error = failure(wire, Reply(b"", status=302, headers={"location": "http://127.0.0.1:1/"}))
+    assert error.kind == "bad_response"
+    assert "base_url" in str(error.hint)

@@ -122,7 +122,7 @@ def _nothing() -> None:
 async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None) -> ToolResult:
     """One call; while somebody listens, within a span of its own."""
     kernel = runtime.kernel
-    if not kernel.listening or ctx.replaying:
+    if not kernel.agents_heard or ctx.replaying or not kernel.listeners.hears("tool.called"):
         return await _called(ctx, runtime, session, call, pending)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
     failed = True

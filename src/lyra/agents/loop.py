@@ -134,7 +134,9 @@ def _ended(runtime: Runtime, process: Process, session: Session, value: Any, fai
     assert execution is not None
     kernel = runtime.kernel
     execution.end(kernel.clock.now(), value, failure)
-    if kernel.listening and not kernel.stopping and (session.turn_span or not session.replayed):
+    if not kernel.agents_heard or kernel.stopping or not kernel.listeners.hears("agent.answered"):
+        return
+    if session.turn_span or not session.replayed:
         kernel.publish(process.pid, "agent.answered", turn_record(kernel, session, execution))
 
 

@@ -169,7 +169,7 @@ class Runtime:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
             metrics.count(completion.usage, ask.micro_usd)
-        if self.kernel.listening and ask.attempts:
+        if self.kernel.agents_heard and ask.attempts and self.kernel.listeners.hears("model.called"):
             self.kernel.publish(process.pid, "model.called", call_record(self.kernel, session, ask, completion, error))
 
     # ------------------------------------------------------------------ models, prices and tokens

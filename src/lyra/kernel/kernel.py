@@ -140,6 +140,7 @@ class Kernel(Requests):
         self.failure: LyraError | None = None
         self.listening = False
         self.listeners_want_states = False
+        self.agents_heard = False
         self.listeners = Listeners(self)
         self.publish = self.listeners.publish
         self._early: list[tuple[State, str, dict[str, Any]]] = []  # settings from before it was opened
@@ -511,12 +512,12 @@ class Kernel(Requests):
 
     # ------------------------------------------------------------------ events, for listeners
 
-    def on_event(self, listener: EventHandler) -> Callable[[], None]:
-        """Be called with every Event, after it is durable; gives a callable that ends it.
+    def on_event(self, listener: EventHandler, kinds: Iterable[str] | None = None) -> Callable[[], None]:
+        """Be called with every Event (or those of some kinds), after it is durable; gives a callable that ends it.
 
         A plain function is called at once and must be quick; an async one is run beside the kernel.
         """
-        return self.listeners.add(listener)
+        return self.listeners.add(listener, kinds)
 
     def emit_event(self, event: Event | Mapping[str, Any]) -> None:
         """Tell all listeners of an Event from outside: its kind is one of the known ones, and nothing is kept."""

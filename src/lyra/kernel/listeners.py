@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec
 from lyra.core.check import one_of
@@ -21,10 +21,15 @@ from lyra.errors import ConfigError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["EventHandler", "Listeners", "Watchers"]
+__all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers"]
 
 EventHandler = Callable[[Event], Any]
 Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
+
+
+# Told by the agents' loop, not by processes as such: who wants only these does not slow any other program down.
+OF_AGENTS: Final = frozenset({"model.called", "tool.called", "agent.answered", "context.cut"})
+_WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))
 
 
 class _Act:
@@ -46,11 +51,13 @@ class _Act:
 
 
 class Listeners:
-    __slots__ = ("_kernel", "_listeners", "_speaking", "_untold", "act", "acts", "unsaid", "watchers")
+    __slots__ = ("_kernel", "_listeners", "_speaking", "_untold", "_wanted", "act", "acts", "unsaid", "watchers")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._listeners: dict[object, EventHandler] = {}  # by a token: one function may listen twice
+        # By a token: one function may listen twice. With the kinds it wants; None wants all.
+        self._listeners: dict[object, tuple[EventHandler, frozenset[str] | None]] = {}
+        self._wanted: frozenset[str] | None = frozenset()  # by any of them
         self.watchers: Watchers = {}
         self._untold: deque[tuple[int, Event]] = deque()  # with the row that must be durable first
         self._speaking = False
@@ -60,13 +67,14 @@ class Listeners:
 
     # ------------------------------------------------------------------ who listens
 
-    def add(self, listener: EventHandler) -> Callable[[], None]:
+    def add(self, listener: EventHandler, kinds: Iterable[str] | None = None) -> Callable[[], None]:
         if not callable(listener):
             raise ConfigError(
                 f"a listener is a function of one Event, not {listener!r}", hint="kernel.on_event(print)", key="fn"
             )
+        wanted = None if kinds is None else frozenset(one_of(kind, KINDS, "an event's kind") for kind in _words(kinds))
         token = object()
-        self._listeners[token] = listener
+        self._listeners[token] = (listener, wanted)
         self._changed()
 
         def stop() -> None:
@@ -85,8 +93,23 @@ class Listeners:
         self._changed()
 
     def _changed(self) -> None:
-        self._kernel.listening = bool(self._listeners or self.watchers)
-        self._kernel.listeners_want_states = bool(self._listeners)
+        kernel = self._kernel
+        wanted: frozenset[str] | None = frozenset()
+        for _, kinds in self._listeners.values():
+            wanted = None if wanted is None or kinds is None else wanted | kinds
+        self._wanted = wanted
+        # Three questions for hot places: does anybody hear of processes, of each of their states, of agents?
+        kernel.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
+        kernel.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
+        kernel.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
+
+    def hears(self, kind: str) -> bool:
+        """Whether anybody at all does: worth making an Event's data for."""
+        return kind in self.watchers or self._wanted is None or kind in self._wanted
+
+    def wants(self, kind: str) -> bool:
+        """Whether a listener wants Events of this kind."""
+        return self._wanted is None or kind in self._wanted
 
     # ------------------------------------------------------------------ what is said
 
@@ -94,7 +117,7 @@ class Listeners:
         """Something that is not in the journal (its seq is 0)."""
         if (heard := self.watchers.get(kind)) is not None:
             heard(pid, data)
-        if self._listeners:
+        if self.wants(kind):
             self._say(Event(0, self._kernel.clock.now(), pid, kind, data))
 
     def tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
@@ -102,7 +125,7 @@ class Listeners:
         journal = self._kernel.journal
         if journal is None:
             self.publish(pid, kind, data)
-        elif not journal.frozen and (self._listeners or kind in self.watchers):
+        elif not journal.frozen and (kind in self.watchers or self.wants(kind)):
             self._untold.append((journal.seq, Event(0, self._kernel.clock.now(), pid, kind, data)))
 
     def emit(self, event: Event | Mapping[str, Any]) -> None:
@@ -125,8 +148,10 @@ class Listeners:
                 if (heard := self.watchers.get(kind)) is not None:
                     heard(pid, row)
         if self._listeners:
+            wanted = self._wanted
             for seq, time, pid, kind, row in batch:
-                self._say(Event(seq, time, pid, kind, codec.decode(row)))
+                if wanted is None or kind in wanted:
+                    self._say(Event(seq, time, pid, kind, codec.decode(row)))
                 self._tell_upto(seq)
         elif self._untold:
             self._tell_upto(batch[-1][0])
@@ -136,7 +161,7 @@ class Listeners:
             event = self._untold.popleft()[1]
             if (heard := self.watchers.get(event.kind)) is not None:
                 heard(event.pid, dict(event.data))
-            if self._listeners:
+            if self.wants(event.kind):
                 self._say(event)
 
     # ------------------------------------------------------------------ saying it
@@ -157,7 +182,7 @@ class Listeners:
             self._speaking = False
 
     def _deliver(self, event: Event) -> None:
-        listeners = list(self._listeners.values())
+        listeners = [one for one, kinds in self._listeners.values() if kinds is None or event.kind in kinds]
         own = bool(event.seq) and len(listeners) == 1  # read from its row for the only one who hears it
         for listener in listeners:
             mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
@@ -186,3 +211,7 @@ def _private(value: Any) -> Any:
     if isinstance(value, list):
         return [_private(item) for item in value]
     return value
+
+
+def _words(kinds: Iterable[str]) -> Iterable[str]:
+    return (kinds,) if isinstance(kinds, str) else kinds

@@ -152,8 +152,9 @@ class Http:
         key = asyncio.get_running_loop(), way
         pool = self._pools.get(key)
         if pool is None:
-            for old in [each for each in self._pools if each[0].is_closed()]:
-                del self._pools[old]
+            for old in tuple(self._pools):  # a copy: loops of other threads have pools here too
+                if old[0].is_closed():
+                    self._pools.pop(old, None)
             client = self._client(way)
             pool = self._pools[key] = _Pool(client, self._kept(client, key))
             await anext(pool.keeper)
@@ -183,8 +184,9 @@ class Http:
     async def close(self) -> None:
         """Give back the connections of this loop; those of another end with it."""
         loop = asyncio.get_running_loop()
-        for pool in [pool for key, pool in self._pools.items() if key[0] is loop]:
-            await pool.keeper.aclose()
+        for key, pool in tuple(self._pools.items()):
+            if key[0] is loop:
+                await pool.keeper.aclose()
 
     @asynccontextmanager
     async def post(

@@ -22,7 +22,7 @@ class Observed(Protocol):
 
     parts: dict[str, Any]
 
-    def on_event(self, listener: Callable[[Event], Any]) -> Callable[[], None]: ...
+    def on_event(self, listener: Callable[[Event], Any], kinds: Iterable[str] | None = None) -> Callable[[], None]: ...
 
 
 def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None = None) -> JsonLines | SqliteRecords:
@@ -41,7 +41,7 @@ def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None =
             f"records cannot be written to {str(path)!r}{' by kinds' if kinds is not None else ''}",
             hint="name a file that ends in .jsonl or .db",
         )
-    stop = kernel.on_event(records)
+    stop = kernel.on_event(records, records.kinds)
     kernel.parts[f"observe:{path}"] = _Attached(stop, records)
     return records
 

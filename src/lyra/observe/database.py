@@ -17,7 +17,7 @@ from lyra.core.check import one_of, whole
 from lyra.core.event import Event
 from lyra.core.redact import redact
 from lyra.errors import ConfigError
-from lyra.observe.spans import Span, SpanNode, span_of, span_tree
+from lyra.observe.spans import KINDS, Span, SpanNode, span_of, span_tree
 
 __all__ = ["SqliteRecords"]
 
@@ -79,6 +79,11 @@ class SqliteRecords:
                 self._db.execute(statement)
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} cannot be used for records: {error}") from None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The Events it has to hear."""
+        return frozenset(KINDS)
 
     def __call__(self, event: Event) -> None:
         span = span_of(event)

@@ -46,6 +46,11 @@ class JsonLines:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from None
 
+    @property
+    def kinds(self) -> frozenset[str] | None:
+        """The Events it has to hear; None is all."""
+        return frozenset({"model.called"}) if self._kinds is None else self._kinds or None
+
     def __call__(self, event: Event) -> None:
         if self._kinds is None:
             if event.kind == "model.called":

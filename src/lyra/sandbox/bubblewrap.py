@@ -43,7 +43,14 @@ def find_program() -> str | None:
 
 
 def arguments(
-    program: str, profile: Profile, found: Found, *, by_descriptor: bool, filter_fd: int, extra: Sequence[str]
+    program: str,
+    profile: Profile,
+    found: Found,
+    *,
+    by_descriptor: bool,
+    filter_fd: int,
+    info_fd: int,
+    extra: Sequence[str],
 ) -> tuple[list[str], list[int]]:
     """The command line up to `--`, and the descriptors that it needs; `extra` are mounts of the way out."""
     fds: list[int] = []
@@ -59,6 +66,7 @@ def arguments(
     line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
     line += _protect(profile, found, fds, by_descriptor=by_descriptor)
     line += [*extra, "--remount-ro", "/", "--chdir", profile.workspace, "--seccomp", str(filter_fd)]
+    line += ["--info-fd", str(info_fd)]
     return [*line, "--"], fds
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ _READ_BYTES: Final = 1 << 18
 _DRAIN_S: Final = 1.0  # for the pipes after the end; only somebody outside the group could still hold them
 _REMOVE_TRIES: Final = 50
 _REMOVE_AFTER_S: Final = 0.01
+_CHILD: Final = re.compile(rb'"child-pid": (\d+)[^\d]')
 _SIGNALS: Final = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
 
 
@@ -65,6 +67,7 @@ class Plan:
     holes: tuple[str, ...] = ()
     pass_fds: tuple[int, ...] = ()
     group: ControlGroup | None = None
+    info_fd: int | None = None  # where bubblewrap tells the number of the first process inside
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
     appeared: Callable[[], tuple[str, ...]] = tuple
@@ -140,6 +143,8 @@ class Job:
             self._undo()
             if plan.group is not None:
                 plan.group.remove()
+            if plan.info_fd is not None:
+                os.close(plan.info_fd)
             raise SandboxUnavailable(
                 f"the command could not be started in the sandbox: {error}", tier=plan.tier, hint="see `lyra doctor`"
             ) from None
@@ -148,6 +153,11 @@ class Job:
                 step()
 
     def _watch(self) -> None:
+        self._inner: int | None = None
+        self._told = b""
+        if self._plan.info_fd is not None:
+            os.set_blocking(self._plan.info_fd, False)
+            self._loop.add_reader(self._plan.info_fd, self._learn_inner)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._over)
         for fd in self._captures:
@@ -157,6 +167,21 @@ class Job:
             fd = self._process.stdin.fileno()
             os.set_blocking(fd, False)
             self._loop.add_writer(fd, self._write, fd)
+
+    def _learn_inner(self) -> None:
+        """The first process inside takes all others with it, and is gone only when they are."""
+        fd = self._plan.info_fd
+        if fd is None:
+            return
+        data = b""
+        with contextlib.suppress(OSError):
+            data = os.read(fd, 4096)
+            self._told += data
+            found = _CHILD.search(self._told)
+            if found and self._inner is None and not self._ended:
+                self._inner = os.pidfd_open(int(found[1]))
+        if not data or self._inner is not None:
+            self._loop.remove_reader(fd)  # and stays open: it is written to in pieces
 
     # ------------------------------------------------------------ pipes
     def _read(self, fd: int) -> None:
@@ -175,7 +200,7 @@ class Job:
     def _close(self, fd: int) -> None:
         self._loop.remove_reader(fd)
         self._captures.pop(fd, None)
-        if self._ended and not self._captures:
+        if self._ended and self._inner is None and not self._captures:
             self._finish()
 
     def _write(self, fd: int) -> None:
@@ -213,10 +238,33 @@ class Job:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._kill_all()
+        self._forget_info()
         self._process.wait()
         self._ended = True
         self._timer.cancel()
         self._close_stdin()
+        if self._inner is None:
+            self._rest()
+        else:
+            self._loop.add_reader(self._inner, self._rest)
+            self._drain = self._loop.call_later(_DRAIN_S, self._rest)
+
+    def _forget_info(self) -> None:
+        if self._inner is None:
+            self._learn_inner()
+        fd, self._plan.info_fd = self._plan.info_fd, None
+        if fd is not None:
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def _rest(self) -> None:
+        """Nobody is left: read what is still in the pipes."""
+        if self._drain is not None:
+            self._drain.cancel()
+        if self._inner is not None:
+            self._loop.remove_reader(self._inner)
+            os.close(self._inner)
+            self._inner = None
         if self._captures:
             self._drain = self._loop.call_later(_DRAIN_S, self._give_up)
         else:

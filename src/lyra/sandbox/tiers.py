@@ -102,7 +102,8 @@ class Bubblewrap:
         command = [*_COMMAND, *argv]
         undo: list[Callable[[], None]] = []
         extra: list[str] = []
-        fds = [bubblewrap.in_memory(first)]
+        info, told = os.pipe()
+        fds = [bubblewrap.in_memory(first), told]
         if proxy is not None:
             program = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets))
             folder = tempfile.mkdtemp(prefix="lyra-egress-")
@@ -111,7 +112,13 @@ class Bubblewrap:
             undo.append(_remove(folder))
             env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
         line, bound = bubblewrap.arguments(
-            self._program, profile, found, by_descriptor=self.by_descriptor, filter_fd=fds[0], extra=extra
+            self._program,
+            profile,
+            found,
+            by_descriptor=self.by_descriptor,
+            filter_fd=fds[0],
+            info_fd=told,
+            extra=extra,
         )
         fds += bound
         group = _group(profile)
@@ -123,6 +130,7 @@ class Bubblewrap:
             holes=tuple(_found_holes(complete=found.complete, linked=bool(found.links))),
             pass_fds=tuple(fds),
             group=group,
+            info_fd=info,
             started=[_closing(fds)],
             undo=undo,
             appeared=lambda: appeared(profile, found) if profile.writable else (),

@@ -281,6 +281,20 @@ git bisect run rm x
 git rebase -x 'rm x' main
 git rebase --exec='rm x' main
 git config alias.x '!rm x'
+git -c core.pager='rm x' log
+git -c core.sshCommand='rm x' fetch
+git -c "core.pager=$X" log
+git fetch --upload-pack='rm x' o
+git fetch --upload-pack 'rm x' o
+git clone 'ext::rm x' d
+git difftool --extcmd='rm x'
+git grep --open-files-in-pager='rm x' a
+tar cf a --checkpoint-action=exec='rm x' b
+tar xf a --to-command='rm x'
+tar -I 'rm x' -xf a
+rsync -e 'rm x' a b:
+man -P 'rm x' ls
+sort --compress-program=rm x
 rm $X
 rm "$X" y
 rm *
@@ -354,7 +368,21 @@ def test_a_deny_sees_it(line: str):
 @pytest.mark.parametrize("line", [*RUNS_RM, *MULTI_LINE])
 def test_no_partial_allow_covers_it(line: str):
     """Nor does an allow with a wildcard for something else cover any of them."""
-    for pattern in ("git *", "echo *", "cat *", "git log*", "bash *", "sudo *", "find *", "xargs *", "env *", "eval *"):
+    for pattern in (
+        "git *",
+        "echo *",
+        "cat *",
+        "git log*",
+        "bash *",
+        "sudo *",
+        "find *",
+        "xargs *",
+        "env *",
+        "eval *",
+        "tar *",
+        "rsync *",
+        "man *",
+    ):
         glob = TextGlob(pattern)
         line_read = read_line(line)
         assert not line_read.allowed_by(glob), pattern
@@ -499,6 +527,7 @@ git status $((1))
 git status <(true)
 git status <<< x
 git submodule foreach ls
+git -c core.pager=less log
 git -c alias.x='!ls' x
 (git status)
 { git status; }

@@ -88,6 +88,12 @@ def test_the_reason_says_what_could_not_be_read():
     assert "known only to the shell" in found.reason
 
 
+def test_the_reason_says_why_an_allow_was_not_enough():
+    permissions = made(allow=["Bash(git *)"])
+    assert "one simple command" in ask(permissions, "Bash", "git log; ls").reason
+    assert "one simple command" not in ask(permissions, "Bash", "ls").reason
+
+
 def test_nobody_there_is_deny():
     """`attended=False` turns every question into a denial, and nothing else."""
     permissions = made(ask=["Bash(ls *)"], allow=["Bash(git *)"])

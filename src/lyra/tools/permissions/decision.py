@@ -150,7 +150,10 @@ class Permissions:
                 return Decision("allow", None, "reading in the workspace needs no rule")
         if subject.act == "talk":
             return Decision("allow", None, f"{subject.tool} does nothing outside the conversation")
-        return Decision("ask", None, f"no rule speaks of this {subject.tool}")
+        reason = f"no rule speaks of this {subject.tool}"
+        if subject.line is not None and subject.line.single is None and self._of("allow", subject.tool):
+            reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
+        return Decision("ask", None, reason)
 
     def _of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool; answers of `never` are denies like any other."""

@@ -94,6 +94,28 @@ _ARITHMETIC: Final = frozenset(
 )
 _FIND_EXEC: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _GIT_RUNS: Final = frozenset({"foreach", "run", "-x", "--exec", "--tree-filter", "--index-filter", "--msg-filter"})
+# Options whose value is run: as the start of one word, and as a word before it.
+_OPTION_RUNS: Final[dict[str, tuple[tuple[str, ...], frozenset[str]]]] = {
+    "git": (
+        (
+            "--exec=",
+            "--upload-pack=",
+            "--receive-pack=",
+            "--extcmd=",
+            "--open-files-in-pager=",
+            "--exec-path=",
+            "ext::",
+        ),
+        frozenset({"--exec", "--upload-pack", "--receive-pack", "--extcmd", "-c", "--config-env", "--exec-path"}),
+    ),
+    "tar": (
+        ("--checkpoint-action=exec=", "--to-command=", "--use-compress-program=", "--info-script=", "--rsh-command="),
+        frozenset({"-I", "-F", "--to-command", "--use-compress-program", "--info-script", "--new-volume-script"}),
+    ),
+    "rsync": (("--rsh=", "--rsync-path="), frozenset({"-e", "--rsh", "--rsync-path"})),
+    "man": (("--pager=",), frozenset({"-P", "--pager"})),
+    "sort": (("--compress-program=",), frozenset({"--compress-program"})),
+}
 _STDIN_FILES: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -112,6 +134,9 @@ def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[In
         yield from _greedy(words)
     elif name in _SPECIAL:
         yield from _SPECIAL[name](words)
+        yield from _options_that_run(words, name)
+    elif name in _OPTION_RUNS:
+        yield from _options_that_run(words, name)
     elif name in ("source", "."):
         yield from _source(words, command, script)
     elif name in _ARITHMETIC and any("$(" in word.text or "`" in word.text for word in words):
@@ -280,12 +305,21 @@ def _git(words: list[Word]) -> Iterator[Inner]:
         if word.text in _GIT_RUNS and at + 1 < len(words):
             yield Inner(words=words[at + 1 :])
             yield from _script(words[at + 1].text)
-        elif word.text.startswith("--exec="):
-            yield from _script(word.text.partition("=")[2])
         elif word.text[:1] == "!":
             yield from _script(word.text[1:])
         elif "=!" in word.text and word.text.startswith("alias."):
             yield from _script(word.text.partition("=!")[2])
+
+
+def _options_that_run(words: list[Word], name: str) -> Iterator[Inner]:
+    starts, before = _OPTION_RUNS.get(name, ((), frozenset()))
+    for at, word in enumerate(words[1:], start=1):
+        start = next((each for each in starts if word.text.startswith(each)), None)
+        if start is not None:
+            yield from _script(word.text[len(start) :])
+        elif word.text in before and at + 1 < len(words):
+            value = words[at + 1].text
+            yield from _script((value.partition("=")[2] if word.text == "-c" else value).lstrip("!"))
 
 
 def _hash(words: list[Word]) -> Iterator[Inner]:
