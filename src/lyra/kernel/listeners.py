@@ -205,12 +205,15 @@ class Listeners:
 
 
 def _private(value: Any) -> Any:
-    """A copy of the mappings and lists in a value; what they hold at the bottom is immutable."""
+    """Plain data of one's own: containers are made anew, the rest cannot be changed anyway."""
     if isinstance(value, dict):
-        return {key: _private(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_private(item) for item in value]
+        return {key: each if type(each) in _FIXED else _private(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [each if type(each) in _FIXED else _private(each) for each in value]
     return value
+
+
+_FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 def _words(kinds: Iterable[str]) -> Iterable[str]:
