@@ -208,7 +208,7 @@ def _private(value: Any) -> Any:
     """Plain data of one's own: containers are made anew, the rest cannot be changed anyway."""
     if isinstance(value, dict):
         return {key: each if type(each) in _FIXED else _private(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return [each if type(each) in _FIXED else _private(each) for each in value]
     return value
 
