@@ -1,9 +1,9 @@
 """An agent call and a tool turn with a fake model in the same process, all guards on, beside other frameworks.
 
-"All guards on" is a money budget with a known price, a rate limit of requests and tokens, a circuit breaker, retries, and
-a listener that gets the record of each call. A call is a message to a living agent and its answer (the conversation
-grows to fifty of them, then another agent goes on); beside it stands a call with a process of its own: spawn, send,
-stop. Streams: the fake model suspends once for each chunk.
+"All guards on" is a money budget with a known price, a rate limit of requests and tokens, a circuit breaker, retries,
+and a listener that gets the record of each call. A call is a message to a living agent and its answer (the
+conversation grows to fifty of them, then another agent goes on); beside it stands a call with a process of its own:
+spawn, send, stop. Streams: the fake model suspends once for each chunk.
 """
 
 from __future__ import annotations

@@ -373,3 +373,14 @@ def test_a_model_that_thinks_is_sent_no_temperature(model: str) -> None:
     assert body["thinking"]["type"] in ("adaptive", "enabled")
     assert "temperature" not in body
     assert body_of(Request(model, TALK, temperature=0.3))["temperature"] == 0.3
+
+
+def test_a_refusal_without_a_word_says_why() -> None:
+    """Where the model itself said something, that is the text."""
+    details = {"type": "refusal", "category": "cyber", "explanation": "This could enable harm."}
+    for blocks, said in (((), "This could enable harm."), ((text_block("No."),), "No.")):
+        events = anthropic_events(*blocks, stop="refusal")
+        told = next(event for event in events if event["type"] == "message_delta")
+        told["delta"] = {**told["delta"], "stop_details": details}
+        answer = fold(read(AnthropicReader(), sse(*events)))
+        assert (answer.text, answer.stop_reason) == (said, "content_filter")

@@ -88,6 +88,10 @@ class _Block(msgspec.Struct):
     input: Any = None
 
 
+class _StopDetails(msgspec.Struct):
+    explanation: str | None = None
+
+
 class _Delta(msgspec.Struct):
     type: str = ""
     text: str = ""
@@ -95,6 +99,7 @@ class _Delta(msgspec.Struct):
     thinking: str = ""
     signature: str = ""
     stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
 
 
 class _Error(msgspec.Struct):
@@ -130,6 +135,7 @@ class AnthropicReader(EventReader):
         "_broken",
         "_events",
         "_signatures",
+        "_spoken",
         "_started",
         "_stop",
         "_tools",
@@ -146,6 +152,7 @@ class AnthropicReader(EventReader):
         self._signatures: dict[int, str] = {}
         self._usage = TokenUsage(cached_apart=True)
         self._started = False
+        self._spoken = False  # a block of text has begun
         self._stop = ""
         self._broken: ModelError | None = None
 
@@ -219,8 +226,9 @@ class AnthropicReader(EventReader):
             if block.input:
                 self._whole[event.index] = block.input
             return self._tools.begin(event.index, block.id, block.name)
-        if block.type == "text" and block.text:
-            return [TextDelta(block.text)]
+        if block.type == "text":
+            self._spoken = True
+            return [TextDelta(block.text)] if block.text else []
         if block.type == "thinking":
             self._signatures[event.index] = block.signature or ""
             return [ThinkingDelta(block.thinking)] if block.thinking else []
@@ -271,6 +279,9 @@ class AnthropicReader(EventReader):
             if self._stop == "max_tokens":
                 self._broken.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
             raise self._broken
+        details = event.delta.stop_details if event.delta is not None else None
+        if details is not None and details.explanation and not self._spoken:
+            return [TextDelta(details.explanation)]  # as OpenAI does: a refusal says why
         return []
 
     def _stopped(self, _event: _Event) -> list[StreamEvent]:
