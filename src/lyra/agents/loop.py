@@ -30,6 +30,7 @@ from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
 from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError, ModelError
 from lyra.kernel.context import Context, read
+from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
 from lyra.models.stream import Completion
@@ -71,14 +72,24 @@ async def serve(ctx: Context, agent: Agent) -> None:
         request_id, content = _opened(message)
         if content is None:
             continue
+        begin, mark = process.keys, len(session.messages)
+        if process.recall is not None:
+            over = await passed(process, "turn")
+            if over is not None:  # whatever the agent is like now
+                session.replay(over)
+                continue
         pending = runtime.pending.get(request_id)
         if pending is not None:
             pending.running = process.pid
         if request_id and read(process, "given_up", partial(_given_up, pending)):
             runtime.take(request_id)
+        else:
+            await _answer(ctx, runtime, session, request_id, content)
+        if not session.durable:
             continue
-        await _answer(ctx, runtime, session, request_id, content)
-        if session.durable and len(session.messages) - kept >= _CHECKPOINT_EVERY:
+        if len(session.messages) - kept < _CHECKPOINT_EVERY:
+            await written(process, "turn", begin, session.since(mark))
+        else:
             kept = len(session.messages)
             await ctx.checkpoint(session.to_data())
 

@@ -1,7 +1,7 @@
 """Structured output: the type an answer has to have, its JSON schema, and the reading of an answer as it.
 
-Takes what people have: dataclasses, msgspec Structs, TypedDicts, unions and containers of them, pydantic models, or a
-JSON schema as a mapping (the answer is then plain data). An answer that does not fit is told so to the model and
+Takes what people have: dataclasses, msgspec Structs, TypedDicts, pydantic models, unions and containers of them, `str`
+(an answer in plain words will do), or a JSON schema as a mapping (the answer is then plain data). An answer that does not fit is told so to the model and
 asked for again; the sentence comes from here.
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
+from lyra.agents.output_schema import Checkable
 from lyra.errors import ConfigError
+from lyra.tools.foreign import in_short, is_model, read_foreign, schema_of
 
 __all__ = ["Output"]
 
@@ -36,19 +39,50 @@ class Output:
         if isinstance(wanted, Output):
             return wanted
         if isinstance(wanted, Mapping):
-            return cls._made("answer", dict(wanted), msgspec.json.decode)
-        if hasattr(wanted, "model_json_schema"):  # pydantic, without importing it
+            checkable = Checkable(wanted)
+            return cls._made("answer", dict(wanted), lambda data: checkable.check(msgspec.json.decode(data)))
+        if wanted is str:
+            return cls._made("answer", {"type": "string"}, _words)
+        if is_model(wanted):
             return cls._made(wanted.__name__, wanted.model_json_schema(), wanted.model_validate_json)
         try:
-            (reference,), parts = msgspec.json.schema_components([wanted])
-            decoder = msgspec.json.Decoder(wanted)
-        except TypeError as error:
+            reference, parts = schema_of(wanted)
+            decoder = msgspec.json.Decoder(wanted, dec_hook=read_foreign)
+        except (TypeError, NotImplementedError):
+            if get_origin(wanted) in (Union, UnionType):
+                return cls._either(wanted)
             raise ConfigError(
-                f"output is {wanted!r}, which has no JSON schema: {error}",
-                hint="use a dataclass, a TypedDict, a msgspec Struct, a pydantic model or a schema",
+                f"output is {wanted!r}, which has no JSON schema",
+                hint="use a dataclass, a TypedDict, a msgspec Struct, a pydantic model, a union of them, or a schema; "
+                "a union inside of another type has at most one of them",
                 key="output",
             ) from None
         return cls._made(getattr(wanted, "__name__", "answer"), _inlined(reference, parts), decoder.decode)
+
+    @classmethod
+    def _either(cls, wanted: Any) -> Output:
+        """A union whose members only we tell apart: the first that fits, in the order they are written."""
+        members = [cls.of(member) for member in get_args(wanted)]
+        parts: dict[str, Any] = {}
+        schemas = []
+        for at, member in enumerate(members):
+            schema = member.schema["properties"]["value"] if member.wrapped else dict(member.schema)
+            own = {**member.schema.get("$defs", {})}
+            schema.pop("$defs", None)
+            schemas.append(_renamed(schema, own, f"{at}."))
+            parts.update({f"{at}.{name}": _renamed(part, own, f"{at}.") for name, part in own.items()})
+        whole = {"anyOf": schemas, "$defs": parts} if parts else {"anyOf": schemas}
+
+        def read(data: bytes) -> Any:
+            misfits = []
+            for member in members:
+                try:
+                    return member._read(data)
+                except Exception as misfit:  # noqa: BLE001 - a type may check itself with any error
+                    misfits.append(f"as {member.name}: {in_short(misfit)}")
+            raise ValueError("; ".join(misfits))
+
+        return cls._made("answer", whole, read)
 
     @classmethod
     def _made(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> Output:
@@ -72,8 +106,8 @@ class Output:
             if self.wrapped:
                 data = _unwrapped(data)
             return self._read(data)
-        except ValueError as error:  # msgspec's and pydantic's errors are ValueErrors
-            raise ValueError(f"the answer does not fit: {' '.join(str(error).split())}") from None
+        except Exception as error:  # noqa: BLE001 - a type may check itself, and raise anything
+            raise ValueError(f"the answer does not fit: {in_short(error)}") from None
 
 
 def _unwrapped(data: bytes) -> bytes:
@@ -84,6 +118,27 @@ def _unwrapped(data: bytes) -> bytes:
     if isinstance(value, dict) and value.keys() == {"value"}:
         return msgspec.json.encode(value["value"])
     return data
+
+
+def _words(data: bytes) -> str:
+    """Text: as a JSON string, or as it stands."""
+    try:
+        return msgspec.json.decode(data, type=str)
+    except msgspec.MsgspecError:
+        return data.decode()
+
+
+def _renamed(schema: Any, parts: Mapping[str, Any], before: str) -> Any:
+    """The same with its references to `parts` under another name."""
+    if isinstance(schema, list):
+        return [_renamed(each, parts, before) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _renamed(value, parts, before) for key, value in schema.items()}
+    name = schema.get("$ref")
+    if isinstance(name, str) and name.removeprefix("#/$defs/") in parts:
+        found["$ref"] = f"#/$defs/{before}{name.removeprefix('#/$defs/')}"
+    return found
 
 
 def _inlined(reference: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:

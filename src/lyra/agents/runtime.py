@@ -138,7 +138,7 @@ class Runtime:
         """The session of a process that starts or comes back; a guarded one is known by its guard's pid too."""
         session = Session(agent, Conversation(self._tokens), durable=self.kernel.journal is not None)
         if restored is not None:
-            session.restore(restored)
+            session.replay(restored)
         outer = current_span.get()
         if outer is not None:
             session.trace_id, session.parent_span = outer

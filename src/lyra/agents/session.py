@@ -140,16 +140,21 @@ class Session:
 
     def to_data(self) -> dict[str, Any]:
         """What a restart begins with."""
+        return self.since(0)
+
+    def since(self, mark: int) -> dict[str, Any]:
+        """What has come of the turns since there were so many messages."""
         return {
-            "messages": [message.to_data() for message in self.messages],
+            "messages": [message.to_data() for message in self.messages[mark:]],
             "window": msgspec.structs.asdict(self.window),
             "counted": [self.ledger.counted, self.ledger.upto],
             "metrics": msgspec.structs.asdict(self.metrics),
             "chain": self._chain,
         }
 
-    def restore(self, data: dict[str, Any]) -> None:
-        self.messages = [Message.from_data(message) for message in data["messages"]]
+    def replay(self, data: dict[str, Any]) -> None:
+        """The same turns again, by what has come of them."""
+        self.messages += [Message.from_data(message) for message in data["messages"]]
         self.window = self._window_before = Window(**data["window"])
         self.ledger.counted, self.ledger.upto = data["counted"]
         self.metrics = msgspec.convert(data["metrics"], Metrics)

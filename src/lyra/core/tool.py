@@ -61,6 +61,14 @@ class Tool(msgspec.Struct, frozen=True):
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
+    def __get__(self, owner: Any, kind: Any = None) -> Tool:
+        """In a class it is a method: an object's tool runs with that object."""
+        bound = getattr(self.run, "bound", None)
+        if owner is None or bound is None:
+            return self
+        run = bound(owner)
+        return self if run is self.run else msgspec.structs.replace(self, run=run)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calling it is calling the function it was made of: for tests, and for code outside any agent."""
         if self.run is None:

@@ -10,16 +10,19 @@
         '''
 
 Arguments that a model sends are checked against the hints and converted before the function sees them. A function may
-be sync (it runs off the loop) or async. Parameters that a model must not choose are left out of the schema: `ctx` (the
+be sync (it runs off the loop) or async, and a method, whose tool is then taken from an object. Parameters that a model must not choose are left out of the schema: `ctx` (the
 function is then a part of the agent's program: it acts through it, and is run again on replay) and
 `idempotency_key` (the same for every try of one call).
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any, Final, get_type_hints, overload
 
 import msgspec
@@ -27,10 +30,12 @@ import msgspec
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ToolError
+from lyra.tools.foreign import read_foreign, schema_of
 
 __all__ = ["Arguments", "tool", "tool_of"]
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
+_OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
 _ARG_LINE: Final = re.compile(r"^\s*(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
 _SPHINX_LINE: Final = re.compile(r"^\s*:param\s+(?:[\w\[\], .]+\s+)?(\w+)\s*:\s*(.+)$")
@@ -46,11 +51,12 @@ class Arguments:
         fields = _fields(function, name)
         try:
             self.type = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
-            (reference,), parts = msgspec.json.schema_components([self.type])
-        except TypeError as error:
+            reference, parts = schema_of(self.type)
+        except (TypeError, NotImplementedError):
             raise ConfigError(
-                f"tool {name!r} has a parameter that no model can fill in: {error}",
-                hint="use plain types, dataclasses, TypedDicts, enums or msgspec Structs",
+                f"tool {name!r} has a parameter that no model can fill in{_culprit(fields)}",
+                hint="use plain types, dataclasses, TypedDicts, enums, pydantic models or msgspec Structs; "
+                "a union has at most one of them",
             ) from None
         own = parts.pop(reference["$ref"].rpartition("/")[2])
         properties = own.get("properties", {})
@@ -70,7 +76,7 @@ class Arguments:
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them, or a ToolError that a model can learn from."""
         try:
-            read = msgspec.convert(arguments, self.type, strict=False)
+            read = msgspec.convert(arguments, self.type, strict=False, dec_hook=read_foreign)
         except msgspec.ValidationError as error:
             raise ToolError(f"bad arguments for {self.name}: {error}", tool=self.name) from None
         return {field: getattr(read, field) for field in self.type.__struct_fields__}
@@ -89,14 +95,20 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def tool_of(value: Any) -> Tool:
     """A Tool, whatever was given: one, a function to make one of, or something that knows how to be one."""
-    if isinstance(value, Tool):
-        return value
-    if hasattr(value, "__lyra_tool__"):  # an Agent, say
-        made: Tool = value.__lyra_tool__()
-        return made
-    if callable(value):
-        return _make(value)
-    raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
+    if not isinstance(value, Tool):
+        if hasattr(value, "__lyra_tool__") and not isinstance(value, type):  # an Agent, say
+            made: Tool = value.__lyra_tool__()
+            return made
+        if not callable(value) or hasattr(value, "__lyra_tool__"):  # the class of something that would be one
+            raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
+        value = _make(value)
+    if getattr(value.run, "is_method", False):
+        raise ConfigError(
+            f"tool {value.name!r} is a method, and nothing says of which object",
+            hint=f"give the object's own: tools=[thing.{value.name}]",
+            key="tools",
+        )
+    return value
 
 
 def _make(
@@ -111,6 +123,10 @@ def _make(
     if not callable(function):
         raise ConfigError(f"a tool is made of a function, not {function!r}")
     own_name = name if name is not None else getattr(function, "__name__", type(function).__name__)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigError(
+            f"tool {own_name!r} is a generator; a tool gives one value", hint="return a list, or one text", key="tools"
+        )
     text, described = _described(inspect.getdoc(function) or "")
     arguments = Arguments(function, own_name, described)
     return Tool(
@@ -125,9 +141,10 @@ def _make(
 
 
 class Checked:
-    """A function behind the check of its arguments. `is_async` says whether calling it gives an awaitable."""
+    """A function behind the check of its arguments. `is_async` says whether calling it gives an awaitable, `is_method`
+    whether it still has to be `bound` to an object."""
 
-    __slots__ = ("arguments", "function", "is_async", "takes")
+    __slots__ = ("arguments", "function", "is_async", "is_method", "takes")
 
     def __init__(self, function: Callable[..., Any], arguments: Arguments) -> None:
         self.function = function
@@ -135,32 +152,88 @@ class Checked:
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 (an object with an async __call__)
         )
+        self.is_method = _is_method(function)
         self.takes = frozenset(inspect.signature(function).parameters) & HIDDEN
         if "ctx" in self.takes and not self.is_async:
             raise ConfigError(
                 f"tool {arguments.name!r} takes ctx and is not async", hint="ctx belongs to the loop: use `async def`"
             )
 
+    def bound(self, owner: Any) -> Checked:
+        """The same for the method of an object; a plain function stays as it is."""
+        return Checked(self.function.__get__(owner), self.arguments) if self.is_method else self
+
     def __call__(self, **arguments: Any) -> Any:
         hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}
         return self.function(**self.arguments.read(arguments), **hidden)
 
 
-def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
+def _is_method(function: Callable[..., Any]) -> bool:
+    """Whether it stands in a class and waits for its object."""
+    if not inspect.isfunction(function):
+        return False
+    first = next(iter(inspect.signature(function).parameters), "")
+    within = function.__qualname__.rpartition(".")[0]
+    return first in _OWNERS and bool(within) and not within.endswith("<locals>")
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Those that a model fills in."""
     try:
-        hints = get_type_hints(function, include_extras=True)
-    except Exception:  # noqa: BLE001 - a hint that cannot be looked up: any value will do
-        hints = {}
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"tool {name!r} does not say what it takes", hint="wrap it in a function with typed parameters"
+        ) from None
+    return [each for each in parameters[_is_method(function) :] if each.name not in HIDDEN]
+
+
+def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """The type of a parameter; one that cannot be looked up leaves that parameter open, and no other."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    while isinstance(function, functools.partial):
+        function = function.func
+    known: Any = inspect.unwrap(function)
+    if not inspect.isroutine(known):
+        known = known.__init__ if isinstance(known, type) else type(known).__call__
+    known = getattr(known, "__func__", known)  # of a bound method
+    holder = SimpleNamespace(__annotations__={"hint": parameter.annotation})
+    try:
+        return get_type_hints(holder, getattr(known, "__globals__", {}), _enclosed(known), include_extras=True)["hint"]
+    except Exception:  # noqa: BLE001 - a hint may be any text
+        return Any
+
+
+def _enclosed(function: Any) -> dict[str, Any]:
+    """What a function has from the functions around it; a name that has no value yet is left out."""
+    found: dict[str, Any] = {}
+    names = function.__code__.co_freevars if inspect.isfunction(function) else ()
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        with contextlib.suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
+def _culprit(fields: list[tuple[Any, ...]]) -> str:
+    """Which parameter it is."""
+    for name, wanted, *_ in fields:
+        try:
+            schema_of(wanted)
+        except (TypeError, NotImplementedError):
+            return f": {name} is {getattr(wanted, '__name__', wanted)}"
+    return ""
+
+
+def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
     fields: list[tuple[Any, ...]] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in HIDDEN:
-            continue
+    for parameter in _parameters(function, name):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise ConfigError(
                 f"tool {name!r} has the parameter {str(parameter)!r}, which a model cannot name",
                 hint="give each parameter a name of its own",
             )
-        wanted = hints.get(parameter.name, Any)
+        wanted = _hint(function, parameter)
         if parameter.default is parameter.empty:
             fields.append((parameter.name, wanted))
         else:
