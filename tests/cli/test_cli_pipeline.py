@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_run_asks_each_branch_its_own_question(lyra):
 
 
 def test_run_with_agents_from_a_file(lyra):
-    """Its async functions are the agents; the result is printed, the way on stderr."""
+    """Its functions are the agents; the result is printed, the way on stderr."""
     done = lyra("pipeline", "run", EXAMPLE, "--input", "budgets", "--agents", AGENTS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("review: completed\n")
@@ -106,14 +107,14 @@ def test_run_refuses_what_it_cannot_use(lyra):
     (lyra.folder / "p.toml").write_text(BROKEN)
     (lyra.folder / "bad.py").write_text("1 / 0\n")
     (lyra.folder / "none.py").write_text("")
-    (lyra.folder / "plain.py").write_text("def draft(envelope):\n    return {}\n")
+    (lyra.folder / "plain.py").write_text("class draft:\n    run = None\n")
     (lyra.folder / "exit.py").write_text("import sys\nsys.exit(3)\n")
     for args, words in (
         (("p.toml",), "no stage 'c'"),
         ((EXAMPLE, "--agents", "no.py"), "no file no.py"),
         ((EXAMPLE, "--agents", "bad.py"), "ZeroDivisionError"),
-        ((EXAMPLE, "--agents", "none.py"), "none.py has no async function 'draft'\n  hint: write async def draft"),
-        ((EXAMPLE, "--agents", "plain.py"), "plain.py has no async function 'draft'\n  hint: make it async"),
+        ((EXAMPLE, "--agents", "none.py"), "none.py has no function 'draft'\n  hint: write async def draft"),
+        ((EXAMPLE, "--agents", "plain.py"), "plain.py has no function 'draft'\n  hint: write async def draft"),
         ((EXAMPLE, "--agents", "exit.py"), "exit.py cannot be run: SystemExit: 3"),
         ((EXAMPLE, "--agents", "."), "no file ."),
         ((EXAMPLE, "--input", "{"), "looks like JSON"),
@@ -201,3 +202,22 @@ def test_the_published_schema_is_the_one_in_force(lyra):
     assert printed == json_schema()
     kept = ROOT / "docs" / "reference" / "pipeline.schema.json"
     assert json.loads(kept.read_text()) == printed, f"lyra pipeline schema > {kept.name}"
+
+
+def test_agents_may_be_plain_functions(lyra):
+    """What register_agent takes, a file may have."""
+    (lyra.folder / "p.toml").write_text('name = "p"\n[[agents]]\nname = "a"\n')
+    (lyra.folder / "agents.py").write_text("def a(envelope):\n    return {'said': envelope.raw_input}\n")
+    data = lyra.json("pipeline", "run", "p.toml", "--agents", "agents.py", "--input", "tea")
+    assert data["envelope"]["outputs"] == {"a": {"said": "tea"}}
+
+
+@pytest.mark.parametrize(("said", "code"), [("y\n", 0), ("no\n", 1), ("", 1)])
+def test_answers_may_be_piped_in(lyra, monkeypatch, said, code):
+    """A line for each question; no line is no consent."""
+    declared = 'name = "p"\nconfirmation_resume_stage = "b"\n[[agents]]\nname = "a"\ndefault_next = "confirmation"\n'
+    (lyra.folder / "p.toml").write_text(declared + '[[agents]]\nname = "b"\n')
+    monkeypatch.setattr("sys.stdin", io.StringIO(said))
+    done = lyra("pipeline", "run", "p.toml", "--json")
+    assert done.returncode == code
+    assert ("b" in json.loads(done.stdout)["envelope"]["outputs"]) == (code == 0)

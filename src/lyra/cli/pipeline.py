@@ -180,18 +180,34 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
         if key is None:  # the runner has not come to ask yet
             kernel.loop.call_soon(resolve)
             return
-        try:
-            if consent:
-                kernel.resolve_interrupt(key, {"approved": click.confirm(question, err=True)})
-            else:
-                kernel.resolve_interrupt(key, {"text": click.prompt(question, err=True)})
-        except click.Abort:  # the end of what is piped in
-            note("nobody is here to answer")
-            kernel.interrupts.cancel(key, "nobody is here to answer")
-            if consent:
-                kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
+        answer = _said(question, consent=consent)
+        if answer is not None:
+            kernel.resolve_interrupt(key, answer)
+            return
+        note(f"{question} (nobody is here to answer)")
+        kernel.interrupts.cancel(key, "nobody is here to answer")
+        if consent:
+            kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
 
     kernel.loop.call_soon(resolve)
+
+
+def _said(question: str, *, consent: bool) -> dict[str, Any] | None:
+    """What somebody at the terminal says, or the next line that is piped in; None when there is nobody and nothing."""
+    import sys
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        if consent:
+            return {"approved": click.confirm(question, err=True)}
+        return {"text": click.prompt(question, err=True)}
+    try:
+        line = sys.stdin.readline().strip() if sys.stdin is not None else ""
+    except OSError:
+        return None
+    if not line:
+        return None
+    note(f"{question} {printable(line)}")
+    return {"approved": line.lower() in ("y", "yes")} if consent else {"text": line}
 
 
 def _envelope(given: str) -> dict[str, Any]:

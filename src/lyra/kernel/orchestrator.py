@@ -194,6 +194,9 @@ class Orchestrator:
         self._kernel._raise_if_closed()
         session = self._session(pid)
         self._end_late_runs(session)
+        return self._next(session)
+
+    def _next(self, session: Session) -> Instruction:
         if not session.terminated and not self.questions.hold_up(session):
             token = session.first("running") or self._start_next(session)
             if token is not None:
@@ -222,11 +225,14 @@ class Orchestrator:
         if not session.terminated:
             token = self._reported_token(session, row)
             if token is not None:
-                self.record_report(pid, token, {**row, "retry": True})
-        return self.get_next_instruction(pid)
+                row["retry"] = True
+                self.record_report(pid, token, row)
+        return self._next(session)
 
     def _end_late_runs(self, session: Session) -> None:
         """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
+        if not session.pipeline_config.timed:
+            return
         pid, now = session.process_id, self._kernel.clock.now()
         process = self._kernel.processes.get(pid)
         if process is not None and self.runner.runs(process):
@@ -401,7 +407,9 @@ class Orchestrator:
         if kernel.lifecycle.came_with_pipeline(pid):
             with kernel.listeners.act:
                 for question in [each for each in session.waiting if each.token and each.id]:
-                    self.questions.withdraw(question, "its process asks it again")
+                    known, unasked = question.id, {**question.interrupt, "id": ""}
+                    self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
+                    self.questions.withdraw(known, "its process asks it again")
                 kernel.lifecycle.make_way(pid)
 
     def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:

@@ -187,7 +187,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         plain["edge_limits"] = _edges(plain.get("edge_limits") or ())
         if isinstance(plain.get("default_run_mode"), str):
             plain["default_run_mode"] = plain["default_run_mode"].lower()
-        made = msgspec.convert({key: value for key, value in plain.items() if value is not None}, cls)
+        said = {key: value for key, value in plain.items() if value is not None}
+        made = msgspec.convert(said, cls, strict=False)  # 3.0 is a whole number
         made.__dict__["checked"] = True  # of this very object, which is frozen: one made by hand does not have it
         return made
 
@@ -206,6 +207,11 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def places(self) -> dict[str, int]:
         """Where each stage stands in the order."""
         return {stage.name: place for place, stage in enumerate(self.agents)}
+
+    @cached_property
+    def timed(self) -> bool:
+        """Whether a stage has a time limit of its own."""
+        return any(stage.timeout_seconds is not None for stage in self.agents)
 
     @cached_property
     def most_taken(self) -> dict[tuple[str, str], int]:

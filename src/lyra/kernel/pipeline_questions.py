@@ -95,11 +95,11 @@ class Questions:
         left = {question.id for question in after}
         for question in before:
             if question.token and question.id and question.id not in left:
-                self.withdraw(question, NOBODY_WAITS)
+                self.withdraw(question.id, NOBODY_WAITS)
 
-    def withdraw(self, question: Question, reason: str) -> None:
-        """Where the kernel has it: nobody is to answer it any more."""
-        asked = self._known(question.id)
+    def withdraw(self, interrupt_id: str, reason: str) -> None:
+        """Nobody is to answer it any more."""
+        asked = self._known(interrupt_id)
         if asked is not None and asked.status == "pending":
             self._kernel.interrupts.cancel(asked.id, reason)
 
