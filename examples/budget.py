@@ -13,7 +13,7 @@ import sys
 
 import lyra
 from lyra import Agent, Kernel
-from lyra.errors import BudgetExceeded
+from lyra.errors import BudgetExceeded, LyraError
 from lyra.models.sim import SimProvider
 
 SCRIPT = {
@@ -38,4 +38,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

@@ -42,4 +42,7 @@ async def main(store: str, upto: int = 20, pause_s: float = 0.2) -> int:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "counter.db"))
+    arguments = sys.argv[1:]
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        sys.exit("usage: python examples/durable_counter.py [STORE]")
+    asyncio.run(main(*arguments or ["counter.db"]))

@@ -13,6 +13,7 @@ import asyncio
 import sys
 
 from lyra import Agent, Kernel, tool
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 STEPS = 6
@@ -25,7 +26,8 @@ SCRIPT = [
 
 def scripted(request: object) -> object:
     """Answers by what was said so far, so that it is the same in every life of the program."""
-    return SCRIPT[sum(message.role == "assistant" for message in request.messages)]  # type: ignore[attr-defined]
+    said = sum(message.role == "assistant" for message in request.messages)  # type: ignore[attr-defined]
+    return SCRIPT[min(said, len(SCRIPT) - 1)]
 
 
 MODEL = SimProvider(scripted) if "--sim" in sys.argv else "anthropic/claude-sonnet-4-5"
@@ -53,4 +55,7 @@ async def main(store: str) -> None:
 
 if __name__ == "__main__":
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    asyncio.run(main(arguments[0] if arguments else "run.db"))
+    try:
+        asyncio.run(main(arguments[0] if arguments else "run.db"))
+    except LyraError as error:
+        sys.exit(error.render())

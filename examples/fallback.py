@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from lyra import Agent, Event, Kernel
+from lyra.errors import LyraError
 from lyra.models.provider import LLMProvider
 from lyra.models.sim import SimProvider
 
@@ -53,4 +54,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

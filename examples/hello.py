@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 import lyra
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 SCRIPT = {"replies": [{"user": "my name is (\\w+)", "text": "Hello {1}, nice to meet you."}, {"text": "Hello."}]}
@@ -21,4 +22,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LyraError as error:
+        sys.exit(error.render())

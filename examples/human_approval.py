@@ -14,6 +14,7 @@ import asyncio
 import sys
 
 from lyra import Agent, Context, Kernel, tool
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 SIM = "--sim" in sys.argv
@@ -60,4 +61,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

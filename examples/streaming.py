@@ -10,6 +10,7 @@ import asyncio
 import sys
 
 from lyra import Agent, Kernel, tool
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 SCRIPT = {
@@ -40,4 +41,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 
 import lyra
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 SCRIPT = [
@@ -41,4 +42,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LyraError as error:
+        sys.exit(error.render())

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from lyra import Agent, Event, Kernel
-from lyra.errors import AgentFailed
+from lyra.errors import AgentFailed, LyraError
 from lyra.models.sim import SimProvider
 
 MODEL = SimProvider({"replies": ["All is well."]}) if "--sim" in sys.argv else "anthropic/claude-sonnet-4-5"
@@ -44,4 +44,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

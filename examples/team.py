@@ -15,6 +15,7 @@ from typing import Any
 
 import lyra
 from lyra import Agent, Kernel
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 from lyra.observe import Spans
 
@@ -51,4 +52,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except LyraError as error:
+        sys.exit(error.render())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 import lyra
+from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 
 SCRIPT = [
@@ -39,4 +40,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LyraError as error:
+        sys.exit(error.render())

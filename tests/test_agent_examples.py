@@ -79,12 +79,34 @@ def test_a_refused_approval_sends_nothing(tmp_path):
     assert "I tried: the user refused" in output("human_approval.py", "--sim", "--no", cwd=tmp_path)
 
 
-def test_without_a_key_the_error_says_so(tmp_path):
-    """Without `--sim` and without a key: the variable is named, and there is no traceback of ours to read first."""
-    process = start("hello.py", cwd=tmp_path)
+@pytest.mark.parametrize("name", [*EXPECTED, "durable_resume.py"])
+def test_without_a_key_the_error_says_so(name, tmp_path):
+    """Without `--sim` and without a key: what is missing and what to do, and no traceback to read first."""
+    process = start(name, cwd=tmp_path)
     _, err = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 1
     assert "ANTHROPIC_API_KEY" in err
+    assert "hint: " in err
+    assert len(err.splitlines()) <= 3
+
+
+def test_durable_resume_runs_any_number_of_times(tmp_path):
+    """On one store: the well is dug once, and it can be asked for it again and again, also without `--sim`."""
+    first, *later = [output("durable_resume.py", "run.db", "--sim", cwd=tmp_path) for _ in range(4)]
+    assert first.count("dug metre") == 6
+    assert set(later) == {"going on\nIt is: six metres, and there is water.\n"}
+    process = start("durable_resume.py", "run.db", cwd=tmp_path)  # another model, which lacks its key
+    _, err = process.communicate(timeout=60)
+    assert "ANTHROPIC_API_KEY" in err
+    assert output("durable_resume.py", "run.db", "--sim", cwd=tmp_path) == later[0]
+
+
+def test_the_counter_takes_no_option_for_a_file(tmp_path):
+    """An option it does not have is refused, and no file is named after it."""
+    process = start("durable_counter.py", "--sim", cwd=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()) == (1, ["usage: python examples/durable_counter.py [STORE]"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -101,3 +123,10 @@ def test_durable_resume_survives_sigkill(tmp_path):
     dug += [line for line in lines if line.startswith("dug")]
     assert {f"dug metre {metre}" for metre in range(1, 7)} == set(dug)
     assert len(dug) <= 7
+
+
+def test_the_readme_counts_the_examples():
+    """The number it gives is that of the programs in the folder."""
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    words = {14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}
+    assert f"{words[len(list(EXAMPLES.glob('*.py')))]} small programs" in readme

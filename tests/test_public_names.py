@@ -41,6 +41,7 @@ NAMES = {
     "Retry",
     "Stream",
     "Supervision",
+    "Timeouts",
     "Tool",
     "ToolCall",
     "ToolRegistry",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Exit
     from lyra.models.client import LLMClient
+    from lyra.models.http import Timeouts
     from lyra.models.provider import LLMProvider
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
@@ -72,6 +73,7 @@ __all__ = [
     "Retry",
     "Stream",
     "Supervision",
+    "Timeouts",
     "Tool",
     "ToolCall",
     "ToolRegistry",
@@ -125,6 +127,7 @@ _HOMES = {
     "Retry": "lyra.core.policy",
     "Stream": "lyra.agents.replies",
     "Supervision": "lyra.core.policy",
+    "Timeouts": "lyra.models.http",
     "Tool": "lyra.core.tool",
     "ToolCall": "lyra.core.tool",
     "ToolRegistry": "lyra.tools.registry",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.content import parts_of
 from lyra.agents.events import Interrupted, ToolEnded, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
@@ -153,7 +154,9 @@ async def _called(
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _NOT_TOLD:
             raise
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
+        except Exception as error:  # a tool may raise anything; the model is told
+            if ctx._process.out_of_time:  # the agent's, not the tool's: there is nobody left to tell
+                raise
             result = ToolResult(call.id, call.name, _sentence(runtime, error), True)
     if result.is_error:
         session.metrics.tool_errors += 1
@@ -191,12 +194,13 @@ async def _output(
     caller.set(ctx.pid)
     act = Act(runtime, tool, call)
     inside = "ctx" in getattr(tool.run, "takes", ())
-    output = await ctx.do(_effect(agent, tool, inside=inside), act)
-    if not inside:
-        return output
-    assert tool.run is not None
-    with Held(scopes, pending.scopes if pending is not None else ()):
-        return await tool.run(**call.arguments, ctx=_ToolContext(ctx, pending.sink if pending is not None else None))
+    with Held(scopes, pending.scopes if pending is not None else ()):  # agents asked in it draw on them too
+        output = await ctx.do(_effect(agent, tool, inside=inside), act)
+        if not inside:
+            return output
+        assert tool.run is not None
+        ctx = _ToolContext(ctx, pending.sink if pending is not None else None)
+        return parts_of(await _contained(tool, tool.run(**call.arguments, ctx=ctx)))
 
 
 def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
@@ -232,7 +236,7 @@ async def _perform(act: Act, **hidden: str) -> Any:
         raise LyraError(f"tool {act.tool.name!r} has nothing to run")
     arguments = {**act.call.arguments, **hidden}
     try:
-        return act.runtime.clean_data(await _called_with(act, run, arguments))
+        return act.runtime.clean_data(parts_of(await _called_with(act, run, arguments)))
     except Exception as error:
         said = str(error)
         if act.runtime.clean(said) == said:
@@ -243,15 +247,44 @@ async def _perform(act: Act, **hidden: str) -> Any:
 
 async def _called_with(act: Act, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
-        return await run(**arguments)
+        return await _contained(act.tool, run(**arguments))
     loop = act.runtime.kernel.loop
     inside = contextvars.copy_context()
-    value = await loop.run_in_executor(act.runtime.threads, lambda: inside.run(run, **arguments))
-    return await value if asyncio.iscoroutine(value) else value
+    value = await loop.run_in_executor(act.runtime.threads, lambda: inside.run(_in_thread, act.tool, run, arguments))
+    return await _contained(act.tool, value) if asyncio.iscoroutine(value) else value
+
+
+def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """What is no ordinary error would be lost on its way out of a thread, or end more than this call."""
+    try:
+        return run(**arguments)
+    except (StopIteration, StopAsyncIteration, asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
+        raise _own_end(tool, error) from error
+
+
+async def _contained(tool: Tool, work: Awaitable[Any]) -> Any:
+    """A tool that cancels or exits ends its own call; a cancellation that came from outside goes on its way."""
+    task = asyncio.current_task()
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        if task is None or task.cancelling() or asyncio.current_task() is not task:  # or the kernel closes it
+            raise
+        raise _own_end(tool, error) from error
+    except SystemExit as error:
+        raise _own_end(tool, error) from error
+
+
+def _own_end(tool: Tool, error: BaseException) -> ToolError:
+    said = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
+    return ToolError(f"tool {tool.name} ended with {said}", tool=tool.name)
 
 
 def _shown(runtime: Runtime, output: Any) -> Any:
-    """What the model reads: text, or JSON of anything else; keys that are known blotted out, and not too long."""
+    """What the model reads: text, images among texts, or JSON of anything else; keys that are known blotted out, and
+    not too long."""
+    if _has_image(output):
+        return [_text_shown(runtime, part) for part in output]
     if output is None:
         text = ""
     elif isinstance(output, str):
@@ -263,6 +296,16 @@ def _shown(runtime: Runtime, output: Any) -> Any:
         half = _OUTPUT_CHARS_MAX // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
     return text
+
+
+def _has_image(output: Any) -> bool:
+    parts = output if isinstance(output, list) else ()
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    return "image" in kinds and all(kind in ("image", "text") for kind in kinds)
+
+
+def _text_shown(runtime: Runtime, part: dict[str, Any]) -> dict[str, Any]:
+    return part if part["type"] == "image" else {**part, "text": _shown(runtime, part.get("text"))}
 
 
 def _sentence(runtime: Runtime, error: Exception) -> str:

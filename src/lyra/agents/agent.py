@@ -8,7 +8,8 @@ times; its processes share its rate limit and its circuit breakers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from lyra.agents.process import AgentProcess
@@ -32,7 +33,7 @@ _RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0,
 
 
 class Agent:
-    """`system` is text, or a function (sync or async) that gives it for each message."""
+    """`system` is text, or a function (sync or async) that gives it for each message, of the session or of nothing."""
 
     __slots__ = (
         "__lyra_program__",
@@ -73,12 +74,12 @@ class Agent:
         *,
         model: str | LLMProvider = "",
         system: str | Callable[..., Any] = "",
-        tools: Iterable[Any] = (),
+        tools: Iterable[Any] | None = (),
         budget: Any = None,
         retry: Any = _RETRY,
         circuit_breaker: Any = None,
         rate_limit: Any = None,
-        fallback: Iterable[str | LLMProvider] = (),
+        fallback: str | LLMProvider | Iterable[str | LLMProvider] | None = (),
         temperature: float | None = None,
         top_p: float | None = None,
         max_tokens: int = MAX_TOKENS,
@@ -88,7 +89,7 @@ class Agent:
         memory: Any = None,
         context: Any = None,
         supervision: Any = None,
-        timeouts: Timeouts | None = None,
+        timeouts: Timeouts | Mapping[str, float | None] | None = None,
         max_iterations: int = ITERATIONS_MAX,
         max_parallel_tools: int = PARALLEL_TOOLS,
         description: str = "",
@@ -98,12 +99,10 @@ class Agent:
             raise ConfigError("an agent has a name", key="name")
         self.model = _model(model, self.name)
         self.fallback = tuple(_model(other, self.name) for other in _list(fallback))
-        self.system = system
-        if not isinstance(system, str) and not callable(system):
-            raise ConfigError(f"system is text or a function that gives it, not {system!r}", key="system")
+        self.system = system if isinstance(system, str) else _system(system)
         self.tools: dict[str, Tool] = {}
         self.memory = None if memory is None else _memory(memory, self.name)
-        for value in (*tools, *_memory_tools(self.memory)):
+        for value in (*_tools(tools), *_memory_tools(self.memory)):
             made = tool_of(value)
             if made.name in self.tools:
                 raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
@@ -124,7 +123,7 @@ class Agent:
         self.output_retries = whole(output_retries, "output_retries", most=100)
         self.context = None if context is None else _context(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)
-        self.timeouts = timeouts
+        self.timeouts = None if timeouts is None else Timeouts.of(timeouts)
         self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
         self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
         self.description = description
@@ -166,7 +165,44 @@ def _model(value: Any, agent: str) -> str | LLMProvider:
 
 
 def _list(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, (str, LLMProvider)) else tuple(value)
+    if isinstance(value, (str, LLMProvider)):
+        return (value,)
+    if value is not None and not isinstance(value, Iterable):
+        raise ConfigError(f"fallback is a model or a list of models, not {value!r}", key="fallback")
+    return tuple(value or ())
+
+
+def _tools(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise ConfigError(f"tools is a list of tools, not {value!r}", hint="tools=[weather]", key="tools")
+    return tuple(value)
+
+
+def _system(value: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes the session; one that takes nothing is called with nothing."""
+    if not callable(value):
+        raise ConfigError(f"system is text or a function that gives it, not {value!r}", key="system")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # one that does not say what it takes
+        return value
+    if _takes(signature, 1):
+        return value
+    if _takes(signature, 0):
+        return lambda _session: value()
+    raise ConfigError(
+        f"the function system{signature} takes the agent's session, or nothing", hint="lambda session: …", key="system"
+    )
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _context(value: Any) -> Any:

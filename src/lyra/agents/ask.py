@@ -17,7 +17,7 @@ from lyra.agents.replies import Sink
 from lyra.core.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.rate import RateLimit
-from lyra.errors import ConfigError
+from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded
 from lyra.models.faults import fault
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
@@ -46,16 +46,18 @@ class Ask:
         "conversation",
         "counts_tokens",
         "digest",
+        "effect",
         "estimated",
         "extra",
-        "first_s",
         "limit",
         "lost",
         "lost_tokens",
         "micro_usd",
         "model",
+        "pid",
         "price",
         "provider",
+        "quoted",
         "request",
         "reservations",
         "runtime",
@@ -76,8 +78,11 @@ class Ask:
         sink: Sink | None,
         timeouts: Timeouts | None,
         counts_tokens: bool,
+        pid: str = "",
     ) -> None:
         self.runtime = runtime
+        self.pid = pid  # of the process that asks
+        self.effect = ""  # its name at the door
         self.request = request
         self.digest = digest
         self.conversation = conversation
@@ -91,20 +96,25 @@ class Ask:
         self.limit: RateLimit | None = None  # of the model, shared by all agents
         self.provider: LLMProvider | None = None
         self.attempts = 0  # 0 after the call: its answer came from the journal
-        self.began_s = self.first_s = 0.0
+        self.began_s = 0.0  # of the first try
         self.micro_usd: int | None = None
         self.reservations: tuple[Reservation, ...] = ()
         self.budget: Budget | None = None  # the process's
         self.lost = self.uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
         self.lost_tokens = TokenUsage()
         self.extra: list[Reservation] = []
+        self.quoted = NOTHING
 
     def to_data(self) -> bytes:
         """What the journal's hash of the call is made of."""
         return self.digest
 
     def aim(self, model: str | LLMProvider) -> None:
-        """Turn to a model: the agent's own, or the next one to fall back to."""
+        """Turn to a model: the agent's own, or the next one to fall back to. What the one before cost is paid."""
+        if self.lost.items:
+            self.close()
+            self.lost = self.uncovered = NOTHING
+            self.lost_tokens = TokenUsage()
         self.provider, name, self.model = self.runtime.find(model)
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
@@ -120,12 +130,41 @@ class Ask:
         """A try failed after its provider had counted tokens: they are paid for all the same."""
         if not counted.total_input and not counted.output_tokens:
             return
-        self.lost_tokens += counted
-        price = self.price or self.runtime.price(self)
-        self.uncovered = Usage.of_call(
-            price.cost(counted) if price is not None else 0, counted.total_input, counted.output_tokens
-        )
+        self._count_lost(counted)
+        self.uncovered = self._usage_of(counted)
         self.lost += self.uncovered
+
+    def cut(self, counted: TokenUsage) -> None:
+        """A try was cut off: nobody will say what it came to, so all that was set aside for it counts as spent."""
+        known = self._usage_of(counted)
+        spent = self.quoted if self.estimated else known
+        if not spent.usd and known.usd:  # only money that is limited is set aside
+            spent += Usage(usd=known.usd)
+        self._count_lost(counted)
+        self.lost += spent
+        self.settle(self.lost)
+
+    def _count_lost(self, counted: TokenUsage) -> None:
+        self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
+
+    def all_tokens(self, completion: Completion | None) -> TokenUsage:
+        """What the call took with all its tries."""
+        if completion is None:
+            return self.lost_tokens
+        return completion.usage + self.lost_tokens if self.lost.items else completion.usage
+
+    def _usage_of(self, counted: TokenUsage) -> Usage:
+        price = self.price or self.runtime.price(self)
+        micro_usd = price.cost(counted) if price is not None else 0
+        return Usage.of_call(micro_usd, counted.total_input, counted.output_tokens)
+
+    @property
+    def all_micro_usd(self) -> int | None:
+        """What the call came to with all its tries; None where that is not known."""
+        lost = int(self.lost.usd)
+        if self.micro_usd is None:
+            return lost or None
+        return self.micro_usd + lost
 
     def cover(self) -> None:
         """Before another try: what was set aside is for this one, so the one before needs room of its own."""
@@ -135,12 +174,18 @@ class Ask:
                 if scope is not None:
                     self.extra.append(scope.reserve(uncovered))
 
+    def warn(self) -> None:
+        """Tell of the caller's scopes that only warn and were passed; the door tells of the process's own."""
+        over = [excess.to_data() for reservation in self.reservations for excess in reservation.over]
+        if over:
+            self.runtime.kernel.publish(self.pid, "budget.warning", {"effect": self.effect, "over": over})
+
     def close(self) -> None:
         """The caller's scopes: what was lost is spent, the rest of what was set aside is free again."""
         self.settle(self.lost)
 
-    def settle(self, usage: Usage | None) -> None:
-        """The same for what the call has come to; None: all that was set aside."""
+    def settle(self, usage: Usage) -> None:
+        """The same for what the call has come to."""
         for reservation in self.extra:
             reservation.scope.release(reservation)
         self.extra.clear()
@@ -168,7 +213,9 @@ def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
             circuit_breaker=agent.circuit_breaker,
             quote=quote,
             shared=None if ask.limit is None else (ask.model, ask.limit),
+            lasting=True,
         )
+    ask.effect = found.name
     return found
 
 
@@ -181,12 +228,14 @@ def quote(budget: Budget, ask: Ask) -> Usage:
     if not ask.scopes:
         if not (budget.limits_money or budget.limits_tokens or ask.counts_tokens):
             return _ONE_CALL
-        return _worst_case(ask, (budget,), budget.limits_money)
+        ask.quoted = _worst_case(ask, (budget,), budget.limits_money)
+        return ask.quoted
     ask.close()
     chains = (budget, *ask.scopes)
-    usage = _worst_case(ask, chains, any(scope.limits_money for scope in chains))
-    ask.reservations = _reserve_in(ask.scopes, usage)
-    return usage
+    ask.quoted = _worst_case(ask, chains, any(scope.limits_money for scope in chains))
+    ask.reservations = _reserve_in(ask.scopes, ask.quoted)
+    ask.warn()
+    return ask.quoted
 
 
 _ONE_CALL: Final = Usage(llm_calls=1)
@@ -239,12 +288,15 @@ def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, 
 async def perform(ask: Ask) -> Completion:
     """One try. Text goes to the caller as it comes; the answer is the fold of the stream."""
     runtime = ask.runtime
-    clock = runtime.kernel.clock
-    ask.attempts += 1
     if ask.lost.items:
-        ask.cover()
-    ask.began_s = clock.monotonic()
-    ask.first_s = 0.0
+        try:
+            ask.cover()
+        except BudgetExceeded as error:  # no room for another try; the ones before are paid for all the same
+            error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
+            raise
+    ask.attempts += 1
+    if ask.attempts == 1:
+        ask.began_s = runtime.kernel.clock.monotonic()
     sink = ask.sink
     provider = ask.provider
     assert provider is not None
@@ -256,28 +308,28 @@ async def perform(ask: Ask) -> Completion:
             async for event in events:
                 fold.feed(event)
         else:
-            sink.begin(ask.attempts)
+            sink.begin()
             async for event in events:
                 fold.feed(event)
                 kind = type(event)
                 if kind is TextDelta:
-                    if not ask.first_s:
-                        ask.first_s = clock.monotonic()
                     sink.text(event.text)  # type: ignore[union-attr]  # told apart by type
                     if sink.full:
                         await sink.room()
                 elif kind is ThinkingDelta:
                     sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
         completion = fold.completion()
+        if sink is not None:
+            sink.settle()
     except GeneratorExit:  # the program is being closed, and the stream with it; nothing can be awaited any more
         raise
     except BaseException as error:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, DeadlineExceeded):
             ask.lose(fold.usage)
-            if ask.lost.items:
-                error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
-        else:  # cut off: nobody will say what it came to, so all that was set aside counts as spent
-            ask.settle(None)
+        else:  # cancelled, or the time of the process is up; a model that is late is a ModelError
+            ask.cut(fold.usage)
+        if ask.lost.items:
+            error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
         await _closed(source)
         raise
     usage = _spent(ask, completion) + ask.lost

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.check import did_you_mean
 from lyra.core.message import Message
 from lyra.errors import ConfigError
 
-__all__ = ["Image", "content_of", "message_of"]
+__all__ = ["Image", "content_of", "message_of", "parts_of"]
 
 _KINDS: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -21,6 +22,11 @@ _KINDS: Final = {
     b"GIF89a": "image/gif",
 }
 IMAGE_BYTES_MAX: Final = 20 << 20
+# What a part of each type has to have: one of these sets of keys.
+_PARTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "text": (("text",),),
+    "image": (("url",), ("media_type", "data")),
+}
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -66,15 +72,20 @@ def _kind(data: bytes) -> str:
 
 
 def content_of(message: Any) -> Any:
-    """What a caller gave as plain data: text, or a list of parts."""
+    """What a caller gave as plain data: text, or a list of parts. One that says nothing is refused."""
+    if isinstance(message, Message):
+        message = message.content
     if isinstance(message, str):
+        if not message.strip():
+            raise ConfigError("a message to an agent says something; this one is empty")
         return str(message)
     if isinstance(message, Image):
         return [message.to_data()]
-    if isinstance(message, Message):
-        return message.content if isinstance(message.content, str) else list(message.content)
     if isinstance(message, (list, tuple)):
-        return [_part(part) for part in message]
+        parts = [_part(part) for part in message]
+        if all(part["type"] == "text" and not part["text"].strip() for part in parts):
+            raise ConfigError("a message to an agent says something; this one has no text and no image")
+        return parts
     raise ConfigError(
         f"a message to an agent is text, an Image or a list of both, not {type(message).__name__}",
         hint="turn it into text first",
@@ -87,8 +98,35 @@ def _part(part: Any) -> dict[str, Any]:
     if isinstance(part, Image):
         return part.to_data()
     if isinstance(part, Mapping) and isinstance(part.get("type"), str):
-        return dict(part)
+        return _checked(dict(part))
     raise ConfigError(f"a part of a message is text or an Image, not {type(part).__name__}")
+
+
+def _checked(part: dict[str, Any]) -> dict[str, Any]:
+    """A part as plain data: of a kind that there is, with what belongs to it."""
+    kind = part["type"]
+    if kind not in _PARTS:
+        near = did_you_mean(kind, _PARTS)
+        hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(_PARTS)}"
+        raise ConfigError(f"a message has no part of type {kind!r}", hint=hint, key="content")
+    if not any(all(isinstance(part.get(key), str) for key in keys) for keys in _PARTS[kind]):
+        wanted = ", or ".join(" and ".join(map(repr, keys)) for keys in _PARTS[kind])
+        raise ConfigError(f"a part of type {kind!r} has {wanted}, as text", key="content")
+    return part
+
+
+def parts_of(output: Any) -> Any:
+    """What a tool gave, its Images as parts that a model can look at; anything without one as it is."""
+    if isinstance(output, Image):
+        return [output.to_data()]
+    if isinstance(output, (list, tuple)) and any(isinstance(each, Image) for each in output):
+        return [each.to_data() if isinstance(each, Image) else _said(each) for each in output]
+    return output
+
+
+def _said(value: Any) -> dict[str, Any]:
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    return {"type": "text", "text": text}
 
 
 def message_of(content: Any) -> Message:

@@ -16,6 +16,7 @@ Every cut is noted in the journal, the summary is an effect like any other: a re
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -277,15 +278,19 @@ async def _summary(
         sink=None,
         timeouts=agent.timeouts,
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
+        pid=ctx.pid,
     )
     ask.aim(model)
     try:
         completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
     except (EffectFailed, LimitExceeded) as error:
         runtime.record(ctx._process, session, ask, error=error)
-        if isinstance(error, BudgetExceeded):
+        if isinstance(error, BudgetExceeded) or ctx._process.out_of_time:
             raise
         return None
+    except asyncio.CancelledError as cut:
+        runtime.record(ctx._process, session, ask, error=cut)
+        raise
     finally:
         ask.close()
     runtime.record(ctx._process, session, ask, completion=completion)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.core.tool import Tool
-from lyra.errors import AgentFailed, ConfigError, LimitExceeded
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded
 from lyra.kernel.programs import program_of
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
@@ -25,9 +26,11 @@ from lyra.tools.registry import ToolRegistry
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.kernel.context import Context
+    from lyra.kernel.process import Process
 
 __all__ = ["ask_child", "delegate", "team", "text_of"]
 
+_HOPS: Final = "agent_hops"
 _ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
 
 
@@ -48,6 +51,8 @@ def delegate(agent: Agent, *, name: str | None = None, description: str | None =
         try:
             return text_of(await ask_child(ctx, agent, _told(ctx, task, context)))
         except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
+            if error.fields.get("dimension") == _HOPS:  # told to the models on the way up, each would try again
+                raise
             raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
 
     return tool(ask, name=name or _tool_name(agent.name), description=about)
@@ -75,6 +80,7 @@ def _told(ctx: Context, task: str, context: str) -> str:
 
 async def ask_child(ctx: Context, agent: Agent, content: Any) -> Any:
     """The answer of an agent that lives as long as it takes to answer, as a child of this program's process."""
+    _check_hops(ctx, agent)
     child = ctx.spawn(program_of(agent), content, budget=agent.budget)
     try:
         ended = await child.wait()
@@ -86,6 +92,24 @@ async def ask_child(ctx: Context, agent: Agent, content: Any) -> Any:
     if ended.reason != "normal":
         raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
     return ended.result if agent.output is None else agent.output.read(ended.result)
+
+
+def _check_hops(ctx: Context, agent: Agent) -> None:
+    """Agents that ask agents end somewhere, also where one of them asks itself."""
+    hops, process = 0, ctx._process
+    above: Process | None = process
+    while above is not None:
+        hops += above.program.startswith("agent:")
+        above = above.parent
+    most = QUOTA_DEFAULTS[_HOPS]
+    if hops > most:
+        raise BudgetExceeded(
+            f"agent {agent.name} would be asked through {hops} agents, one inside the other; {most} are allowed",
+            hint="see which agent asks itself through its helpers",
+            dimension=_HOPS,
+            limit=most,
+            pid=process.pid,
+        )
 
 
 def text_of(value: Any) -> str:

@@ -92,7 +92,9 @@ class Failed(AgentEvent, frozen=True):
 
 
 class Restart(AgentEvent, frozen=True):
-    """The answer broke off and a new one has begun that differs from what was shown: forget `text` of it."""
+    """What was shown of the answer does not hold: forget its `text` and what was thought. The whole comes next.
+
+    It broke off and the next try (or the next model) says something else, or it did not fit the wanted type."""
 
     type: ClassVar[str] = "restart"
 

@@ -45,7 +45,12 @@ async def in_order(works: Sequence[Work], *, limit: int | None) -> list[Any]:
 def _check(works: Sequence[Work], limit: int | None) -> None:
     if limit is not None:
         whole(limit, "limit", least=1)
+    seen: set[int] = set()
     for index, work in enumerate(works):
+        if inspect.iscoroutine(work):
+            if id(work) in seen:
+                raise ConfigError(f"call {index} is the coroutine of an earlier call", hint="make one for each call")
+            seen.add(id(work))
         if not inspect.isawaitable(work) and not callable(work):
             raise ConfigError(f"call {index} is {work!r}, which cannot be awaited or called")
 

@@ -18,7 +18,7 @@ from lyra.agents.act import run_tools
 from lyra.agents.ask import Ask, model_effect
 from lyra.agents.content import message_of
 from lyra.agents.context import CHECK_TOKENS, fit
-from lyra.agents.events import Done, Failed, UsageTold
+from lyra.agents.events import Done, Failed, Restart, UsageTold
 from lyra.agents.execution import AgentState
 from lyra.agents.memory import recalled
 from lyra.agents.records import turn_record
@@ -28,7 +28,7 @@ from lyra.agents.session import Session
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
-from lyra.errors import AgentFailed, BudgetExceeded, Divergence, LyraError, ModelError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
 from lyra.kernel.context import Context, read
 from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
@@ -45,6 +45,7 @@ STATUSES: Final[dict[str, str]] = {
     "max_iterations": "the model went on calling tools until its turns were used up",
     "repetition": "the model asked for the same tool calls again and again",
     "empty": "the model said nothing, several times",
+    "max_tokens": "it was cut off at its longest before there was anything to use",
     "content_filter": "the provider withheld the answer",
     "output_invalid": "the answer did not fit the wanted type, also after being asked again",
 }
@@ -52,9 +53,13 @@ _HINTS: Final[dict[str, str]] = {
     "max_iterations": "raise max_iterations, or give it a task that needs fewer tools",
     "repetition": "look at what that tool answers: the model does not get on with it",
     "empty": "look at the system prompt, or try another model",
+    "max_tokens": "raise max_tokens, lower thinking_tokens, or leave more of the budget for the answer",
     "content_filter": "say it differently, or try another model",
     "output_invalid": "make the type simpler, say in the system prompt what is wanted, or raise output_retries",
 }
+_EDITED: Final = (
+    "the agent's settings changed in the middle of an answer; let it finish with the old ones, or take another pid"
+)
 _REPEATS_MAX: Final = 3  # the same calls in a row
 _EMPTY_MAX: Final = 3  # answers without text or calls in a row
 _CHECKPOINT_EVERY: Final = 64  # messages: what a restart has to replay at most
@@ -124,11 +129,14 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         session.cut_back(mark, digest)
     except Divergence as error:
         failure = error
+        error.hint = _EDITED
         raise
     except LyraError as error:
         failure = error
         session.metrics.errors += 1
         session.cut_back(mark, digest)
+        if process.out_of_time:
+            raise
     except BaseException as error:
         failure = error
         raise
@@ -136,7 +144,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         _ended(runtime, process, session, value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
-            _tell(pending, value, failure)
+            _tell(pending, value, failure, session.messages[-1].text if failure is None else "")
 
 
 def _ended(runtime: Runtime, process: Process, session: Session, value: Any, failure: BaseException | None) -> None:
@@ -170,11 +178,11 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     return answer
 
 
-def _tell(pending: Pending, value: Any, failure: BaseException | None) -> None:
+def _tell(pending: Pending, value: Any, failure: BaseException | None, text: str) -> None:
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(Done("success", str(value) if isinstance(value, str) else ""))
+            sink.put(Done("success", text))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -220,6 +228,8 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
             execution.move(AgentState.THINKING)
             continue
         if not completion.text.strip():
+            if completion.stop_reason == "max_tokens":  # the next answer would end at the same place
+                raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens)
             empty += 1
             if empty >= _EMPTY_MAX:
                 raise _failed("empty", agent)
@@ -230,9 +240,13 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
         try:
             return agent.output.read(completion.text)
         except ValueError as misfit:
+            if completion.stop_reason == "max_tokens":
+                raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens) from None
             misfits += 1
             if misfits > agent.output_retries:
                 raise _failed("output_invalid", agent, detail=str(misfit)) from None
+            if pending is not None and pending.sink is not None:
+                pending.sink.put(Restart(completion.text))
             session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
     raise _failed("max_iterations", agent, iterations=agent.max_iterations)
 
@@ -275,6 +289,11 @@ async def _made(process: Process, runtime: Runtime, session: Session) -> str:
         text = session.agent.system(session)
         if asyncio.iscoroutine(text):
             text = await text
+        if text is None:
+            text = ""
+        elif not isinstance(text, str):
+            said = f"the system function of agent {session.agent.name} gave {type(text).__name__}, not text"
+            raise ConfigError(said, key="system")
     return str(read(process, "system", lambda: runtime.clean(str(text))))
 
 
@@ -322,6 +341,7 @@ async def _ask_models(
         sink=pending.sink if pending is not None else None,
         timeouts=agent.timeouts,
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
+        pid=ctx.pid,
     )
     models = agent.models
     try:
@@ -331,8 +351,12 @@ async def _ask_models(
                 completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
             except LyraError as error:
                 runtime.record(ctx._process, session, ask, error=error)
-                if at + 1 == len(models) or not _falls_over(error):
+                if at + 1 == len(models) or ctx._process.out_of_time or not _falls_over(error):
                     raise
+            except asyncio.CancelledError as cut:
+                if not runtime.kernel.stopping:
+                    runtime.record(ctx._process, session, ask, error=cut)
+                raise
             else:
                 runtime.record(ctx._process, session, ask, completion=completion)
                 if ask.sink is not None:
@@ -354,6 +378,6 @@ def _falls_over(error: LyraError) -> bool:
 
 
 def _usage_event(completion: Completion, ask: Ask) -> UsageTold:
-    usage = completion.usage
-    cost = None if ask.micro_usd is None else ask.micro_usd / 1_000_000
+    usage = ask.all_tokens(completion)
+    cost = None if ask.all_micro_usd is None else ask.all_micro_usd / 1_000_000
     return UsageTold(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, cost)

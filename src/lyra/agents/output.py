@@ -1,8 +1,8 @@
 """Structured output: the type an answer has to have, its JSON schema, and the reading of an answer as it.
 
 Takes what people have: dataclasses, msgspec Structs, TypedDicts, pydantic models, unions and containers of them, `str`
-(an answer in plain words will do), or a JSON schema as a mapping (the answer is then plain data). An answer that does not fit is told so to the model and
-asked for again; the sentence comes from here.
+(an answer in plain words will do), or a JSON schema as a mapping (the answer is then plain data). An answer that does
+not fit is told so to the model and asked for again; the sentence comes from here.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Output:
         return cls(clean, whole, read, wrapped=True)
 
     def read(self, text: str) -> Any:
-        found = _FENCE.search(text)
+        found = None if self._read is _words else _FENCE.search(text)  # words may have a fence among them
         data = (found[1] if found else text).strip().encode()
         try:
             if self.wrapped:

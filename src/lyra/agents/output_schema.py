@@ -21,7 +21,11 @@ _NAMES: Final = ("$defs", "definitions")
 _EXACT: Final = ("not", "oneOf")  # a part that says less than it should would refuse too much here
 _LISTS: Final = ("anyOf", "oneOf", "allOf")
 _SCHEMAS: Final = ("items", "additionalProperties", "not")
-_UNCHECKED: Final = ("pattern", "patternProperties", "multipleOf", "uniqueItems", "prefixItems", "contains", "if")
+_SAID: Final = (*_NAMES, "title", "description", "default", "examples", "$schema", "$id", "$comment")  # decides nothing
+_OTHERS: Final = {
+    "patternProperties": "additionalProperties",
+    "prefixItems": "items",
+}  # says which ones are "the others"
 
 
 class Checkable:
@@ -73,12 +77,11 @@ class _Reader:
                 if whole or keyword not in _EXACT:
                     found[keyword] = kept
             else:
-                whole = keyword not in _UNCHECKED
+                whole = keyword in _SAID
             exact = exact and whole
-        if not set(_UNCHECKED).isdisjoint(schema):
-            # patternProperties and prefixItems have a say in what "the other ones" are.
-            found.pop("additionalProperties", None) if "patternProperties" in schema else None
-            found.pop("items", None) if "prefixItems" in schema else None
+        for keyword, others in _OTHERS.items():
+            if keyword in schema:
+                found.pop(others, None)
         return found, exact
 
     def _keyword(self, keyword: str, said: Any, depth: int) -> tuple[Any, bool]:

@@ -21,6 +21,7 @@ from lyra.agents.memory import Remembered
 from lyra.agents.replies import Pending, Stream
 from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
+from lyra.core.check import real
 from lyra.core.message import Message
 from lyra.errors import ConfigError, DeadlineExceeded
 from lyra.kernel.handle import Handle
@@ -40,6 +41,8 @@ class AgentProcess(Handle):
         return self._send(message, timeout, budget)
 
     async def _send(self, message: Any, timeout_s: float | None, budget: Any) -> Any:
+        if timeout_s is not None:
+            timeout_s = real(timeout_s, "timeout")
         pending = self.send_async(message, budget=budget)
         if timeout_s is None:
             return await pending
@@ -55,6 +58,7 @@ class AgentProcess(Handle):
 
     def send_async(self, message: Any, *, budget: Any = None) -> Pending:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
+        self._check_loop()
         return runtime_of(self._kernel).ask(self._process, content_of(message), budget=budget)
 
     def stream(self, message: Any, *, events: bool = False, budget: Any = None) -> Stream:
@@ -62,9 +66,19 @@ class AgentProcess(Handle):
         content = content_of(message)
 
         async def start() -> Pending:
+            self._check_loop()
             return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
 
         return Stream(start, events=events)
+
+    def _check_loop(self) -> None:
+        """A kernel lives in one loop, and so do those who ask its agents."""
+        if asyncio._get_running_loop() is not self._kernel.loop:
+            raise ConfigError(
+                f"agent process {self.pid} belongs to another event loop",
+                hint="ask it where its kernel runs, or use lyra.run(agent, …) here",
+                pid=self.pid,
+            )
 
     async def stop(self, reason: str = "shutdown") -> None:
         """End it in order; what it is doing is cancelled."""

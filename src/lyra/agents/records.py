@@ -37,23 +37,31 @@ CALL_FIELDS: Final = (
 
 
 def call_record(
-    kernel: Kernel, session: Session, ask: Ask, completion: Completion | None, error: LyraError | None
+    kernel: Kernel, session: Session, ask: Ask, completion: Completion | None, error: BaseException | None
 ) -> dict[str, Any]:
-    usage = completion.usage if completion is not None else None
+    """One call with all its tries: what they took together, from the first to the end of the last."""
+    usage = ask.all_tokens(completion)
+    micro_usd = ask.all_micro_usd
     turn = turn_of(kernel, session)
     return {
         "trace_id": turn.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,
         "model": ask.model,
-        "input_tokens": usage.input_tokens if usage is not None else 0,
-        "output_tokens": usage.output_tokens if usage is not None else 0,
-        "cost_usd": None if ask.micro_usd is None else ask.micro_usd / 1_000_000,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
         "latency_ms": _ms(kernel.clock.monotonic() - ask.began_s),
-        "status": "ok" if error is None else str(error.fields.get("kind") or error.code),
+        "status": _status(error),
         "retries": ask.attempts - 1,
         "parent_span": turn.span_id,
     }
+
+
+def _status(error: BaseException | None) -> str:
+    if error is None:
+        return "ok"
+    return str(error.fields.get("kind") or error.code) if isinstance(error, LyraError) else "cancelled"
 
 
 def tool_record(

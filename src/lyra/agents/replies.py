@@ -1,8 +1,8 @@
 """What a caller holds while an agent works: a Pending answer, a Stream of it, and the Reply at the end.
 
 A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller who reads slowly slows
-the reading of the model's stream down. When a broken answer is tried again, only text that was not shown yet is passed
-on.
+the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only what
+was not shown yet is passed on; an answer that differs from what was shown begins with a `restart`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.events import AgentEvent, Restart, Text, Thinking
+from lyra.agents.shown import Shown
 from lyra.core.budget import Budget
-from lyra.errors import LyraError
+from lyra.errors import DeadlineExceeded, LyraError
 
 if TYPE_CHECKING:
     from lyra.agents.runtime import Runtime
+    from lyra.core.clock import Timer
 
 __all__ = ["Pending", "Reply", "Sink", "Stream"]
 
@@ -47,7 +49,7 @@ class Reply(str):
 class Sink:
     """Events on their way to one reader."""
 
-    __slots__ = ("_ended", "_error", "_loop", "_new", "_queue", "_reader", "_room", "_shown", "_skip")
+    __slots__ = ("_ended", "_error", "_loop", "_queue", "_reader", "_room", "_text", "_thought")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -56,9 +58,8 @@ class Sink:
         self._room: asyncio.Future[None] | None = None
         self._ended = False
         self._error: BaseException | None = None
-        self._shown: list[str] = []  # text of the model call that is under way
-        self._skip = ""  # text of a broken try, still to be met again
-        self._new: list[str] = []
+        self._text = Shown()  # of the model call that is under way
+        self._thought = Shown()
 
     # ------------------------------------------------------------------ the process's side
 
@@ -78,32 +79,41 @@ class Sink:
             self._room = self._loop.create_future()
             await self._room
 
-    def begin(self, attempt: int) -> None:
-        """A model call begins; from the second try on, what was shown of the first is not shown again."""
-        self._skip = "".join(self._shown) if attempt > 1 else ""
-        self._shown = []
-        self._new = []
+    def begin(self) -> None:
+        """A try begins. What tries that broke have shown is not shown again."""
+        self._text.begin()
+        self._thought.begin()
+
+    def settle(self) -> None:
+        """The answer is whole. What was shown of a longer one before it is taken back."""
+        if self._text.behind or self._thought.behind:
+            self._restart()
+        self._text.clear()
+        self._thought.clear()
 
     def text(self, delta: str) -> None:
-        self._shown.append(delta)
-        if self._skip:
-            delta = self._unseen(delta)
-        if delta:
-            self.put(Text(delta))
-
-    def _unseen(self, delta: str) -> str:
-        self._new.append(delta)
-        again = "".join(self._new)
-        if self._skip.startswith(again):
-            return ""
-        skip, self._skip, self._new = self._skip, "", []
-        if again.startswith(skip):
-            return again[len(skip) :]
-        self.put(Restart(skip))
-        return again
+        new = self._text.feed(delta)
+        if new is None:
+            self._restart()
+            new = self._text.feed(delta)
+        if new:
+            self.put(Text(new))
 
     def thinking(self, delta: str) -> None:
-        self.put(Thinking(delta))
+        new = self._thought.feed(delta)
+        if new is None:
+            self._restart()
+            new = self._thought.feed(delta)
+        if new:
+            self.put(Thinking(new))
+
+    def _restart(self) -> None:
+        self.put(Restart(self._text.text))
+        thought, said = self._thought.forget(), self._text.forget()
+        if thought:
+            self.put(Thinking(thought))
+        if said:
+            self.put(Text(said))
 
     def end(self, error: BaseException | None = None) -> None:
         self._ended = True
@@ -135,7 +145,7 @@ class Sink:
 class Pending:
     """An answer on its way: await it, ask `done()`, or `cancel()` it."""
 
-    __slots__ = ("_future", "_runtime", "abandoned", "id", "pid", "running", "scopes", "sink")
+    __slots__ = ("_future", "_runtime", "_timer", "abandoned", "id", "pid", "running", "scopes", "sink")
 
     def __init__(
         self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
@@ -148,6 +158,7 @@ class Pending:
         self.sink = sink
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
+        self._timer: Timer | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._wait().__await__()
@@ -178,8 +189,34 @@ class Pending:
         if not self.abandoned:
             self.abandoned = True
             self._runtime.give_up(self)
-            if self.sink is not None:
-                self.sink.end(asyncio.CancelledError())
+            self._end(asyncio.CancelledError())
+
+    def limit_time(self, due_s: float, seconds: float) -> None:
+        """At `due_s` on the kernel's monotonic clock the time of a scope around it is up."""
+
+        def expire() -> None:
+            if not self._future.done():
+                self.abandoned = True
+                self._runtime.give_up(self)
+                self.fail(
+                    DeadlineExceeded(
+                        f"agent process {self.pid} did not answer within the {seconds:g} s of its budget",
+                        pid=self.pid,
+                        limit_s=seconds,
+                    )
+                )
+
+        clock = self._runtime.kernel.clock
+        if due_s <= clock.monotonic():
+            expire()
+        else:
+            self._timer = clock.call_at(due_s, expire)
+
+    def _end(self, error: BaseException | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.sink is not None:
+            self.sink.end(error)
 
     def result(self) -> Any:
         return self._future.result()
@@ -192,15 +229,13 @@ class Pending:
     def answer(self, value: Any) -> None:
         if not self._future.done():
             self._future.set_result(value)
-        if self.sink is not None:
-            self.sink.end()
+        self._end()
 
     def fail(self, error: BaseException) -> None:
         if not self._future.done():
             self._future.set_exception(error)
             self._future.exception()  # whoever reads the stream meets it there
-        if self.sink is not None:
-            self.sink.end(error)
+        self._end(error)
 
 
 class Stream:

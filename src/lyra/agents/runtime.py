@@ -99,6 +99,10 @@ class Runtime:
         if budget is not None:
             inside = (*inside, Budget.of(budget))
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel.loop) if stream else None)
+        if inside:
+            self._limit_time(pending)
+            if pending.done():
+                return pending
         if process.exit is not None:
             pending.fail(_ended(process))
             return pending
@@ -110,6 +114,18 @@ class Runtime:
         asked.add(request_id)
         kernel.send(process.pid, {"lyra.ask": request_id, "content": self.clean_data(content)})
         return pending
+
+    def _limit_time(self, pending: Pending) -> None:
+        """The seconds of the scopes around a question are a deadline; each scope's begin with its first question."""
+        first: Budget | None = None
+        for scope in [scope for innermost in pending.scopes for scope in innermost.chain()]:
+            if scope.seconds is not None and scope.on_exceed == "block":
+                if scope.due_s is None:
+                    scope.due_s = self.kernel.clock.monotonic() + scope.seconds
+                if first is None or first.due_s is None or scope.due_s < first.due_s:
+                    first = scope
+        if first is not None and first.due_s is not None and first.seconds is not None:
+            pending.limit_time(first.due_s, first.seconds)
 
     def take(self, request_id: str) -> Pending | None:
         """The caller of a request that has been dealt with, if it is still there; it is told once."""
@@ -156,9 +172,12 @@ class Runtime:
         ask: Ask,
         *,
         completion: Completion | None = None,
-        error: LyraError | None = None,
+        error: BaseException | None = None,
     ) -> None:
-        """A model call is over: count it, and tell whoever listens. One that came from the journal counts as it did."""
+        """A model call is over (answered, failed or cut off): count it, and tell whoever listens.
+
+        One that came from the journal counts as it did.
+        """
         metrics = session.metrics
         if ask.attempts > 1:
             metrics.retries += ask.attempts - 1

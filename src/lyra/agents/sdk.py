@@ -20,6 +20,7 @@ from lyra.agents.replies import Pending, Stream
 from lyra.agents.runtime import scopes
 from lyra.core.budget import Budget
 from lyra.core.money import Money
+from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 
 __all__ = ["BudgetScope", "budget", "run", "stream"]
@@ -27,12 +28,23 @@ __all__ = ["BudgetScope", "budget", "run", "stream"]
 
 def run(agent: Agent, message: Any, *, timeout: float | None = None, budget: Any = None, **kernel: Any) -> Any:
     """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself."""
-    work = _run(agent, message, timeout, budget, kernel)
+    work = _run(_checked(agent), message, timeout, budget, kernel)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
     return work
+
+
+def _checked(agent: Any) -> Agent:
+    if not isinstance(agent, Agent):
+        made = isinstance(agent, type) and issubclass(agent, Agent)
+        raise ConfigError(
+            f"run and stream take an Agent, not {'the class itself' if made else repr(agent)}",
+            hint="Agent('assistant', model='…')",
+            key="agent",
+        )
+    return agent
 
 
 async def _run(agent: Agent, message: Any, timeout_s: float | None, limit: Any, options: dict[str, Any]) -> Any:
@@ -43,7 +55,7 @@ async def _run(agent: Agent, message: Any, timeout_s: float | None, limit: Any, 
 
 def stream(agent: Agent, message: Any, *, events: bool = False, budget: Any = None, **kernel: Any) -> Stream:
     """The agent's answer piece by piece: `async for`, or `for` in a plain script."""
-    return _OwnStream(agent, message, events=events, budget=budget, options=kernel)
+    return _OwnStream(_checked(agent), message, events=events, budget=budget, options=kernel)
 
 
 class _OwnStream(Stream):

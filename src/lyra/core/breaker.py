@@ -8,7 +8,7 @@
 
 Only failures of the service count (`counts_as_failure`): a bad request says nothing about its health. Takes
 `now`, never waits. A callback runs after the state has changed, so one that raises cannot leave the breaker
-half-way.
+half-way; with `tells=False` whoever holds the breaker runs it, by the new state it is given.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class CircuitBreaker(Declaration, frozen=True):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} is a function without arguments", key=name)
 
+    def callback(self, state: str) -> Callable[[], object] | None:
+        """Who wants to know of that state."""
+        return {"open": self.on_open, "closed": self.on_close}.get(state)
+
     @classmethod
     def of(cls, value: Any) -> CircuitBreaker:
         return value if isinstance(value, CircuitBreaker) else cls.from_data(value)
@@ -67,10 +71,11 @@ class CircuitBreaker(Declaration, frozen=True):
 class Breaker:
     """The state of one CircuitBreaker. Each `admit` is followed by a `success`, `failure` or `abandon`."""
 
-    __slots__ = ("_opened_at", "_probes", "circuit_breaker", "failures", "state")
+    __slots__ = ("_opened_at", "_probes", "_tells", "circuit_breaker", "failures", "state")
 
-    def __init__(self, circuit_breaker: CircuitBreaker) -> None:
+    def __init__(self, circuit_breaker: CircuitBreaker, *, tells: bool = True) -> None:
         self.circuit_breaker = circuit_breaker
+        self._tells = tells
         self.state = "closed"
         self.failures = 0  # in a row
         self._opened_at = 0.0
@@ -120,7 +125,7 @@ class Breaker:
         self._probes = 0
         if state == "open":
             self._opened_at = now
-        callback = {"open": self.circuit_breaker.on_open, "closed": self.circuit_breaker.on_close}.get(state)
+        callback = self.circuit_breaker.callback(state) if self._tells else None
         if callback is not None:
             callback()
         return state

@@ -181,6 +181,7 @@ class Budget:
         "_taken",
         "_used",
         "_warns",
+        "due_s",
         "limits_money",
         "limits_tokens",
         "name",
@@ -216,6 +217,7 @@ class Budget:
         self.name = short_text(name, "a budget's name", most=NAME_LENGTH_MAX)
         self.on_exceed = one_of(on_exceed, ON_EXCEED, "on_exceed")
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
+        self.due_s: float | None = None  # when its seconds are over, once somebody has begun to count them
         self.parent = parent
         if parent is not None:  # a limit larger than the one above it would be a promise nobody keeps
             limits = [own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)]
@@ -316,7 +318,7 @@ class Budget:
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """The least of limit − used − reserved here and above, never below 0; None without a limit."""
         index = _index(dimension)
-        least = min(scope._limits[index] - scope._taken[index] for scope in self._scopes())
+        least = min(scope._limits[index] - scope._taken[index] for scope in self.chain())
         return _shown(index, max(least, 0)) if least < _UNLIMITED // 2 else None
 
     def spendable(self, dimension: str) -> int | None:
@@ -385,7 +387,8 @@ class Budget:
         return f"Budget({self.to_data()})"
 
     # ------------------------------------------------------------ inside
-    def _scopes(self) -> list[Budget]:
+    def chain(self) -> list[Budget]:
+        """This scope and those above it, nearest first."""
         scopes, scope = [], self
         while True:
             scopes.append(scope)
@@ -394,7 +397,7 @@ class Budget:
             scope = scope.parent
 
     def _lowest(self, index: int) -> int:
-        return min(scope._limits[index] for scope in self._scopes())
+        return min(scope._limits[index] for scope in self.chain())
 
     def _excesses(self, items: tuple[tuple[int, int], ...], mode: str) -> tuple[Excess, ...]:
         """The limits of `mode` scopes that taking `items` now would pass, nearest scope first."""
@@ -407,7 +410,7 @@ class Budget:
                 scope._taken[index] - scope._used[index],
                 amount,
             )
-            for scope in self._scopes()
+            for scope in self.chain()
             if scope.on_exceed == mode
             for index, amount in items
             if scope._taken[index] + amount > scope._limits[index]

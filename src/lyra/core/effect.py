@@ -19,6 +19,7 @@ from typing import Any, Final, overload
 
 import msgspec
 
+from lyra.core.admission import Admissions
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.capability import Capability
 from lyra.core.check import known_keys
@@ -72,6 +73,7 @@ class Effect:
 
     __slots__ = (
         "_needs",
+        "admissions",
         "cost",
         "cost_data",
         "decode",
@@ -107,6 +109,7 @@ class Effect:
         policy: Any = None,
         quote: Callable[..., Usage] | None = None,
         shared: tuple[str, RateLimit] | None = None,
+        lasting: bool = False,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -131,6 +134,9 @@ class Effect:
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
         self.shared = shared  # a second limit, by name: of what many effects draw on, as agents do on a model
+        self.admissions = (
+            Admissions(self.policy.rate_limit, self.policy.circuit_breaker) if lasting else None
+        )  # one for all kernels that perform it
         self.gated = not (self.policy.rate_limit is None and self.policy.circuit_breaker is None and shared is None)
         self.tokens = self.cost["input_tokens"] + self.cost["output_tokens"]
         self._needs = needs if callable(needs) else _capabilities(needs)
@@ -165,6 +171,7 @@ class Effect:
             "policy": self.policy,
             "quote": self.quote,
             "shared": self.shared,
+            "lasting": self.admissions is not None,
         }
         return Effect(self.run, **{**settings, **options})
 

@@ -1,8 +1,8 @@
 """Effects as the kernel has met them: each function's declaration once, and one gate for each name.
 
 A program hands a function to `ctx.do`; here it becomes the Effect it declares, remembered so that the next call costs a
-look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it; an effect may have
-a second one that it shares with other effects.
+look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it, that of an agent's
+effect by every kernel too; an effect may have a second one that it shares with other effects.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import limits
+from lyra.core.admission import Admission, Admissions
 from lyra.core.effect import Effect
 from lyra.core.policy import CircuitBreaker, RateLimit
 from lyra.kernel.gates import Gate, TwoGates
@@ -62,18 +63,22 @@ class Declared:
         policy = effect.policy
         key = (effect.name, policy.rate_limit, policy.circuit_breaker)
         if effect.shared is None:
-            return self.gates.get(key) or self._gate(key)
+            return self.gates.get(key) or self._gate(key, effect.admissions)
         second = self._gate((*effect.shared, None))
         if policy.rate_limit is None and policy.circuit_breaker is None:
             return second
-        return TwoGates(self._gate(key), second)
+        return TwoGates(self._gate(key, effect.admissions), second)
 
-    def _gate(self, key: tuple[str, RateLimit | None, CircuitBreaker | None]) -> Gate:
+    def _gate(
+        self, key: tuple[str, RateLimit | None, CircuitBreaker | None], lasting: Admissions | None = None
+    ) -> Gate:
         found = self.gates.get(key)
         if found is None:
             if len(self.gates) >= limits.EFFECTS_KEPT:
                 self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
-            found = self.gates[key] = Gate(self._kernel, *key)
+            name, limit, circuit_breaker = key
+            admission = lasting.on(self._kernel.clock) if lasting is not None else Admission(limit, circuit_breaker)
+            found = self.gates[key] = Gate(self._kernel, name, limit, admission)
         return found
 
 

@@ -34,7 +34,7 @@ from lyra.kernel.in_time import in_time
 from lyra.kernel.process import GIVEN_UP, Process, suspend
 
 if TYPE_CHECKING:
-    from lyra.core.budget import Reservation
+    from lyra.core.budget import Budget, Reservation
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.recall import Entry
 
@@ -229,7 +229,8 @@ class Door:
             usage = cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
             row = error_to_row(error)
         else:
-            usage = cost if stage >= _RUNNING else Usage()
+            said = getattr(error, "usage", None)  # what ran may know better than what was set aside for it
+            usage = Usage() if stage < _RUNNING else cost if said is None else Usage.of(said)
             row = {"code": _cancellation(error) if self._goes_on(process) else "cut_off"}
         self._settle(process, effect, reservation, usage)
         if kernel.journal is None:
@@ -299,7 +300,7 @@ class Door:
                 if gate is not None:
                     gate.failed(error)
                 retry = effect.retry
-                if retry is None or not retry.should_retry(error, attempt):
+                if retry is None or process.out_of_time or not retry.should_retry(error, attempt):
                     raise
                 delay_s = retry.delay(attempt, self._kernel.rng, error)
                 self._kernel.publish(
@@ -336,7 +337,7 @@ class Door:
                 process.budget.charge(usage)
             return
         overrun = process.budget.settle(reservation, usage)
-        if overrun:
+        if overrun and (effect.quote is None or _limited(process.budget, overrun)):
             self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
 
     async def put_blob(self, name: str, data: bytes) -> str:
@@ -396,6 +397,11 @@ _SAME = frozenset({bool, int, float, str, bytes})
 
 # What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)
+
+
+def _limited(budget: Budget, overrun: Usage) -> bool:
+    """A quote sets aside only what is limited: the rest is no overrun."""
+    return any(budget.limit(dimension) is not None for dimension in overrun.to_data())
 
 
 def _wrapped(effect: Effect, raised: BaseException) -> EffectFailed:

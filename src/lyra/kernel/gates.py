@@ -8,12 +8,14 @@ agent's own, and then the one of the model that all agents share, so that nobody
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.admission import Admission
 from lyra.core.budget import Usage
-from lyra.core.policy import Breaker, CircuitBreaker, RateLimit, TokenBucket, counts_as_failure
+from lyra.core.policy import RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.process import Process, resume, suspend
 
@@ -22,19 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate", "Place", "TwoGates"]
 
+_log: Final = logging.getLogger("lyra.kernel")
+
 
 class Gate:
     __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "name", "waiting_max")
 
-    def __init__(
-        self, kernel: Kernel, name: str, limit: RateLimit | None, circuit_breaker: CircuitBreaker | None
-    ) -> None:
+    def __init__(self, kernel: Kernel, name: str, limit: RateLimit | None, admission: Admission) -> None:
         self._kernel = kernel
         self.name = name
-        self._bucket = TokenBucket(limit) if limit is not None else None
+        self._bucket = admission.bucket
         self._strategy = limit.strategy if limit is not None else "queue"
         self.waiting_max = (limit.burst or 1) if limit is not None else 0
-        self._breaker = Breaker(circuit_breaker) if circuit_breaker is not None else None
+        self._breaker = admission.breaker
         self._line: deque[deque[Any]] = deque()
         self._busy = False
 
@@ -119,16 +121,39 @@ class Gate:
 
     def succeeded(self) -> None:
         if self._breaker is not None:
-            self._breaker.success(self._kernel.clock.monotonic())
+            self._tell(self._breaker.success(self._kernel.clock.monotonic()))
 
     def failed(self, error: BaseException) -> None:
         """Only failures of the service count; a bad request or a cancelled call says nothing about its health."""
         if self._breaker is None:
             return
         if counts_as_failure(error):
-            self._breaker.failure(self._kernel.clock.monotonic())
+            self._tell(self._breaker.failure(self._kernel.clock.monotonic()))
         else:
             self._breaker.abandon()
+
+    def _tell(self, state: str | None) -> None:
+        """The breaker's callbacks. One that fails has no say in what becomes of the call."""
+        callback = self._breaker.circuit_breaker.callback(state) if state and self._breaker is not None else None
+        if callback is None:
+            return
+        try:
+            said = callback()
+        except Exception:
+            _log.exception("a callback of the circuit breaker of %s failed", self.name)
+            return
+        if isinstance(said, Awaitable):
+            self._kernel.door.in_flight += 1  # a kernel that closes lets it end
+            self._kernel.tasks.start(self._heard(said), name=f"lyra-breaker-{self.name}")
+
+    async def _heard(self, said: Awaitable[object]) -> None:
+        try:
+            await said
+        except Exception:
+            _log.exception("a callback of the circuit breaker of %s failed", self.name)
+        finally:
+            self._kernel.door.in_flight -= 1
+            self._kernel.came_to_its_end()
 
 
 class Place:

@@ -56,7 +56,9 @@ _REPORTS: Final = (  # what shows that somebody works at an entry
 )
 _NO_FAILURE: Final = ("cancelled", "cut_off")  # how an effect ends that was stopped, not broken
 # How an agent's turn comes to nothing although its effects were well; other failures are those of an effect.
-_NO_ANSWER: Final = frozenset({"max_iterations", "repetition", "empty", "content_filter", "output_invalid"})
+_NO_ANSWER: Final = frozenset(
+    {"max_iterations", "repetition", "empty", "max_tokens", "content_filter", "output_invalid"}
+)
 
 
 class HealthThresholds(Declaration, frozen=True):

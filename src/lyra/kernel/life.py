@@ -34,19 +34,18 @@ from lyra.kernel import rows
 from lyra.kernel.context import Context, ExitProgram
 from lyra.kernel.door import Diverged
 from lyra.kernel.faults import error_to_row
-from lyra.kernel.process import PRIORITIES, Exit, Process, looked_at, resume
+from lyra.kernel.process import PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["TIME_IS_UP", "Life"]
+__all__ = ["Life"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
 
 _KILL_GRACE_S: Final = 5.0
-TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 
 class Life:

@@ -28,7 +28,18 @@ from lyra.errors import InvalidTransition, LyraError
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["GIVEN_UP", "PARKED", "PRIORITIES", "TRANSITIONS", "Exit", "Process", "looked_at", "resume", "suspend"]
+__all__ = [
+    "GIVEN_UP",
+    "PARKED",
+    "PRIORITIES",
+    "TIME_IS_UP",
+    "TRANSITIONS",
+    "Exit",
+    "Process",
+    "looked_at",
+    "resume",
+    "suspend",
+]
 
 # Legal moves, exactly as the requirement document's kernel has them; everything else is refused.
 TRANSITIONS: Final[dict[str, frozenset[str]]] = {
@@ -50,6 +61,8 @@ leave_task = asyncio.tasks._leave_task
 
 # The message of a cancellation that ends what a process is doing and not the process: its caller gave up.
 GIVEN_UP: Final = "the caller gave up"
+
+TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 
 
 class _Parked:
@@ -177,6 +190,11 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.exit is None
+
+    @property
+    def out_of_time(self) -> bool:
+        """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
+        return self.kill_reason == TIME_IS_UP
 
     @property
     def stands_for(self) -> Process | None:

@@ -16,11 +16,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from lyra.core.check import Declaration, real
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.providers import is_loopback
 from lyra.core.secret import MASK
@@ -42,13 +43,25 @@ _SENTENCE_MAX: Final = 500
 _SECRET_LEAST: Final = 8  # characters; what is shorter (a header that says "beta") is no key but part of other words
 
 
-class Timeouts(msgspec.Struct, frozen=True):
+class Timeouts(Declaration, frozen=True):
     """Seconds; None is no limit."""
+
+    WORD: ClassVar[str] = "timeouts"
 
     connect_s: float | None = 10.0
     first_s: float | None = 120.0
     idle_s: float | None = 60.0
     total_s: float | None = 600.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                real(value, name, above=0.0)
+
+    @classmethod
+    def of(cls, value: Any) -> Timeouts:
+        return value if isinstance(value, Timeouts) else cls.from_data(value)
 
 
 _USUAL: Final = Timeouts()

@@ -10,9 +10,9 @@
         '''
 
 Arguments that a model sends are checked against the hints and converted before the function sees them. A function may
-be sync (it runs off the loop) or async, and a method, whose tool is then taken from an object. Parameters that a model must not choose are left out of the schema: `ctx` (the
-function is then a part of the agent's program: it acts through it, and is run again on replay) and
-`idempotency_key` (the same for every try of one call).
+be sync (it runs off the loop) or async, and a method, whose tool is then taken from an object. Parameters that a model
+must not choose are left out of the schema: `ctx` (the function is then a part of the agent's program: it acts through
+it, and is run again on replay) and `idempotency_key` (the same for every try of one call).
 """
 
 from __future__ import annotations
@@ -95,20 +95,22 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 def tool_of(value: Any) -> Tool:
     """A Tool, whatever was given: one, a function to make one of, or something that knows how to be one."""
-    if not isinstance(value, Tool):
-        if hasattr(value, "__lyra_tool__") and not isinstance(value, type):  # an Agent, say
-            made: Tool = value.__lyra_tool__()
-            return made
-        if not callable(value) or hasattr(value, "__lyra_tool__"):  # the class of something that would be one
-            raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
-        value = _make(value)
-    if getattr(value.run, "is_method", False):
+    made: Tool
+    if isinstance(value, Tool):
+        made = value
+    elif hasattr(value, "__lyra_tool__") and not isinstance(value, type):  # an Agent, say
+        made = value.__lyra_tool__()
+    elif callable(value) and not hasattr(value, "__lyra_tool__"):
+        made = _make(value)
+    else:
+        raise ConfigError(f"{value!r} is not a tool", hint="give a function, or what @tool made of one")
+    if getattr(made.run, "is_method", False):
         raise ConfigError(
-            f"tool {value.name!r} is a method, and nothing says of which object",
-            hint=f"give the object's own: tools=[thing.{value.name}]",
+            f"tool {made.name!r} is a method, and nothing says of which object",
+            hint=f"give the object's own: tools=[thing.{made.name}]",
             key="tools",
         )
-    return value
+    return made
 
 
 def _make(
@@ -196,7 +198,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
         function = function.func
     known: Any = inspect.unwrap(function)
     if not inspect.isroutine(known):
-        known = known.__init__ if isinstance(known, type) else type(known).__call__
+        known = getattr(known, "__init__" if isinstance(known, type) else "__call__")
     known = getattr(known, "__func__", known)  # of a bound method
     holder = SimpleNamespace(__annotations__={"hint": parameter.annotation})
     try:
