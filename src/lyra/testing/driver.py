@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.errors import ConfigError, Conflict, InvalidTransition, LyraError, StoreFull
+from lyra.errors import ConfigError, Conflict, InvalidTransition, LyraError, NoSuchInterrupt, StoreFull
 from lyra.kernel import Kernel
 from lyra.testing import inspections, invariants
 from lyra.testing.faults import FaultStore
@@ -258,8 +258,8 @@ def answer(world: World, life: Life, interrupt_id: str, kind: str) -> None:
             life.kernel.resolve_interrupt(
                 interrupt_id, {"text": "ok", "approved": approved, "decision": decision, "data": data}
             )
-        except InvalidTransition:
-            pass  # it expired, or its process ended
+        except (InvalidTransition, NoSuchInterrupt):
+            pass  # it expired, its process ended, or it was over long ago and is forgotten
         except ConfigError as error:
             world.violate("contained", f"a good answer was refused: {error}")
 
