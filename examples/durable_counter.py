@@ -45,4 +45,4 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         sys.exit("usage: python examples/durable_counter.py [STORE]")
-    asyncio.run(main(*arguments or ["counter.db"]))
+    asyncio.run(main(arguments[0] if arguments else "counter.db"))

@@ -44,6 +44,21 @@ def test_a_try_that_failed_is_paid_for_where_the_next_has_no_room():
     run(main())
 
 
+def test_a_provider_that_counts_more_surprises_once():
+    """What it counted for a try that failed is known to the next: that one is refused before it is made."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            model = Tries([counted(200, 1), BROKEN])
+            process = await kernel.spawn(Agent("a", model=model, budget="$0.0008", max_tokens=20, retry=QUICK))
+            for _ in range(5):
+                with pytest.raises(LyraError):
+                    await process.send("hi")
+            assert (model.tries, int(process.budget.used("usd"))) == (1, 200 * 3 + 15)
+
+    run(main())
+
+
 def test_a_failed_model_is_paid_for_once_where_another_answers():
     """What the first model cost is not charged a second time with the answer of the next."""
 
@@ -83,7 +98,8 @@ def test_agents_asked_in_a_tool_draw_on_the_scope_around(kind):
         async def of_ctx(ctx: lyra.Context) -> str:
             return str(await lyra.run(helper, "hey"))
 
-        tool = lyra.tool({"async": of_async, "sync": of_sync, "ctx": of_ctx}[kind], name="ask")
+        functions: dict[str, Any] = {"async": of_async, "sync": of_sync, "ctx": of_ctx}
+        tool = lyra.tool(functions[kind], name="ask")
         async with Kernel() as kernel:
             process = await kernel.spawn(Agent("a", model=says(calls("ask"), "done"), tools=[tool]))
             with lyra.budget("$1") as scope:
@@ -233,7 +249,7 @@ def test_a_call_that_is_cut_off_leaves_a_record_and_its_cost(how, budget):
             (record,) = [event.data for event in records]
             assert record["status"] == "cancelled"
             assert (record["input_tokens"], record["output_tokens"]) == (100, 10)
-            assert record["cost_usd"] == process.metrics.cost_usd > 0
+            assert record["cost_usd"] == process.metrics.cost_micro_usd / 1e6 > 0
             if budget is not None:
                 assert process.metrics.cost_micro_usd == int(process.budget.used("usd")) > 50 * 15
             else:
@@ -303,5 +319,48 @@ def test_a_scope_that_warns_says_so(where):
             assert [over["dimension"] for over in event.data["over"]] == ["usd"]
             await process.send("hi")
             assert len(told) == 1
+
+    run(main())
+
+
+# ---------------------------------------------------------------- with a store
+def test_what_a_cut_off_call_cost_is_in_the_journal(tmp_path):
+    """A restart finds the same spending; the tries that failed before it was cut off are part of it."""
+
+    async def main() -> None:
+        agent = Agent(
+            "a", model=Tries([counted(1000, 10), BROKEN], [60.0, "late"]), max_tokens=50, budget="$1", retry=QUICK
+        )
+        path = str(tmp_path / "agents.db")
+        async with Kernel(store=path) as kernel:
+            process = await kernel.spawn(agent, pid="one")
+            with pytest.raises(DeadlineExceeded):
+                await process.send("hi", timeout=0.3)
+            await asyncio.sleep(0.05)
+            used = int(process.budget.used("usd"))
+            assert used == process.metrics.cost_micro_usd >= 1000 * 3 + 10 * 15 + 50 * 15
+        async with Kernel(store=path) as kernel:
+            process = await kernel.spawn(agent, pid="one")
+            assert int(process.budget.used("usd")) == used
+
+    run(main())
+
+
+def test_a_deadline_of_a_durable_agent_holds_after_a_restart(tmp_path):
+    """It is over, and stays so."""
+
+    async def main() -> None:
+        model = says({"text": "late", "first_s": 30})
+        agent = Agent("a", model=model, retry=QUICK, budget={"seconds": 0.3})
+        path = str(tmp_path / "agents.db")
+        async with Kernel(store=path) as kernel:
+            process = await kernel.spawn(agent, pid="one")
+            with pytest.raises(DeadlineExceeded):
+                await process.send("hi")
+        async with Kernel(store=path) as kernel:
+            process = await kernel.spawn(agent, pid="one")
+            with pytest.raises(LyraError):
+                await process.send("again")
+            assert len(model.requests) == 1
 
     run(main())

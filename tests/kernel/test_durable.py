@@ -699,3 +699,14 @@ def test_refusals_replay(path):
         assert CALLS == []
 
     run(main())
+
+
+def test_a_store_may_be_a_path(tmp_path):
+    """A pathlib.Path is as good as its text."""
+
+    async def main():
+        async with Kernel(tmp_path / "run.db") as kernel:
+            await kernel.durable()
+
+    asyncio.run(main())
+    assert (tmp_path / "run.db").exists()

@@ -145,6 +145,8 @@ class Ask:
         self.settle(self.lost)
 
     def _count_lost(self, counted: TokenUsage) -> None:
+        if self.estimated:  # a provider that counts more than was thought must not surprise us twice
+            self.conversation.learn(self.model, self.request, counted)
         self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
 
     def all_tokens(self, completion: Completion | None) -> TokenUsage:

@@ -76,7 +76,7 @@ def content_of(message: Any) -> Any:
     if isinstance(message, Message):
         message = message.content
     if isinstance(message, str):
-        if not message.strip():
+        if not message or message.isspace():
             raise ConfigError("a message to an agent says something; this one is empty")
         return str(message)
     if isinstance(message, Image):

@@ -175,6 +175,9 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     finally:
         answer = session.messages[-1].text if failure is None else ""
         _ended(runtime, process, session, answer, failure)
+        asker = runtime.sessions.get(process.parent.pid) if process.parent is not None else None
+        if asker is not None:
+            asker.metrics.add_helper(session.metrics.totals)
     return answer
 
 
@@ -201,7 +204,7 @@ def _tell(pending: Pending, value: Any, failure: BaseException | None, text: str
 async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pending | None, content: Any) -> Any:
     agent = session.agent
     metrics = session.metrics
-    before = (metrics.input_tokens, metrics.output_tokens, metrics.cost_micro_usd, metrics.unpriced_calls)
+    before = metrics.totals
     metrics.turns += 1
     metrics.last_active_at = runtime.kernel.clock.now()
     session.append(message_of(content))
@@ -258,13 +261,13 @@ def _failed(status: str, agent: Agent, **fields: Any) -> AgentFailed:
 
 
 def _reply(completion: Completion, session: Session, before: tuple[int, int, int, int]) -> Reply:
-    metrics = session.metrics
-    spent = metrics.cost_micro_usd - before[2]
+    """The answer with what it took, the helpers' part included."""
+    now = session.metrics.totals
     reply = Reply.made(
         completion.text,
-        cost_usd=None if metrics.unpriced_calls > before[3] else spent / 1_000_000,
-        input_tokens=metrics.input_tokens - before[0],
-        output_tokens=metrics.output_tokens - before[1],
+        cost_usd=None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
+        input_tokens=now[0] - before[0],
+        output_tokens=now[1] - before[1],
     )
     if completion.stop_reason == "max_tokens":
         reply.status = "max_tokens"

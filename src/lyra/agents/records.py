@@ -99,4 +99,4 @@ def turn_record(kernel: Kernel, session: Session, execution: AgentExecution) -> 
 
 
 def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
+    return int(seconds * 1000)  # whole ones: rounded up, a call would seem to begin before the one in front of it ended

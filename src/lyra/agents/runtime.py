@@ -162,6 +162,9 @@ class Runtime:
         self.sessions[process.pid] = session
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):
+            before = self.sessions.get(guard.pid)
+            if before is not None:  # it crashed and begins anew; what it has cost stays with it
+                session.metrics = before.metrics
             self.sessions[guard.pid] = session
         return session
 

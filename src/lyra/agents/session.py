@@ -27,7 +27,7 @@ _BEFORE: Final = "Summary of the conversation before the messages that follow:"
 
 
 class Metrics(msgspec.Struct):
-    """What an agent process did and took so far; `cost_usd` is None once a call had no known price."""
+    """What an agent process did and took so far; `cost_usd`, with helpers, is None once a call had no known price."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -43,10 +43,32 @@ class Metrics(msgspec.Struct):
     turns: int = 0
     started_at: float = 0.0
     last_active_at: float = 0.0
+    helper_input_tokens: int = 0
+    helper_output_tokens: int = 0
+    helper_cost_micro_usd: int = 0
+    helper_unpriced_calls: int = 0
 
     @property
     def cost_usd(self) -> float | None:
-        return None if self.unpriced_calls else self.cost_micro_usd / 1_000_000
+        _, _, micro_usd, unpriced = self.totals
+        return None if unpriced else micro_usd / 1_000_000
+
+    @property
+    def totals(self) -> tuple[int, int, int, int]:
+        """(input tokens, output tokens, micro-dollars, calls without a price), its own and its helpers'."""
+        return (
+            self.input_tokens + self.helper_input_tokens,
+            self.output_tokens + self.helper_output_tokens,
+            self.cost_micro_usd + self.helper_cost_micro_usd,
+            self.unpriced_calls + self.helper_unpriced_calls,
+        )
+
+    def add_helper(self, totals: tuple[int, int, int, int]) -> None:
+        """What a helper took, with those that it asked itself."""
+        self.helper_input_tokens += totals[0]
+        self.helper_output_tokens += totals[1]
+        self.helper_cost_micro_usd += totals[2]
+        self.helper_unpriced_calls += totals[3]
 
     def count(self, usage: TokenUsage, micro_usd: int | None) -> None:
         """A call that was answered."""

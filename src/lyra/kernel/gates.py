@@ -139,7 +139,7 @@ class Gate:
             return
         try:
             said = callback()
-        except Exception:
+        except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
             return
         if isinstance(said, Awaitable):
@@ -149,7 +149,7 @@ class Gate:
     async def _heard(self, said: Awaitable[object]) -> None:
         try:
             await said
-        except Exception:
+        except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
             _log.exception("a callback of the circuit breaker of %s failed", self.name)
         finally:
             self._kernel.door.in_flight -= 1

@@ -13,6 +13,7 @@ listeners hear. The life of a process (`life`), the door (`door`), the order of 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -82,7 +83,7 @@ H = TypeVar("H", bound=Handle)
 class Kernel(Requests):
     def __init__(  # noqa: PLR0915 (one line a part)
         self,
-        store: str | Store = "memory",
+        store: str | os.PathLike[str] | Store = "memory",
         clock: Clock | None = None,
         programs: Iterable[Any] = (),  # async functions, and Agents
         *,
@@ -96,7 +97,7 @@ class Kernel(Requests):
         mailbox_messages_max: int = limits.MAILBOX_MESSAGES_MAX,
         processes_max: int = limits.PROCESSES_MAX,
     ) -> None:
-        self._target = store
+        self._target: str | Store = os.fspath(store) if isinstance(store, os.PathLike) else store
         self._durability = durability
         self._lease_s = lease_s
         self.clock: Clock = clock if clock is not None else SystemClock()
