@@ -1004,6 +1004,21 @@ def test_strategies_stop_and_escalate_of_a_supervisor(target):
     run(main())
 
 
+def test_escalate_starts_a_permanent_child_again_that_has_not_failed(target):
+    """Its end was no failure, so there is nothing to pass on: it is started again, alone."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            sup = await kernel.supervise(children("x", "y"), strategy="escalate")
+            diary.clear()
+            await hit(kernel, "x", "normal")
+            assert diary == ["+x"]
+            assert up(sup) == ["x", "y"]
+            assert sup.alive
+
+    run(main())
+
+
 def test_a_programs_own_supervisor(target):
     """ctx.supervise: its end is the program's business, the program's end is its end, and `stop` tells the program."""
 

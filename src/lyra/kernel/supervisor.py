@@ -61,6 +61,7 @@ _SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is re
     "restart": lambda _rows, row: [row],
     "restart_all": lambda rows, _row: list(rows),
     "rest_for_one": lambda rows, row: rows[rows.index(row) :],
+    "escalate": lambda _rows, row: [row],  # a permanent child that ended without a failure is started again, alone
 }
 
 
