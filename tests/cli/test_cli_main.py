@@ -163,6 +163,11 @@ def test_a_click_error_looks_like_ours(broken, capsys):
     assert capsys.readouterr().err == "error[usage]: no such thing\n"
 
 
+def hears_sigint() -> None:
+    """Tests that run in the background of a shell ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_in_a_real_run(lyra, tmp_path):
     """SIGINT while a command waits: exit 130 and one line on stderr."""
     os.mkfifo(lyra.folder / "waits.db")  # doctor reads a store's header and waits for a writer
@@ -173,6 +178,7 @@ def test_ctrl_c_in_a_real_run(lyra, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hears_sigint,
     )
     # Opening the other end returns once the child has opened its own: it is inside the command now.
     with open(lyra.folder / "waits.db", "wb"):

@@ -214,7 +214,13 @@ def test_speed_changes_the_time(tmp_path):
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     """SIGINT in the middle: exit 130, no process and no folder is left."""
-    running = subprocess.Popen(command(), env=environment(tmp_path), stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command(),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where the tests ignore it
+    )
     assert running.stdout is not None
     for line in running.stdout:
         if "effect.started" in line:
