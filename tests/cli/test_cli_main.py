@@ -178,7 +178,7 @@ def test_ctrl_c_in_a_real_run(lyra, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hears_sigint,
+        preexec_fn=hears_sigint,  # noqa: PLW1509 (one thread, and nothing but a signal is set)
     )
     # Opening the other end returns once the child has opened its own: it is inside the command now.
     with open(lyra.folder / "waits.db", "wb"):

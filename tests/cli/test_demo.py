@@ -219,7 +219,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         env=environment(tmp_path),
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where the tests ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (heard where tests ignore it)
     )
     assert running.stdout is not None
     for line in running.stdout:
