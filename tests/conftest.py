@@ -10,22 +10,8 @@ _HERE = Path(__file__).parent
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
-    "agents/test_chaos.py",
-    "agents/test_figures.py",
-    "agents/test_limits.py",
-    "agents/test_policies.py",
-    "models/test_aimock.py",
-    "models/test_bedrock.py",
-    "models/test_cloud.py",
-    "models/test_conversations.py",
-    "models/test_fuzz.py",
-    "models/test_gemini.py",
-    "models/test_http.py",
-    "models/test_judge.py",
-    "models/test_moved_talks.py",
-    "models/test_reader.py",
-    "models/test_remote.py",
-    "models/test_vertex.py",
+    "agents/",
+    "models/",
     "sandbox/",
     "test_agent_examples.py",
     "testing/",
@@ -33,10 +19,22 @@ _SLOW = (
     "tools/permissions/test_bash.py",
     "tools/permissions/test_fuzz.py",
 )
+_QUICK = (
+    "agents/test_execution.py",
+    "agents/test_orchestrate.py",
+    "agents/test_review_input.py",
+    "models/test_faults.py",
+    "models/test_lines.py",
+    "models/test_names.py",
+    "models/test_pricing.py",
+    "models/test_script.py",
+    "models/test_sim.py",
+    "models/test_tokens.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(_HERE).as_posix() if item.path.is_relative_to(_HERE) else ""
-        if place.startswith(_SLOW):
+        if place.startswith(_SLOW) and not place.startswith(_QUICK):
             item.add_marker(pytest.mark.slow)
