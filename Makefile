@@ -22,7 +22,7 @@ test: lint postgres erlang bubblewrap ripgrep ## Run every check and every test
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
 
 lint: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .

@@ -11,9 +11,15 @@ _HERE = Path(__file__).parent
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
     "agents/",
+    "cli/test_demo.py",
     "models/",
+    "otp/",
     "sandbox/",
+    "simulation/",
+    "store/test_damage.py",
+    "store/test_postgres.py",
     "test_agent_examples.py",
+    "test_benchmarks.py",
     "testing/",
     "tools/builtin/",
     "tools/permissions/test_bash.py",
