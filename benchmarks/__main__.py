@@ -34,7 +34,9 @@ SUBJECTS = {
     "agents": "An agent with a fake model",
     "first_token": "An agent's first token and its memory",
     "sandbox": "A command in a sandbox",
-    "permissions": "A decision, and searches in a large tree",
+    "permissions": "A decision on a call",
+    "search": "Searches in a large tree",
+    "tools": "Tools at work in an agent",
     "health": "Being watched by the health monitor",
 }
 

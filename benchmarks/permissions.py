@@ -1,20 +1,11 @@
-"""What a decision costs: permission rules and the Grant together, for lines seen before and for new ones; and what a
-search in a large tree costs beside `find` and ripgrep."""
+"""What a decision costs: permission rules and the Grant together, for lines seen before and for new ones."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
-from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most, interleave
+from benchmarks.measure import Row, Size, Stopwatch, Timing, at_most, interleave
 from lyra.core.capability import Capability, Grant
-from lyra.core.tool import Tool
-from lyra.tools.builtin import Workspace
-from lyra.tools.builtin.search import search_tools
 from lyra.tools.permissions import Permissions, Rule, subject_of
 
 _GRANT = Grant(allow=["process.exec:**", "fs.read:/work/**", "fs.write:/work/src/**"], deny=["fs.write:/work/.git/**"])
@@ -66,46 +57,4 @@ def run(size: Size) -> list[Row]:
         Row("permission and grant for a command line seen before", best["seen"], goals=goal),
         Row("permission and grant for a new command line, read anew", best["new"]),
         Row("permission and grant for a file's path", best["path"], goals=goal),
-        *_searches(size),
     ]
-
-
-# ---------------------------------------------------------------- searches
-def _searches(size: Size) -> list[Row]:
-    files = size.of(50_000, 60)
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(files):
-            place = Path(folder, f"d{number // 100}")
-            if number % 100 == 0:
-                place.mkdir()
-            (place / f"f{number}.{'py' if number % 5 else 'md'}").write_text(f"line one\nneedle{number % 1000}\nend\n")
-        with_it = {each.name: each for each in search_tools(Workspace(folder))}
-        without = {each.name: each for each in search_tools(Workspace(folder), ripgrep=False)}
-        contenders = {
-            "Glob": lambda: _asked(with_it["Glob"], pattern="**/*.md"),
-            "find": lambda: _ran("find", ".", "-name", "*.md", "-type", "f", folder=folder),
-            "own": lambda: _asked(without["Grep"], pattern="needle7$"),
-            "Grep": lambda: _asked(with_it["Grep"], pattern="needle7$"),
-        }
-        if shutil.which("rg"):
-            contenders["rg"] = lambda: _ran("rg", "-l", "--no-ignore", "--hidden", "needle7$", ".", folder=folder)
-        best = interleave(contenders, min(size.repeats, 3))
-    wall = {name: Figure((figure.wall or 0.0) / 1000, "ms") for name, figure in best.items()}
-    return [
-        Row(f"Glob **/*.md in {files} files (wall)", wall["Glob"], "find", wall["find"]),
-        Row(f"Grep in {files} files (wall)", wall["Grep"], "ripgrep", wall.get("rg")),
-        Row(f"Grep without ripgrep in {files} files (wall)", wall["own"], "ripgrep", wall.get("rg")),
-    ]
-
-
-def _asked(tool: Tool, **arguments: str) -> Timing:
-    assert tool.run is not None
-    with Stopwatch(1) as watch:
-        asyncio.run(tool.run(**arguments))
-    return watch.timing
-
-
-def _ran(*command: str, folder: str) -> Timing:
-    with Stopwatch(1) as watch:
-        subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
-    return watch.timing

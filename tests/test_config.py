@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lyra.config import ALSO_MAX, FILE_BYTES_MAX, KEYS, BudgetConfig, Config, KernelConfig, Origin
+from lyra.config import ALSO_MAX, FILE_BYTES_MAX, KEYS, AgentConfig, BudgetConfig, Config, KernelConfig, Origin
 from lyra.core.capability import Grant
 from lyra.core.money import Money
 from lyra.errors import ConfigError
@@ -51,6 +51,7 @@ def place(tmp_path: Path) -> Place:
 def test_the_table_and_the_typed_sections_agree():
     """Every key has an attribute of its name, and every attribute a key."""
     fields = {f"kernel.{name}" for name in KernelConfig.__struct_fields__}
+    fields |= {f"agent.{name}" for name in AgentConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
 
@@ -78,6 +79,7 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "budget.on_exceed": ('"warn"', "warn", lambda c: c.budget.on_exceed, "warn"),
     "grant.allow": ('["fs.read"]', "fs.read", lambda c: c.grant.allows("net.http:a.b"), False),
     "grant.deny": ('["net.http"]', "net.http", lambda c: c.grant.allows("net.http:a.b"), False),
+    "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
 }
 
 
@@ -116,9 +118,11 @@ def test_the_defaults_are_the_table(place):
         },
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
+        "agent": {"model": None},
         "providers": {},
         "prices": {},
         "limits": {},
+        "mcp": {"servers": {}},
     }
 
 
@@ -358,6 +362,8 @@ def test_relative_paths_start_where_they_are_written(place, monkeypatch):
         ("[grant]\nallow = [1]", 2, "grant.allow is a list of capabilities", None),
         ("[grant]\n\nallow = [\n 'fs.raed:/x']", 3, "no capability 'fs.raed'", "fs.read"),
         ("[grant]\ndeny = ['fs.read:relative']", 2, "not absolute", None),
+        ("[agent]\nmodel = 'sim/script:x.yaml'", 2, "may not choose a simulated model", "LYRA_AGENT_MODEL"),
+        ("[agent]\nmodel = 3", 2, "agent.model is the name of a model", "PROVIDER/MODEL"),
     ],
 )
 def test_a_mistake_has_its_line(place, text, line, message, hint):

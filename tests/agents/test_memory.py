@@ -69,10 +69,10 @@ def test_keys_are_not_recalled():
 def test_a_model_may_remember_and_recall():
     """With `tools`: what one agent keeps, another with the same scope finds."""
     shared = Memory("team", tools=True)
-    writer = Agent("writer", model=says(calls("remember", text="The deadline is Friday"), "kept"), memory=shared)
-    reader = Agent("reader", model=says(calls("recall", question="deadline"), "{result}"), memory=shared)
-    odd = Agent("odd", model=says(calls("remember", text="x", kind="rumour"), "{result}"), memory=shared)
-    assert set(writer.tools) == {"remember", "recall"}
+    writer = Agent("writer", model=says(calls("Remember", text="The deadline is Friday"), "kept"), memory=shared)
+    reader = Agent("reader", model=says(calls("Recall", question="deadline"), "{result}"), memory=shared)
+    odd = Agent("odd", model=says(calls("Remember", text="x", kind="rumour"), "{result}"), memory=shared)
+    assert set(writer.tools) == {"Remember", "Recall"}
 
     async def main():
         async with Kernel() as kernel:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lyra.cli.main import main
+from tests.cli.agent_runner import Runner
 
 SOURCE = Path(__file__).parents[2] / "src"
 COMMAND = [sys.executable, "-c", "import sys; from lyra.cli.main import main; sys.exit(main())"]
@@ -66,3 +67,8 @@ class Lyra:
 @pytest.fixture
 def lyra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lyra:
     return Lyra(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def run(lyra: Lyra) -> Runner:
+    return Runner(lyra)

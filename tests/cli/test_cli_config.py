@@ -15,7 +15,7 @@ def test_show_json_is_nested(lyra):
     assert data["kernel"]["lease_s"] == 2.0
     assert data["budget"] == {"usd": "$1.50", "seconds": None, "on_exceed": "block"}
     assert data["grant"] == {"allow": ["*"], "deny": []}
-    assert {f"{section}.{key}" for section in data for key in data[section]} == set(KEYS)
+    assert {f"{section}.{key}" for section in data for key in data[section]} == {*KEYS, "mcp.servers"}
 
 
 def test_show_origin(lyra):

@@ -28,7 +28,7 @@ from lyra.testing.provider import Provider
 from lyra.testing.sim import run_seed, same_twice
 from tests.simulation.test_parts import PLANTED as IN_PARTS
 
-SEEDS_MAX = 60
+SEEDS_MAX = 200
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

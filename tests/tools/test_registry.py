@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from typing import Any
+
 import pytest
 
 from lyra import Agent, ToolRegistry, run, tool
+from lyra.core.capability import Capability, Grant
+from lyra.core.tool import Tool, ToolCall, ToolResult, rights
 from lyra.errors import ConfigError
 from lyra.models.sim import SimProvider
 
@@ -76,3 +83,242 @@ def test_an_agent_takes_one():
     agent = Agent("reader", model=SimProvider(script), tools=registry.filter("*_page"))
     assert set(agent.tools) == {"read_page"}
     assert run(agent, "go") == "page a"
+
+
+# ---------------------------------------------------------------- calls without an agent
+
+
+def called(registry: ToolRegistry, name: str, **arguments: object) -> ToolResult:
+    return asyncio.run(registry.call(name, arguments))
+
+
+def test_a_call_gives_a_typed_result():
+    """What the tool gave, under the call's id."""
+    result = asyncio.run(ToolRegistry([read_page]).call("read_page", {"url": "a"}, call_id="c1"))
+    assert result == ToolResult("c1", "read_page", "page a")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "said"),
+    [
+        ("read_page", {"link": "a"}, "invalid_arguments", "bad arguments"),
+        ("read_page", {"url": ["a"]}, "invalid_arguments", "bad arguments"),
+        ("read_pgae", {}, "not_found", "did you mean 'read_page'"),
+        ("no such name!", {}, "not_found", "there is no tool"),
+        ("broken", {}, "exec_failed", "ZeroDivisionError"),
+        ("missing", {}, "not_found", "nowhere"),
+        ("slow", {}, "timeout", "longer than 0.02 s"),
+        ("slow_sync", {}, "timeout", "longer than 0.02 s"),
+        ("stops", {}, "cancelled", "CancelledError"),
+        ("exits", {}, "exec_failed", "SystemExit"),
+        ("inside", {}, "invalid_arguments", "takes ctx"),
+    ],
+)
+def test_every_failure_is_a_result_with_a_code(name, arguments, code, said):
+    """Nothing is raised but a cancellation of the caller."""
+    release = threading.Event()
+
+    def broken() -> int:
+        return 1 // 0
+
+    def missing() -> None:
+        raise FileNotFoundError("nowhere")
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    def slow_sync() -> None:
+        release.wait(5)
+
+    async def stops() -> None:
+        raise asyncio.CancelledError
+
+    def exits() -> None:
+        raise SystemExit(3)
+
+    async def inside(ctx: Any) -> None:
+        """Never called."""
+
+    registry = ToolRegistry([read_page, broken, missing, stops, exits, inside])
+    registry.register(slow, timeout_s=0.02)
+    registry.register(slow_sync, timeout_s=0.02)
+
+    async def main() -> ToolResult:
+        result = await registry.call(name, arguments)
+        release.set()
+        return result
+
+    result = asyncio.run(main())
+    assert (result.is_error, result.error_code) == (True, code)
+    assert said in result.output
+
+
+def test_a_time_out_cancels_the_work():
+    """It does not go on behind the caller's back."""
+    seen: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    assert called(ToolRegistry([tool(slow, timeout_s=0.01)]), "slow").error_code == "timeout"
+    assert seen == ["cancelled"]
+
+
+def test_a_cancelled_caller_is_cancelled():
+    """A cancellation from outside is nobody's result."""
+
+    async def main() -> None:
+        async def slow() -> None:
+            await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(ToolRegistry([slow]).call("slow"))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_functions_that_block_run_off_the_loop():
+    """Eight that sleep take as long as one, and the loop goes on."""
+
+    def nap() -> str:
+        time.sleep(0.05)
+        return threading.current_thread().name
+
+    async def main() -> list[ToolResult]:
+        async def layer(call: Any, inner: Any) -> Any:
+            return await inner(call)
+
+        registry = ToolRegistry([nap], middleware=[layer])
+        async with asyncio.timeout(0.3):
+            return await asyncio.gather(*(registry.call("nap") for _ in range(8)))
+
+    names = {result.output for result in asyncio.run(main())}
+    assert threading.current_thread().name not in names
+    assert len(names) == 8
+
+
+def test_a_grant_is_kept_to():
+    """Where one is given, what the tool needs must be in it; the tool sees it too."""
+
+    def look(path: str) -> str:
+        return str(rights.get())
+
+    registry = ToolRegistry([tool(look, needs_of=lambda given: [Capability("fs.read", given["path"])])])
+    grant = Grant(["fs.read:/a/**"])
+    assert asyncio.run(registry.call("look", {"path": "/b"}, grant=grant)).error_code == "permission_denied"
+    assert asyncio.run(registry.call("look", {"path": "/a/x"}, grant=grant)).output == str(grant)
+    assert rights.get() is None
+
+
+# ---------------------------------------------------------------- middleware
+
+
+def noting(seen: list[str], word: str) -> Any:
+    async def layer(call: ToolCall, inner: Any) -> Any:
+        seen.append(f"{word}>")
+        output = await inner(call)
+        seen.append(f"<{word}")
+        return output
+
+    return layer
+
+
+def test_the_first_layer_is_the_outermost():
+    """Those of `use` are inside of those there are."""
+    seen: list[str] = []
+    registry = ToolRegistry([read_page], middleware=[noting(seen, "a"), noting(seen, "b")])
+    registry.use(noting(seen, "c"))
+    assert called(registry, "read_page", url="x").output == "page x"
+    assert seen == ["a>", "b>", "c>", "<c", "<b", "<a"]
+
+
+def test_a_part_of_a_registry_keeps_its_layers():
+    """And an agent that takes it runs through them; the id of the model's call is in the call."""
+    seen: list[ToolCall] = []
+
+    async def layer(call: ToolCall, inner: Any) -> Any:
+        seen.append(call)
+        return f"<{await inner(call)}>"
+
+    registry = ToolRegistry([read_page, read_file], middleware=[layer]).filter("read_page")
+    script = [{"tool_calls": [{"name": "read_page", "arguments": {"url": "a"}}]}, {"text": "{result}"}]
+    assert run(Agent("reader", model=SimProvider(script), tools=registry), "go") == "<page a>"
+    assert [(call.name, call.arguments, bool(call.id)) for call in seen] == [("read_page", {"url": "a"}, True)]
+
+
+def test_a_layer_may_answer_itself_or_change_the_call():
+    """The tool is not run, or run with other arguments."""
+
+    async def instead(call: ToolCall, inner: Any) -> Any:
+        return "instead" if call.arguments["url"] == "secret" else await inner(call)
+
+    async def lower(call: ToolCall, inner: Any) -> Any:
+        return await inner(ToolCall(call.id, call.name, {"url": call.arguments["url"].lower()}))
+
+    registry = ToolRegistry([read_page], middleware=[instead, lower])
+    assert called(registry, "read_page", url="secret").output == "instead"
+    assert called(registry, "read_page", url="ABC").output == "page abc"
+
+
+def test_changed_arguments_need_the_rights_for_them():
+    """A layer cannot lead a tool past the Grant."""
+
+    async def elsewhere(call: ToolCall, inner: Any) -> Any:
+        return await inner(ToolCall(call.id, call.name, {"path": "/etc/passwd"}))
+
+    guarded = tool(read_file, needs_of=lambda given: [Capability("fs.read", given["path"])])
+    registry = ToolRegistry([guarded], middleware=[elsewhere])
+    result = asyncio.run(registry.call("read_file", {"path": "/a/b"}, grant=Grant(["fs.read:/a/**"])))
+    assert result.error_code == "permission_denied"
+
+
+def test_what_is_no_middleware_is_refused():
+    """At once, not at the first call."""
+    with pytest.raises(ConfigError, match="not a middleware"):
+        ToolRegistry([read_page], middleware=[lambda call, inner: None])  # type: ignore[list-item,return-value]
+    with pytest.raises(ConfigError, match="not a middleware"):
+        ToolRegistry().use(3)  # type: ignore[arg-type]
+
+
+def test_a_layer_hands_on_calls_of_its_tool_only():
+    """It cannot reach another tool."""
+
+    async def other(call: ToolCall, inner: Any) -> Any:
+        return await inner(ToolCall(call.id, "read_file", {"path": "x"}))
+
+    assert "hands on" in called(ToolRegistry([read_page, read_file], middleware=[other]), "read_page", url="a").output
+
+
+# ---------------------------------------------------------------- sources
+
+
+class Changing:
+    """A source whose tools change."""
+
+    def __init__(self, *tools: Tool) -> None:
+        self.tools = tools
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        return self.tools
+
+
+def test_a_source_is_asked_each_time():
+    """What it has now is what there is; a registered tool is not replaced by one of a source."""
+    source = Changing(tool(read_file))
+    registry = ToolRegistry([read_page, source])
+    part = registry.filter("read_*")
+    assert registry.names == part.names == ("read_page", "read_file")
+    source.tools = (tool(read_file, name="late"), tool(read_file, name="read_page"))
+    assert list(registry.names) == ["read_page", "late"]
+    assert list(part.names) == ["read_page"]
+    assert called(registry, "read_page", url="x").output == "page x"
+    assert called(registry, "late", path="x").output == "file x"
+    with pytest.raises(ConfigError, match="belongs to a source"):
+        registry.unregister("late")

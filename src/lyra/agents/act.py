@@ -8,25 +8,31 @@ is told.
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.admit import admit, decided_before, refused
 from lyra.agents.content import parts_of
-from lyra.agents.events import Interrupted, ToolEnded, ToolStarted
+from lyra.agents.endings import endings_of
+from lyra.agents.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
 from lyra.core.capability import Capability
 from lyra.core.effect import Effect
 from lyra.core.message import Message
-from lyra.core.tool import Tool, ToolCall, ToolResult, caller
-from lyra.errors import BudgetExceeded, Divergence, LyraError, StoreError, ToolError
-from lyra.kernel.context import Context, next_key, once
+from lyra.core.tool import Tool, ToolCall, ToolResult, admitted, caller, ending, error_code, hides, progress, rights
+from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
+from lyra.kernel.context import Context, current_branch, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
+from lyra.tools.calling import calling, contained, invoke
+from lyra.tools.search_tools import searchable
+from lyra.tools.turns import Turns
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["run_tools"]
 
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
+_PROGRESS_CHARS_MAX: Final = 2_000  # of one report of how far a tool is
 _GIVEN_UP: Final = "given_up"
 _NOT_TOLD: Final = (BudgetExceeded, Divergence, StoreError)  # ends the turn: no other call of the model helps
 
@@ -61,23 +68,31 @@ async def run_tools(
 ) -> Message:
     """The message that tells the model what came out."""
     session.metrics.tool_calls += len(calls)
+    session.judged = session.tainted  # by what the model had read when it made these calls
+    session.sink = pending.sink if pending is not None else None
     if len(calls) == 1:
         return Message("tool", tool_results=(await _run(ctx, runtime, session, calls[0], pending),))
-    turns = asyncio.Semaphore(session.agent.max_parallel_tools)
+    turns = Turns(session.agent.max_parallel_tools)
+    process = ctx._process
+    wanted = [session.tools.get(call.name) for call in calls]
+    alike = all(tool is None or tool.concurrency == "parallel" for tool in wanted)
 
-    async def one(call: ToolCall) -> ToolResult | BaseException:
-        async with turns:
+    async def one(call: ToolCall, tool: Tool | None) -> ToolResult | BaseException:
+        if not alike:  # they may begin in another order than they came in: the branch of each is the one of its place
+            current_branch(process)
+        async with turns.of(tool):
             try:
                 return await _run(ctx, runtime, session, call, pending)
             except _NOT_TOLD as error:
                 return error
 
-    process = ctx._process
     if _was_given_up(process):
         raise asyncio.CancelledError(GIVEN_UP)
     # Not a TaskGroup: what was given up has to be written down before the calls hear of it (a crash in between would
     # leave a replay waiting for ever), and a program that is closed must not wait for them.
-    tasks = [runtime.kernel.tasks.start(one(call), name=call.name) for call in calls]
+    tasks = [
+        runtime.kernel.tasks.start(one(call, tool), name=call.name) for call, tool in zip(calls, wanted, strict=True)
+    ]
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError as cancelled:
@@ -144,24 +159,37 @@ async def _called(
     sink = pending.sink if pending is not None else None
     if sink is not None:
         sink.put(ToolStarted(call.id, call.name, call.arguments))
-    tool = session.agent.tools.get(call.name)
+    tool = session.tools.get(call.name)
     if tool is None:
-        known = ", ".join(session.agent.tools) or "none"
-        result = ToolResult(call.id, call.name, f"there is no tool {call.name!r}; there are: {known}", True)
+        known = ", ".join(session.tools.names) or "none"
+        said = f"there is no tool {call.name!r}; there are: {known}"
+        result = ToolResult(call.id, call.name, said, True, "not_found")
+    elif session.tools.is_hidden(tool, session.messages):
+        said = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
+        result = ToolResult(call.id, call.name, said, True, "not_found")
     else:
+        process, replaying, untrusted = ctx._process, ctx.replaying, tool.untrusted
         try:
-            output = await _output(ctx, runtime, session.agent, tool, call, pending)
+            if session.permissions is None and not tool.guarded and not (replaying and decided_before(process)):
+                output = await _output(ctx, runtime, session, tool, call, pending)
+            else:
+                output = await _admitted_output(ctx, runtime, session, tool, call, pending)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _NOT_TOLD:
             raise
         except Exception as error:  # a tool may raise anything; the model is told
-            if ctx._process.out_of_time:  # the agent's, not the tool's: there is nobody left to tell
+            if process.out_of_time:  # the agent's, not the tool's: there is nobody left to tell
                 raise
-            result = ToolResult(call.id, call.name, _sentence(runtime, error), True)
+            result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
+            untrusted = untrusted and not isinstance(error, Denied)  # those words are ours
+            if not replaying or not ctx.replaying:
+                refused(runtime, process, call, error)
+        if untrusted:
+            session.taint(tool.name)
     if result.is_error:
         session.metrics.tool_errors += 1
     if sink is not None:
-        sink.put(ToolEnded(result.id, result.name, result.output, result.is_error))
+        sink.put(ToolEnded(result.id, result.name, result.output, result.is_error, result.error_code))
     return result
 
 
@@ -183,38 +211,83 @@ class _ToolContext(Context):
     def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
             interrupt = self._process.kernel.interrupts.get_interrupt(interrupt_id)
-            self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question))
+            self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
+
+
+class _Told:
+    """What a running tool reports, as events of the answer's stream; from whatever thread it runs in."""
+
+    __slots__ = ("_call", "_runtime", "_sink")
+
+    def __init__(self, runtime: Runtime, sink: Sink, call: ToolCall) -> None:
+        self._runtime = runtime
+        self._sink = sink
+        self._call = call
+
+    def __call__(self, text: str, fraction: float | None = None) -> None:
+        if fraction is not None:
+            fraction = min(1.0, max(0.0, float(fraction)))
+        text = self._runtime.clean(str(text)[:_PROGRESS_CHARS_MAX])
+        event = ToolProgress(self._call.id, self._call.name, text, fraction)
+        loop = self._runtime.kernel.loop
+        if asyncio._get_running_loop() is loop:
+            self._put(event)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                loop.call_soon_threadsafe(self._put, event)
+
+    def _put(self, event: ToolProgress) -> None:
+        if not self._sink.full:  # who reads slowly misses how it went, not what came out
+            self._sink.put(event)
+
+
+async def _admitted_output(
+    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None
+) -> Any:
+    """What comes out of a call that is decided on first, with the arguments that were decided on."""
+    caller.set(ctx.pid)
+    allowed = await admit(ctx, runtime, session, tool, call, session.sink)
+    with Held(admitted, allowed.path), Held(hides, allowed.hides):
+        return await _output(ctx, runtime, session, tool, allowed.call, pending)
 
 
 async def _output(
-    ctx: Context, runtime: Runtime, agent: Agent, tool: Tool, call: ToolCall, pending: Pending | None
+    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None
 ) -> Any:
     """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
     place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
     caller.set(ctx.pid)
+    rights.set(ctx._process.grant)
+    ending.set(partial(endings_of(runtime.kernel).add, ctx._process))
+    searchable.set(session.tools.deferred)
+    if pending is not None and pending.sink is not None:
+        progress.set(_Told(runtime, pending.sink, call))
     act = Act(runtime, tool, call)
     inside = "ctx" in getattr(tool.run, "takes", ())
     with Held(scopes, pending.scopes if pending is not None else ()):  # agents asked in it draw on them too
-        output = await ctx.do(_effect(agent, tool, inside=inside), act)
+        output = await ctx.do(_effect(session.agent, tool, inside=inside), act)
         if not inside:
             return output
         assert tool.run is not None
         ctx = _ToolContext(ctx, pending.sink if pending is not None else None)
-        return parts_of(await _contained(tool, tool.run(**call.arguments, ctx=ctx)))
+        return parts_of(await contained(tool, tool.run(**call.arguments, ctx=ctx)))
 
 
 def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
-    found: Effect | None = agent.effects.get(tool.name)
-    if found is None:
+    made, found = agent.effects.get(tool.name, (None, None))
+    if made is not tool:  # new, or another one under its name since its file has changed
         keyed = "idempotency_key" in getattr(tool.run, "takes", ())
-        found = agent.effects[tool.name] = Effect(
+        found = Effect(
             _admit if inside else _perform_keyed if keyed else _perform,
             name=f"tool:{tool.name}",
             needs=tool.needs if tool.needs_of is None else lambda act: _needs(tool, act),
             idempotent=inside or tool.idempotent,
             cost={"tool_calls": 1},
+            timeout_s=tool.timeout_s,
         )
-    return found
+        agent.effects[tool.name] = (tool, found)
+    effect: Effect = found
+    return effect
 
 
 def _needs(tool: Tool, act: Act) -> list[Capability]:
@@ -231,53 +304,16 @@ async def _perform_keyed(act: Act, idempotency_key: str) -> Any:
 
 
 async def _perform(act: Act, **hidden: str) -> Any:
-    run = act.tool.run
-    if run is None:
-        raise LyraError(f"tool {act.tool.name!r} has nothing to run")
+    calling.set(act.call)
     arguments = {**act.call.arguments, **hidden}
     try:
-        return act.runtime.clean_data(parts_of(await _called_with(act, run, arguments)))
+        return act.runtime.clean_data(parts_of(await invoke(act.tool, arguments, threads=act.runtime.threads)))
     except Exception as error:
         said = str(error)
         if act.runtime.clean(said) == said:
             raise
         # What a tool says goes into the journal and to the model: not with a key in it.
         raise ToolError(act.runtime.clean(f"{type(error).__name__}: {said}"), tool=act.tool.name) from None
-
-
-async def _called_with(act: Act, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    if getattr(run, "is_async", False) or asyncio.iscoroutinefunction(run):
-        return await _contained(act.tool, run(**arguments))
-    loop = act.runtime.kernel.loop
-    inside = contextvars.copy_context()
-    value = await loop.run_in_executor(act.runtime.threads, lambda: inside.run(_in_thread, act.tool, run, arguments))
-    return await _contained(act.tool, value) if asyncio.iscoroutine(value) else value
-
-
-def _in_thread(tool: Tool, run: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """What is no ordinary error would be lost on its way out of a thread, or end more than this call."""
-    try:
-        return run(**arguments)
-    except (StopIteration, StopAsyncIteration, asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
-        raise _own_end(tool, error) from error
-
-
-async def _contained(tool: Tool, work: Awaitable[Any]) -> Any:
-    """A tool that cancels or exits ends its own call; a cancellation that came from outside goes on its way."""
-    task = asyncio.current_task()
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        if task is None or task.cancelling() or asyncio.current_task() is not task:  # or the kernel closes it
-            raise
-        raise _own_end(tool, error) from error
-    except SystemExit as error:
-        raise _own_end(tool, error) from error
-
-
-def _own_end(tool: Tool, error: BaseException) -> ToolError:
-    said = f"{type(error).__name__}({error})" if str(error) else type(error).__name__
-    return ToolError(f"tool {tool.name} ended with {said}", tool=tool.name)
 
 
 def _shown(runtime: Runtime, output: Any) -> Any:

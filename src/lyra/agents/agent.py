@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.process import AgentProcess
 from lyra.core.budget import Budget
@@ -22,6 +22,11 @@ from lyra.errors import ConfigError
 from lyra.models.http import Timeouts
 from lyra.models.provider import LLMProvider
 from lyra.tools.function import tool_of
+from lyra.tools.registry import ToolRegistry
+from lyra.tools.source import is_source
+
+if TYPE_CHECKING:
+    from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["Agent"]
 
@@ -38,6 +43,7 @@ class Agent:
     __slots__ = (
         "__lyra_program__",
         "__weakref__",
+        "_guard",
         "budget",
         "circuit_breaker",
         "context",
@@ -53,8 +59,10 @@ class Agent:
         "name",
         "output",
         "output_retries",
+        "permissions",
         "rate_limit",
         "retry",
+        "sources",
         "supervision",
         "system",
         "temperature",
@@ -88,6 +96,7 @@ class Agent:
         output_retries: int = 2,
         memory: Any = None,
         context: Any = None,
+        permissions: Permissions | Mapping[str, Any] | None = None,
         supervision: Any = None,
         timeouts: Timeouts | Mapping[str, float | None] | None = None,
         max_iterations: int = ITERATIONS_MAX,
@@ -101,13 +110,19 @@ class Agent:
         self.fallback = tuple(_model(other, self.name) for other in _list(fallback))
         self.system = system if isinstance(system, str) else _system(system)
         self.tools: dict[str, Tool] = {}
+        self.sources: tuple[Any, ...] = ()  # of tools that may change: asked again at each message
         self.memory = None if memory is None else _memory(memory, self.name)
         for value in (*_tools(tools), *_memory_tools(self.memory)):
+            if is_source(value):
+                self.sources = (*self.sources, value)
+                continue
             made = tool_of(value)
             if made.name in self.tools:
                 raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
             self.tools[made.name] = made
         self.toolbox = tuple(self.tools.values())
+        self.permissions = None if permissions is None else _permissions(permissions, self.toolbox)
+        self._guard: Permissions | None = None
         self.models = (self.model, *self.fallback)
         self.budget = None if budget is None else Budget.of(budget)
         self.retry = Retry.of(retry)
@@ -144,6 +159,15 @@ class Agent:
         serve.__module__, serve.__qualname__ = "agent", self.name
         return serve
 
+    @property
+    def guard(self) -> Permissions:
+        """What decides on tools that are guarded where it has no permissions: the files of the folder they work in."""
+        if self._guard is None:
+            from lyra.tools.permissions.settings import permissions_here
+
+            self._guard = permissions_here(_folders(self.toolbox))
+        return self._guard
+
     def __lyra_tool__(self) -> Tool:
         """As another agent's tool: a helper."""
         from lyra.agents.delegate import delegate
@@ -175,6 +199,10 @@ def _list(value: Any) -> tuple[Any, ...]:
 def _tools(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
+    if is_source(value):
+        return (value,)
+    if isinstance(value, ToolRegistry):
+        return value.parts()
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
         raise ConfigError(f"tools is a list of tools, not {value!r}", hint="tools=[weather]", key="tools")
     return tuple(value)
@@ -203,6 +231,27 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
+    """Permissions as they are, or the mapping of rules and a mode that they are made of."""
+    from lyra.tools.permissions.decision import Permissions
+    from lyra.tools.permissions.settings import permissions_said
+
+    if isinstance(value, Permissions):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"permissions are a Permissions or a mapping, not {value!r}",
+            hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
+            key="permissions",
+        )
+    return permissions_said(value, _folders(tools))
+
+
+def _folders(tools: Iterable[Tool]) -> tuple[str, ...]:
+    """The folders that tools work in, the first one first."""
+    return tuple(dict.fromkeys(folder for tool in tools for folder in tool.folders))
 
 
 def _context(value: Any) -> Any:

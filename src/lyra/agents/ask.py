@@ -39,33 +39,22 @@ ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
 class Ask:
     """The question, and what is known of the call while it is made."""
 
-    __slots__ = (
-        "attempts",
-        "began_s",
-        "budget",
-        "conversation",
-        "counts_tokens",
-        "digest",
-        "effect",
-        "estimated",
-        "extra",
-        "limit",
-        "lost",
-        "lost_tokens",
-        "micro_usd",
-        "model",
-        "pid",
-        "price",
-        "provider",
-        "quoted",
-        "request",
-        "reservations",
-        "runtime",
-        "scopes",
-        "sink",
-        "timeouts",
-        "uncovered",
-    )
+    # What most calls never change is here, not in each of them.
+    effect = ""  # its name at the door
+    estimated = False
+    price: Price | None = None
+    model = ""
+    limit: RateLimit | None = None  # of the model, shared by all agents
+    provider: LLMProvider | None = None
+    attempts = 0  # 0 after the call: its answer came from the journal
+    began_s = 0.0  # of the first try
+    micro_usd: int | None = None
+    reservations: tuple[Reservation, ...] = ()
+    extra: tuple[Reservation, ...] = ()
+    budget: Budget | None = None  # the process's
+    lost = uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
+    lost_tokens = TokenUsage()
+    quoted = NOTHING
 
     def __init__(
         self,
@@ -82,7 +71,6 @@ class Ask:
     ) -> None:
         self.runtime = runtime
         self.pid = pid  # of the process that asks
-        self.effect = ""  # its name at the door
         self.request = request
         self.digest = digest
         self.conversation = conversation
@@ -90,36 +78,26 @@ class Ask:
         self.sink = sink
         self.timeouts = timeouts
         self.counts_tokens = counts_tokens  # somebody limits tokens a minute
-        self.estimated = False
-        self.price: Price | None = None
-        self.model = ""
-        self.limit: RateLimit | None = None  # of the model, shared by all agents
-        self.provider: LLMProvider | None = None
-        self.attempts = 0  # 0 after the call: its answer came from the journal
-        self.began_s = 0.0  # of the first try
-        self.micro_usd: int | None = None
-        self.reservations: tuple[Reservation, ...] = ()
-        self.budget: Budget | None = None  # the process's
-        self.lost = self.uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
-        self.lost_tokens = TokenUsage()
-        self.extra: list[Reservation] = []
-        self.quoted = NOTHING
 
     def to_data(self) -> bytes:
         """What the journal's hash of the call is made of."""
         return self.digest
 
-    def aim(self, model: str | LLMProvider) -> None:
-        """Turn to a model: the agent's own, or the next one to fall back to. What the one before cost is paid."""
+    def aim(self, found: tuple[LLMProvider, str, str]) -> None:
+        """Turn to a model that `Runtime.find` has found: the agent's own, or the next one to fall back to.
+
+        What the one before cost is paid.
+        """
         if self.lost.items:
             self.close()
             self.lost = self.uncovered = NOTHING
             self.lost_tokens = TokenUsage()
-        self.provider, name, self.model = self.runtime.find(model)
+        self.provider, name, self.model = found
         if self.request.model != name:
             self.request = msgspec.structs.replace(self.request, model=name)
         self.attempts = 0
         self.price = None
+        self.limit = None
         limits = self.runtime.settings.limits
         if limits:
             self.limit = limits.get(self.model)
@@ -163,6 +141,8 @@ class Ask:
     @property
     def all_micro_usd(self) -> int | None:
         """What the call came to with all its tries; None where that is not known."""
+        if not self.lost.items:
+            return self.micro_usd
         lost = int(self.lost.usd)
         if self.micro_usd is None:
             return lost or None
@@ -174,7 +154,7 @@ class Ask:
         if uncovered.items:
             for scope in (self.budget, *self.scopes):
                 if scope is not None:
-                    self.extra.append(scope.reserve(uncovered))
+                    self.extra = (*self.extra, scope.reserve(uncovered))
 
     def warn(self) -> None:
         """Tell of the caller's scopes that only warn and were passed; the door tells of the process's own."""
@@ -188,9 +168,11 @@ class Ask:
 
     def settle(self, usage: Usage) -> None:
         """The same for what the call has come to."""
-        for reservation in self.extra:
+        if not self.extra and not self.reservations:  # no scopes but the process's own, which is the door's
+            return
+        extra, self.extra = self.extra, ()
+        for reservation in extra:
             reservation.scope.release(reservation)
-        self.extra.clear()
         reservations, self.reservations = self.reservations, ()
         for reservation in reservations:
             if reservation.open:
@@ -263,8 +245,8 @@ def _worst_case(ask: Ask, chains: tuple[Budget, ...], limits_money: bool) -> Usa
             )
         usd = price.worst_case(tokens_in, tokens_out)
         for scope in chains:
-            left = scope.spendable("usd") if scope.limits_money else None
-            if left is not None and usd > left:
+            left = None if scope.covers("usd", usd) else scope.spendable("usd")
+            if left is not None:
                 tokens_out = max(min(price.affordable_output(left, tokens_in), tokens_out), ANSWER_TOKENS_MIN)
                 usd = price.worst_case(tokens_in, tokens_out)
     if tokens_out != request.max_tokens:
@@ -307,8 +289,9 @@ async def perform(ask: Ask) -> Completion:
     events = source if ask.timeouts is None else _in_time(source, ask.timeouts, provider.name)
     try:
         if sink is None:
+            feed = fold.feed
             async for event in events:
-                fold.feed(event)
+                feed(event)
         else:
             sink.begin()
             async for event in events:
@@ -334,7 +317,9 @@ async def perform(ask: Ask) -> Completion:
             error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
         await _closed(source)
         raise
-    usage = _spent(ask, completion) + ask.lost
+    usage = _spent(ask, completion)
+    if ask.lost.items:
+        usage += ask.lost
     ask.settle(usage)
     return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
 
@@ -350,7 +335,9 @@ def _spent(ask: Ask, completion: Completion) -> Usage:
     counted = completion.usage
     if ask.estimated:
         ask.conversation.learn(ask.model, ask.request, counted)
-    price = ask.price or ask.runtime.price(ask)
+    price = ask.price
+    if price is None:
+        price = ask.runtime.price(ask)
     ask.micro_usd = price.cost(counted) if price is not None else None
     return Usage.of_call(ask.micro_usd or 0, counted.total_input, counted.output_tokens)
 

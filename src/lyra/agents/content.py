@@ -73,7 +73,7 @@ def _kind(data: bytes) -> str:
 
 def content_of(message: Any) -> Any:
     """What a caller gave as plain data: text, or a list of parts. One that says nothing is refused."""
-    if isinstance(message, Message):
+    if type(message) is not str and isinstance(message, Message):
         message = message.content
     if isinstance(message, str):
         if not message or message.isspace():

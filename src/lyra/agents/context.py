@@ -280,7 +280,7 @@ async def _summary(
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
         pid=ctx.pid,
     )
-    ask.aim(model)
+    ask.aim(runtime.find(model))
     try:
         completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
     except (EffectFailed, LimitExceeded) as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.process import Process
 
-__all__ = ["ask_child", "delegate", "team", "text_of"]
+__all__ = ["ask_child", "ask_helper", "delegate", "team", "text_of"]
 
 _HOPS: Final = "agent_hops"
 _ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
@@ -48,14 +48,20 @@ def delegate(agent: Agent, *, name: str | None = None, description: str | None =
         task: what is to be done, complete in itself
         context: what it has to know for that, as it cannot see this conversation
         """
-        try:
-            return text_of(await ask_child(ctx, agent, _told(ctx, task, context)))
-        except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
-            if error.fields.get("dimension") == _HOPS:  # told to the models on the way up, each would try again
-                raise
-            raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
+        return await ask_helper(ctx, agent, task, context)
 
-    return tool(ask, name=name or _tool_name(agent.name), description=about)
+    # What the helper does is decided call by call, as its caller's would be.
+    return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True)
+
+
+async def ask_helper(ctx: Context, agent: Agent, task: str, context: str = "", *, grant: Any = None) -> str:
+    """What an agent says to a task; it is told who asks. `grant` can only narrow the caller's."""
+    try:
+        return text_of(await ask_child(ctx, agent, _told(ctx, task, context), grant=grant))
+    except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
+        if error.fields.get("dimension") == _HOPS:  # told to the models on the way up, each would try again
+            raise
+        raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
 
 
 def _tool_name(name: str) -> str:
@@ -78,10 +84,10 @@ def _told(ctx: Context, task: str, context: str) -> str:
     return "\n\n".join(parts)
 
 
-async def ask_child(ctx: Context, agent: Agent, content: Any) -> Any:
+async def ask_child(ctx: Context, agent: Agent, content: Any, *, grant: Any = None) -> Any:
     """The answer of an agent that lives as long as it takes to answer, as a child of this program's process."""
     _check_hops(ctx, agent)
-    child = ctx.spawn(program_of(agent), content, budget=agent.budget)
+    child = ctx.spawn(program_of(agent), content, budget=agent.budget, grant=grant)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:

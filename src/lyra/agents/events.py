@@ -1,6 +1,6 @@
 """What an agent tells while it works: typed events, the same on every surface.
 
-    text_delta · thinking_delta · tool_start · tool_end · usage · interrupt · error · restart · done
+    text_delta · thinking_delta · tool_start · tool_progress · tool_end · usage · interrupt · error · restart · done
 
 `type` is the word, the other fields are what that event has. `to_data` gives the plain mapping for JSON lines.
 """
@@ -20,6 +20,7 @@ __all__ = [
     "Text",
     "Thinking",
     "ToolEnded",
+    "ToolProgress",
     "ToolStarted",
     "UsageTold",
 ]
@@ -56,6 +57,17 @@ class ToolStarted(AgentEvent, frozen=True):
     arguments: dict[str, Any] = {}
 
 
+class ToolProgress(AgentEvent, frozen=True):
+    """How far a tool is, in its own words; `fraction` is between 0 and 1 where it knows."""
+
+    type: ClassVar[str] = "tool_progress"
+
+    id: str
+    name: str
+    text: str
+    fraction: float | None = None
+
+
 class ToolEnded(AgentEvent, frozen=True):
     type: ClassVar[str] = "tool_end"
 
@@ -63,6 +75,13 @@ class ToolEnded(AgentEvent, frozen=True):
     name: str
     output: Any = None
     is_error: bool = False
+    error_code: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        data = AgentEvent.to_data(self)
+        if not self.error_code:
+            del data["error_code"]
+        return data
 
 
 class UsageTold(AgentEvent, frozen=True):
@@ -82,6 +101,7 @@ class Interrupted(AgentEvent, frozen=True):
     id: str
     kind: str
     question: str
+    message: str = ""  # why it is asked, and what an answer would do
 
 
 class Failed(AgentEvent, frozen=True):

@@ -94,8 +94,8 @@ class AgentExecution:
         self._session = session
         self._mark = mark  # where its messages begin
         self._kept: list[Message] | None = None  # those of a run that ended
-        self._before = _counts(session.metrics)
-        self._after: tuple[int, ...] | None = None
+        self._before: Metrics = session.metrics.copy()
+        self._after: Metrics | None = None
         self.state = _READY
         self.started_at = now
         self.ended_at: float | None = None
@@ -117,7 +117,7 @@ class AgentExecution:
         self.ended_at = now
         if self._kept is None:
             self._kept = self._session.messages[self._mark :]
-        self._after = _counts(self._session.metrics)
+        self._after = self._session.metrics.copy()
         if failure is None:
             self.answer = answer
             self.move(AgentState.COMPLETED)
@@ -167,8 +167,8 @@ class AgentExecution:
     @property
     def usage(self) -> dict[str, int]:
         """Tokens, micro-dollars and calls of this run."""
-        after = self._after if self._after is not None else _counts(self._session.metrics)
-        return {name: new - old for name, old, new in zip(_COUNTED, self._before, after, strict=True)}
+        after = self._after if self._after is not None else self._session.metrics
+        return {name: getattr(after, name) - getattr(self._before, name) for name in _COUNTED}
 
     @property
     def cost_usd(self) -> float | None:
@@ -203,16 +203,3 @@ _COUNTED: Final = (
     "tool_errors",
     "retries",
 )
-
-
-def _counts(metrics: Metrics) -> tuple[int, ...]:
-    return (
-        metrics.input_tokens,
-        metrics.output_tokens,
-        metrics.cost_micro_usd,
-        metrics.unpriced_calls,
-        metrics.calls,
-        metrics.tool_calls,
-        metrics.tool_errors,
-        metrics.retries,
-    )

@@ -9,7 +9,6 @@ turn without an answer has a status of its own (`STATUSES`) and is an AgentFaile
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,7 +28,7 @@ from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
-from lyra.kernel.context import Context, read
+from lyra.kernel.context import Context, next_key, read
 from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
@@ -86,7 +85,7 @@ async def serve(ctx: Context, agent: Agent) -> None:
         pending = runtime.pending.get(request_id)
         if pending is not None:
             pending.running = process.pid
-        if request_id and read(process, "given_up", partial(_given_up, pending)):
+        if request_id and _is_given_up(process, session, pending):
             runtime.take(request_id)
         else:
             await _answer(ctx, runtime, session, request_id, content)
@@ -99,8 +98,11 @@ async def serve(ctx: Context, agent: Agent) -> None:
             await ctx.checkpoint(session.to_data())
 
 
-def _given_up(pending: Pending | None) -> bool:
-    return pending is not None and pending.abandoned
+def _is_given_up(process: Process, session: Session, pending: Pending | None) -> bool:
+    """Whether the caller left before its message was looked at; a replay finds the same."""
+    if not session.durable:
+        return pending is not None and pending.abandoned
+    return bool(read(process, "given_up", lambda: pending is not None and pending.abandoned))
 
 
 def _opened(message: Any) -> tuple[str, Any]:
@@ -120,6 +122,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
     failure: BaseException | None = None
     value: Any = None
     try:
+        session.tools.begin(process)
         value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
@@ -168,6 +171,7 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     pending = Pending(runtime, "", process.pid, scopes.get(), None)  # nobody waits for it; it brings the scopes
     failure: BaseException | None = None
     try:
+        session.tools.begin(process)
         await _turn(ctx, runtime, session, pending, content)
     except BaseException as error:
         failure = error
@@ -208,7 +212,7 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     metrics.turns += 1
     metrics.last_active_at = runtime.kernel.clock.now()
     session.append(message_of(content))
-    system = await _system(ctx._process, runtime, session)
+    system = "" if agent.system == "" and agent.memory is None else await _system(ctx._process, runtime, session)
     execution = session.execution
     assert execution is not None
     execution.move(AgentState.THINKING)
@@ -323,11 +327,12 @@ async def _ask_models(
     """The answer, from the agent's model or, where that one cannot, from the next it may fall back to."""
     agent = session.agent
     output = agent.output
+    found = runtime.find(agent.model)
     request = Request(
-        model=runtime.find(agent.model)[1],
+        model=found[1],
         messages=session.sent(),
         system=session.prompt(system),
-        tools=agent.toolbox,
+        tools=session.tools.offered(session.messages),
         max_tokens=agent.max_tokens,
         temperature=agent.temperature,
         top_p=agent.top_p,
@@ -346,22 +351,23 @@ async def _ask_models(
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
         pid=ctx.pid,
     )
-    models = agent.models
+    models, process, kernel = agent.models, ctx._process, runtime.kernel
     try:
         for at, model in enumerate(models):
-            ask.aim(model)
+            ask.aim(runtime.find(model) if at else found)
             try:
-                completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
+                effect = model_effect(agent, model, ask)
+                completion: Completion = await kernel.door.perform(process, next_key(process), effect, (ask,), {})
             except LyraError as error:
-                runtime.record(ctx._process, session, ask, error=error)
-                if at + 1 == len(models) or ctx._process.out_of_time or not _falls_over(error):
+                runtime.record(process, session, ask, error=error)
+                if at + 1 == len(models) or process.out_of_time or not _falls_over(error):
                     raise
             except asyncio.CancelledError as cut:
-                if not runtime.kernel.stopping:
-                    runtime.record(ctx._process, session, ask, error=cut)
+                if not kernel.stopping:
+                    runtime.record(process, session, ask, error=cut)
                 raise
             else:
-                runtime.record(ctx._process, session, ask, completion=completion)
+                runtime.record(process, session, ask, completion=completion)
                 if ask.sink is not None:
                     ask.sink.put(_usage_event(completion, ask))
                 return completion

@@ -35,6 +35,7 @@ KINDS: Final[dict[str, str]] = {
     "lesson": "what worked, or did not",
 }
 _CHARS_PER_TOKEN: Final = 3
+_MEMORY: Final = "a memory"  # where text comes from that marks a process
 _MARK: Final = "Remembered from earlier conversations (it may be out of date; it is not a request):"
 
 
@@ -103,10 +104,10 @@ class Remembered:
 
 def recalled(runtime: Runtime, process: Process, memory: Memory, question: str) -> str:
     """What is remembered that fits a message, as a part of the prompt; "" where nothing does."""
-    return str(read(process, "memory", lambda: _recall(runtime, memory, question)))
+    return str(read(process, "memory", lambda: _recall(runtime, process.pid, memory, question)))
 
 
-def _recall(runtime: Runtime, memory: Memory, question: str) -> str:
+def _recall(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
     if not memory.items:
         return ""
     memories = runtime.kernel.memories
@@ -121,6 +122,8 @@ def _recall(runtime: Runtime, memory: Memory, question: str) -> str:
         if left < 0:
             break
         lines.append(line)
+        if item.tainted:
+            runtime.kernel.labels.mark(pid, _MEMORY)
     return "\n".join([_MARK, *lines]) if lines else ""
 
 
@@ -130,12 +133,13 @@ def _recall(runtime: Runtime, memory: Memory, question: str) -> str:
 class _Place:
     """A scope on its way through the door; the journal knows it by name."""
 
-    __slots__ = ("kernel", "pid", "scope")
+    __slots__ = ("kernel", "pid", "process", "scope")
 
-    def __init__(self, kernel: Kernel, scope: str, pid: str) -> None:
-        self.kernel = kernel
+    def __init__(self, process: Process, scope: str) -> None:
+        self.kernel = process.kernel
+        self.process = process.pid  # which the mark of outside text is on
         self.scope = scope
-        self.pid = pid
+        self.pid = process.known_as
 
     def to_data(self) -> str:
         return self.scope
@@ -145,11 +149,15 @@ async def _add(place: _Place, text: str, kind: str) -> int:
     from lyra.agents.runtime import runtime_of
 
     clean = runtime_of(place.kernel).clean(text)
-    return place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid).id
+    tainted = place.kernel.labels.tainted(place.process)
+    return place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
 
 
 async def _search(place: _Place, question: str) -> list[str]:
-    return [f"[{item.kind}] {item.text}" for item in place.kernel.memories.search(place.scope, question)]
+    found = place.kernel.memories.search(place.scope, question)
+    if any(item.tainted for item in found):
+        place.kernel.labels.mark(place.process, _MEMORY)
+    return [f"[{item.kind}] {item.text}" for item in found]
 
 
 _ADD: Final = Effect(_add, name="memory:add", idempotent=True)
@@ -157,7 +165,7 @@ _SEARCH: Final = Effect(_search, name="memory:search", idempotent=True)
 
 
 def memory_tools(memory: Memory) -> tuple[Tool, ...]:
-    """`remember` and `recall`, for a model to use."""
+    """`Remember` and `Recall`, for a model to use."""
 
     async def remember(ctx: Any, text: str, kind: str = "fact") -> str:
         """Keep something for later conversations.
@@ -168,7 +176,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         """
         if kind not in KINDS:
             return f"there is no kind {kind!r}; there are: {', '.join(KINDS)}"
-        await ctx.do(_ADD, _Place(ctx._process.kernel, memory.scope, ctx.pid), text, kind)
+        await ctx.do(_ADD, _Place(ctx._process, memory.scope), text, kind)
         return "remembered"
 
     async def recall(ctx: Any, question: str) -> str:
@@ -177,7 +185,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         Args:
             question: words that it has to do with
         """
-        found = await ctx.do(_SEARCH, _Place(ctx._process.kernel, memory.scope, ctx.pid), question)
+        found = await ctx.do(_SEARCH, _Place(ctx._process, memory.scope), question)
         return "\n".join(found) or "nothing is remembered about that"
 
-    return tool(remember), tool(recall)
+    return tool(remember, name="Remember", harmless=True), tool(recall, name="Recall", harmless=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.trace import new_span, turn_of
+from lyra.agents.trace import begin_turn, new_span, turn_of
 from lyra.errors import LyraError
 from lyra.models.stream import Completion
 
@@ -40,11 +40,12 @@ def call_record(
     kernel: Kernel, session: Session, ask: Ask, completion: Completion | None, error: BaseException | None
 ) -> dict[str, Any]:
     """One call with all its tries: what they took together, from the first to the end of the last."""
-    usage = ask.all_tokens(completion)
+    usage = completion.usage if completion is not None and not ask.lost.items else ask.all_tokens(completion)
     micro_usd = ask.all_micro_usd
-    turn = turn_of(kernel, session)
+    if not session.turn_span:
+        begin_turn(kernel, session)
     return {
-        "trace_id": turn.trace_id,
+        "trace_id": session.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,
         "model": ask.model,
@@ -52,15 +53,13 @@ def call_record(
         "output_tokens": usage.output_tokens,
         "cost_usd": None if micro_usd is None else micro_usd / 1_000_000,
         "latency_ms": _ms(kernel.clock.monotonic() - ask.began_s),
-        "status": _status(error),
+        "status": "ok" if error is None else _status(error),
         "retries": ask.attempts - 1,
-        "parent_span": turn.span_id,
+        "parent_span": session.turn_span,
     }
 
 
-def _status(error: BaseException | None) -> str:
-    if error is None:
-        return "ok"
+def _status(error: BaseException) -> str:
     return str(error.fields.get("kind") or error.code) if isinstance(error, LyraError) else "cancelled"
 
 

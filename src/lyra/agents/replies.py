@@ -20,6 +20,7 @@ from lyra.errors import DeadlineExceeded, LyraError
 if TYPE_CHECKING:
     from lyra.agents.runtime import Runtime
     from lyra.core.clock import Timer
+    from lyra.kernel.kernel import Kernel
 
 __all__ = ["Pending", "Reply", "Sink", "Stream"]
 
@@ -49,10 +50,11 @@ class Reply(str):
 class Sink:
     """Events on their way to one reader."""
 
-    __slots__ = ("_ended", "_error", "_loop", "_queue", "_reader", "_room", "_text", "_thought")
+    __slots__ = ("_ended", "_error", "_loop", "_queue", "_reader", "_room", "_scheduler", "_text", "_thought")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, kernel: Kernel) -> None:
+        self._loop = kernel.loop
+        self._scheduler = kernel.scheduler
         self._queue: deque[AgentEvent] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
@@ -133,6 +135,7 @@ class Sink:
                     raise self._error
                 return None
             self._reader = self._loop.create_future()
+            self._scheduler.hand_over()
             await self._reader
         event = queue.popleft()
         if self._room is not None and len(queue) < _ROOM // 2:
@@ -161,11 +164,10 @@ class Pending:
         self._timer: Timer | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> Any:
+        if not self._future.done():
+            self._runtime.kernel.scheduler.hand_over()
         try:
-            return await self._future
+            return (yield from self._future)
         except asyncio.CancelledError:
             if self._future.cancelled():  # with whoever waits; an answer that has just come needs no giving up
                 self._abandon()

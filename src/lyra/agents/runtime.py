@@ -98,7 +98,7 @@ class Runtime:
         inside = scopes.get()
         if budget is not None:
             inside = (*inside, Budget.of(budget))
-        pending = Pending(self, request_id, process.pid, inside, Sink(kernel.loop) if stream else None)
+        pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
         if inside:
             self._limit_time(pending)
             if pending.done():
@@ -112,7 +112,7 @@ class Runtime:
             asked = self._asked[process.pid] = set()
             process.watch((self._over, None))
         asked.add(request_id)
-        kernel.send(process.pid, {"lyra.ask": request_id, "content": self.clean_data(content)})
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
         return pending
 
     def _limit_time(self, pending: Pending) -> None:
@@ -160,6 +160,8 @@ class Runtime:
             session.trace_id, session.parent_span = outer
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
+        session.pid, session.labels = process.pid, self.kernel.labels
+        self._inherit(session, process)
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):
             before = self.sessions.get(guard.pid)
@@ -167,6 +169,19 @@ class Runtime:
                 session.metrics = before.metrics
             self.sessions[guard.pid] = session
         return session
+
+    def _inherit(self, session: Session, process: Process) -> None:
+        """A helper without permissions has its caller's; one with its own may not do what those forbid either."""
+        above = process.parent
+        while above is not None and above.pid not in self.sessions:
+            above = above.parent
+        asker = self.sessions[above.pid] if above is not None else None
+        if asker is None or asker is session:
+            return
+        if session.permissions is None:
+            session.permissions, session.outer = asker.permissions, asker.outer
+        else:
+            session.outer = asker.outer if asker.permissions is None else (asker.permissions, *asker.outer)
 
     def record(
         self,
@@ -182,6 +197,7 @@ class Runtime:
         One that came from the journal counts as it did.
         """
         metrics = session.metrics
+        kernel = self.kernel
         if ask.attempts > 1:
             metrics.retries += ask.attempts - 1
         if ask.lost.items:
@@ -191,8 +207,8 @@ class Runtime:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
             metrics.count(completion.usage, ask.micro_usd)
-        if self.kernel.agents_heard and ask.attempts and self.kernel.listeners.hears("model.called"):
-            self.kernel.publish(process.pid, "model.called", call_record(self.kernel, session, ask, completion, error))
+        if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
+            kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))
 
     # ------------------------------------------------------------------ models, prices and tokens
 
@@ -252,7 +268,7 @@ class Runtime:
 
     def clean_data(self, value: Any) -> Any:
         """The same for plain data. What holds no key is given back as it is."""
-        if isinstance(value, str):
+        if type(value) is str:
             return self.clean(value)
         known = self.known
         if not known or value is None or isinstance(value, (int, float)):

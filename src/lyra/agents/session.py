@@ -13,6 +13,7 @@ import msgspec
 
 from lyra.agents.context import Ledger, Window
 from lyra.agents.execution import AgentExecution
+from lyra.agents.toolset import Toolset
 from lyra.core import codec
 from lyra.core.message import Message
 from lyra.models.tokens import Conversation
@@ -20,6 +21,9 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
+    from lyra.agents.replies import Sink
+    from lyra.kernel.labels import Labels
+    from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["Metrics", "Session"]
 
@@ -73,9 +77,10 @@ class Metrics(msgspec.Struct):
     def count(self, usage: TokenUsage, micro_usd: int | None) -> None:
         """A call that was answered."""
         self.calls += 1
-        self.add(usage, micro_usd or 0)
         if micro_usd is None:
             self.unpriced_calls += 1
+            micro_usd = 0
+        self.add(usage, micro_usd)
 
     def add(self, usage: TokenUsage, micro_usd: int) -> None:
         """Tokens, and what they cost; also those of tries that failed."""
@@ -84,6 +89,9 @@ class Metrics(msgspec.Struct):
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_write_tokens += usage.cache_write_tokens
         self.cost_micro_usd += micro_usd
+
+    def copy(self) -> Metrics:
+        return self.__copy__()  # type: ignore[attr-defined, no-any-return]  # every Struct has it; copy.copy is slower
 
     def to_data(self) -> dict[str, Any]:
         return {**msgspec.structs.asdict(self), "cost_usd": self.cost_usd}
@@ -97,11 +105,18 @@ class Session:
         "conversation",
         "durable",
         "execution",
+        "judged",
+        "labels",
         "ledger",
         "messages",
         "metrics",
+        "outer",
         "parent_span",
+        "permissions",
+        "pid",
         "replayed",
+        "sink",
+        "tools",
         "trace_id",
         "turn_span",
         "window",
@@ -109,6 +124,7 @@ class Session:
 
     def __init__(self, agent: Agent, conversation: Conversation, *, durable: bool) -> None:
         self.agent = agent
+        self.tools = Toolset(agent)
         self.conversation = conversation  # what its messages take, in tokens
         self.durable = durable
         self.messages: list[Message] = []
@@ -122,6 +138,21 @@ class Session:
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
+        self.sink: Sink | None = None  # who hears of the turn that is under way
+        self.pid = ""
+        self.labels: Labels | None = None  # where it stands who has read text from outside
+        self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
+        self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
+        self.judged = False  # tainted when the model made the calls that are under way
+
+    @property
+    def tainted(self) -> bool:
+        """It has read text from outside: what it does next may be somebody else's idea."""
+        return self.labels is not None and self.pid in self.labels.state.pids
+
+    def taint(self, by: str) -> None:
+        if self.labels is not None:
+            self.labels.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins, with what is said next."""
@@ -133,7 +164,7 @@ class Session:
     def append(self, message: Message) -> None:
         self.messages.append(message)
         if self.durable:
-            self._chain = blake2b(self._chain + codec.canonical(message.to_data()), digest_size=16).digest()
+            self._chain = blake2b(self._chain + codec.canonical(_read_by_model(message)), digest_size=16).digest()
 
     # ------------------------------------------------------------------ what is sent
 
@@ -191,3 +222,11 @@ class Session:
         if self.window.start > length:
             self.window = self._window_before
         self._chain = digest
+
+
+def _read_by_model(message: Message) -> dict[str, Any]:
+    """A message without what the model is not told: so that a journal from before there were codes is the same."""
+    data = message.to_data()
+    for result in data.get("tool_results", ()):
+        result.pop("error_code", None)
+    return data

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lyra.agents.session import Session
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Held", "Span", "current_span", "new_span", "turn_of"]
+__all__ = ["Held", "Span", "begin_turn", "current_span", "new_span", "turn_of"]
 
 
 class Span(NamedTuple):
@@ -50,10 +50,15 @@ def new_span(kernel: Kernel) -> str:
     return f"{kernel.entropy.bits(64):016x}"
 
 
-def turn_of(kernel: Kernel, session: Session) -> Span:
-    """The span of the turn that is under way, begun with the first look at it."""
+def begin_turn(kernel: Kernel, session: Session) -> None:
+    """The turn that is under way has ids from its first record on."""
     if not session.trace_id:
         session.trace_id = f"{kernel.entropy.bits(128):032x}"
     if not session.turn_span:
         session.turn_span = new_span(kernel)
+
+
+def turn_of(kernel: Kernel, session: Session) -> Span:
+    """The span of the turn that is under way."""
+    begin_turn(kernel, session)
     return Span(session.trace_id, session.turn_span)

@@ -34,9 +34,12 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Lazy]] = {
+    "agent": Lazy("lyra.cli.agent", "agent", "Run one agent with the built-in tools in this folder."),
+    "audit": Lazy("lyra.cli.audit", "audit", "Check an audit log, and look at what is in it: verify, show."),
     "config": Lazy("lyra.cli.config", "config", "Show the settings in force, where each comes from, and every key."),
     "demo": Lazy("lyra.cli.demo", "demo", "Show a supervised team of processes survive crashes and kill -9."),
     "doctor": Lazy("lyra.cli.doctor", "doctor", "Say what works here, and how to get the rest."),
+    "mcp": Lazy("lyra.cli.mcp", "mcp", "Use MCP servers, and be one: list, test, approve, revoke, login, serve."),
     "mock": Lazy("lyra.cli.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
     "permissions": Lazy(
         "lyra.cli.permissions", "permissions", "Say what would be allowed, and by which rule: explain."

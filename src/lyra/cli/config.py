@@ -80,6 +80,7 @@ def key_type(key: Key) -> str:
         "money": "dollars",
         "rules": "list of capabilities",
         "count": "whole number",
+        "model": "name of a model",
     }
     text = words.get(key.type, key.type)
     if key.type in ("seconds", "count") and (key.least, key.most) != (0, 1e12):
@@ -106,6 +107,12 @@ _COLUMN_TYPES: Final = {
     "headers": "table of texts",
     "usd": "dollars",
     "count": "whole number, at least 1",
+    "texts": "list of texts",
+    "hosts": "list of hosts",
+    "paths": "list of folders",
+    "environment": "table of texts or `env:NAME`",
+    "seconds": "seconds",
+    "auth": "table",
 }
 
 

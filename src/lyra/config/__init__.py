@@ -6,15 +6,15 @@ Sources in rising precedence: defaults, the user's file (`$XDG_CONFIG_HOME/lyra/
 an address of its choice. A mistake is a `ConfigError` with its place (`lyra.toml:3`), never a guess.
 
 `keys` is the table of settings and `values` reads one of them; `tables` has those under names that people choose and
-`cells` reads them. `files` is one file, `sources` all of them, `merge` and `merge_tables` say who wins, `settings` is
-what callers hold. Reads two small files and nothing else; opens no store. Next: `core.capability`
-and `core.money`, which give the values their meaning.
+`cells` reads them (`servers` those of MCP servers). `files` is one file, `sources` all of them, `merge` and
+`merge_tables` say who wins, `settings` is what callers hold. Reads two small files and nothing else; opens no store.
+Next: `core.capability` and `core.money`, which give the values their meaning.
 """
 
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, Key
 from lyra.config.origin import Origin
-from lyra.config.settings import BudgetConfig, Config, KernelConfig, Row, nested
+from lyra.config.settings import AgentConfig, BudgetConfig, Config, KernelConfig, Row, nested
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Cell, Column, Table
 
@@ -24,6 +24,7 @@ __all__ = [
     "KEYS",
     "SECTIONS",
     "TABLES",
+    "AgentConfig",
     "BudgetConfig",
     "Cell",
     "Column",

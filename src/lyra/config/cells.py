@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from lyra.config.servers import SERVER_READERS, check_server_name
 from lyra.config.tables import TABLES, Cell, Column
 from lyra.config.values import Source, number_of, plain_number, shape
 from lyra.core.check import known_keys, one_of, real, whole
@@ -24,6 +25,7 @@ from lyra.errors import ConfigError
 __all__ = ["check_name", "read_cell"]
 
 _NAME_LENGTH_MAX: Final = 200
+_AS_JSON: Final = ("timeouts", "headers", "flag", "texts", "hosts", "paths", "environment", "auth")
 _USD_MAX: Final = 1_000_000  # for a million tokens
 _COUNT_MAX: Final = 10**12
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -33,7 +35,7 @@ _REGION: Final = re.compile(r"[A-Za-z0-9-]+")
 def read_cell(cell: Cell, value: Any, source: Source) -> Any:
     """The value of one cell; a ConfigError says what was wanted."""
     column = TABLES[cell.section].columns[cell.field]
-    if source.kind in ("env", "flag") and column.type in ("timeouts", "headers", "flag"):
+    if source.kind in ("env", "flag") and column.type in _AS_JSON:
         value = _json(value)
     return _READERS[column.type](column, value, str(cell), source)
 
@@ -47,6 +49,8 @@ def check_name(section: str, name: str) -> None:
             raise ConfigError(f"a provider's name has no '/' in it: {name!r}")
         if name == "sim":
             raise ConfigError("the simulated models have no settings here", hint="give sim/script a script")
+    elif section == "mcp.servers":
+        check_server_name(name)
     elif not all(name.partition("/")):
         raise ConfigError(f"{section}.{name} names no model", hint=f'write [{section}."PROVIDER/MODEL"]')
 
@@ -143,6 +147,7 @@ _READERS: Final[dict[str, Callable[[Column, Any, str, Source], Any]]] = {
     "headers": _headers,
     "usd": _usd,
     "count": _count,
+    **SERVER_READERS,
 }
 
 

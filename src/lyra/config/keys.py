@@ -22,7 +22,7 @@ class Key(NamedTuple):
     """One setting. `type` names a row of `values.READERS`; `narrows` says a project's file can only tighten it."""
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules"]
+    type: Literal["store", "word", "seconds", "count", "money", "rules", "model"]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -139,6 +139,13 @@ _TABLE: Final = (
         "What root processes may not do, whatever is allowed. A project's denies are added.",
         narrows=True,
     ),
+    Key(
+        "agent.model",
+        "model",
+        None,
+        "The model that `lyra agent` asks where `--model` names none, such as `anthropic/claude-sonnet-4-5`.",
+        optional=True,
+    ),
 )
 KEYS: Final[dict[str, Key]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
@@ -148,7 +155,9 @@ def hint_for(name: str) -> str:
     """The setting or section somebody most likely meant."""
     section, dot, field = name.partition(".")
     sections = (*SECTIONS, *TABLES)
-    near = did_you_mean(name, KEYS) or (did_you_mean(section, sections) if not dot else None)
+    near = (
+        did_you_mean(name, KEYS) or did_you_mean(name, TABLES) or (did_you_mean(section, sections) if not dot else None)
+    )
     elsewhere = [key.name for key in _TABLE if key.field == (field or section)]
     if near or elsewhere:
         return f"did you mean {near or elsewhere[0]}?"

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from lyra.config.origin import Origin
+from lyra.config.servers import check_server
 from lyra.config.sources import Layer
 from lyra.config.tables import Cell
 from lyra.core.check import did_you_mean
@@ -36,6 +37,7 @@ class MergedTables:
         self._env = env
         self._in_vain: set[str] = set()  # providers of which something was refused
         self.project_prices: set[str] = set()  # models whose price is a project's alone
+        self.project_servers: set[str] = set()  # MCP servers that a project's file names
         project = next(layer for layer in layers if layer.kind == "project")
         own = [layer for layer in layers if layer.kind != "project"]
         for layer in own:
@@ -44,9 +46,11 @@ class MergedTables:
         self._add_providers(project, own)
         self._add_prices(project)
         self._add_limits(project)
+        self._add_servers(project)
         self.providers = self._entries("providers")
         self.prices = self._entries("prices")
         self.limits = {name: self._rate_limit(name, entry) for name, entry in self._entries("limits").items()}
+        self.servers = self._entries("mcp.servers")
         self._check()
 
     def _take(self, cell: Cell, layer: Layer) -> None:
@@ -122,10 +126,27 @@ class MergedTables:
         except ConfigError as mistake:
             raise self._mistake("limits", name, mistake.message, mistake.hint) from None
 
+    # ------------------------------------------------------------ MCP servers
+    def _add_servers(self, project: Layer) -> None:
+        """A server is one person's word as a whole: a project cannot add to one of yours."""
+        own = self._entries("mcp.servers")
+        for name, cells in _grouped(project, "mcp.servers").items():
+            if name in own:
+                self._note(project.cells[cells[0]][1], f"you have a server {name} of your own, which holds")
+                continue
+            self.project_servers.add(name)
+            for cell in cells:
+                self._take(cell, project)
+
     # ------------------------------------------------------------ what no cell can see by itself
     def _check(self) -> None:
         for name, entry in self.prices.items():
             _filled(name, entry, self._place("prices", name))
+        for name, entry in self.servers.items():
+            try:
+                check_server(f"mcp.servers.{name}", entry)
+            except ConfigError as mistake:
+                raise self._mistake("mcp.servers", name, mistake.message, mistake.hint) from None
         for name, entry in self.providers.items():
             if name not in USUAL and "base_url" not in entry and name not in self._in_vain:
                 near = did_you_mean(name, USUAL)

@@ -17,7 +17,7 @@ from lyra.config.merge import Merged
 from lyra.config.merge_tables import MergedTables
 from lyra.config.origin import Origin
 from lyra.config.sources import Flags, Loading
-from lyra.config.tables import TABLES, Cell
+from lyra.config.tables import TABLES, Cell, groups
 from lyra.config.values import Kind
 from lyra.core.capability import ANY_NAME, Grant
 from lyra.core.money import Money
@@ -25,7 +25,7 @@ from lyra.core.rate import RateLimit
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
+__all__ = ["AgentConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
 
 
 class Row(NamedTuple):
@@ -47,6 +47,10 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     retention_s: float
 
 
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None
+
+
 class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     usd: Money | None
     seconds: float | None
@@ -56,19 +60,23 @@ class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Config:
     """Every setting in force: `config.kernel.lease_s`, `config.budget.usd`, and `config.grant`, a Grant.
 
-    Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`.
+    Those with free names are mappings: `config.providers["anthropic"]`, `config.prices`, `config.limits`,
+    `config.mcp_servers`, of which `config.project_servers` are a project's and wait for consent.
     """
 
     __slots__ = (
         "_rows",
+        "agent",
         "budget",
         "files",
         "grant",
         "kernel",
         "limits",
+        "mcp_servers",
         "notes",
         "prices",
         "project_prices",
+        "project_servers",
         "providers",
     )
 
@@ -76,6 +84,7 @@ class Config:
         self, values: Mapping[str, Any], origins: Mapping[str, Origin], grant: Grant, tables: MergedTables
     ) -> None:
         self.kernel = KernelConfig(**_section(values, "kernel"))
+        self.agent = AgentConfig(**_section(values, "agent"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
         self.files: list[tuple[Kind, str]] = []
@@ -86,6 +95,8 @@ class Config:
         self.prices: dict[str, dict[str, Any]] = tables.prices
         self.project_prices = frozenset(tables.project_prices)  # models whose price is a project's word alone
         self.limits: dict[str, RateLimit] = tables.limits
+        self.mcp_servers: dict[str, dict[str, Any]] = tables.servers
+        self.project_servers = frozenset(tables.project_servers)
         for cell, value in tables.cells.items():
             self._rows[str(cell)] = Row(str(cell), _plain(value), tables.origins[cell], cell)
 
@@ -126,12 +137,15 @@ class Config:
 
 def nested(rows: Iterable[tuple[Row, Any]]) -> dict[str, dict[str, Any]]:
     """Something of each row, in the shape of the file."""
-    data: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *TABLES)}
+    data: dict[str, dict[str, Any]] = {section: {} for section in (*SECTIONS, *TABLES) if "." not in section}
+    data |= {group: {section.partition(".")[2]: {} for section in parts} for group, parts in groups().items()}
     for row, value in rows:
         if row.cell is None:
             data[KEYS[row.name].section][KEYS[row.name].field] = value
         else:
-            data[row.cell.section].setdefault(row.cell.name, {})[row.cell.field] = value
+            group, _, part = row.cell.section.partition(".")
+            table = data[group][part] if part else data[group]
+            table.setdefault(row.cell.name, {})[row.cell.field] = value
     return data
 
 

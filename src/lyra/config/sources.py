@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, read_toml, same_file
 from lyra.config.keys import KEYS, NONE, SECTIONS, hint_for
-from lyra.config.tables import TABLES, Cell, cell_of, hint_for_cell
+from lyra.config.tables import TABLES, Cell, cell_of, groups, hint_for_cell
 from lyra.config.values import READERS, Kind, Source, shape
 from lyra.core.check import did_you_mean
 from lyra.errors import ConfigError
@@ -122,7 +122,7 @@ class Loading:
             return
         for section, table in document.items():
             place = f"{shown}:{lines.get((section,), 1)}"
-            if section not in SECTIONS and section not in TABLES:
+            if section not in SECTIONS and section not in TABLES and section not in groups():
                 known = not isinstance(table, dict)
                 what = f"there is no setting {section!r}" if known else f"there is no section [{section}]"
                 self.mistake(what, place, hint=hint_for(section), key=section)
@@ -135,20 +135,38 @@ class Loading:
                 )
             elif section in TABLES:
                 yield from self.table_items(section, table, lines, shown)
+            elif section in groups():
+                yield from self.group_items(section, table, lines, shown)
             else:
                 yield from self.section_items(section, table, lines, shown)
+
+    def group_items(
+        self, group: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
+    ) -> Iterator[Item]:
+        """A section whose parts are tables: `[mcp.servers.NAME]`."""
+        for part, entries in table.items():
+            section = f"{group}.{part}"
+            place = f"{shown}:{lines.get((group, part), 1)}"
+            if section not in TABLES:
+                self.mistake(f"there is no section [{section}]", place, hint=hint_for(section), key=section)
+            elif not isinstance(entries, dict):
+                hint = f"write [{section}.{TABLES[section].name}]"
+                self.mistake(f"{section} is a section, not {shape(entries)}", place, hint=hint, key=section)
+            else:
+                yield from self.table_items(section, entries, lines, shown)
 
     def table_items(
         self, section: str, table: dict[str, Any], lines: dict[tuple[str, ...], int], shown: str
     ) -> Iterator[Item]:
+        above = tuple(section.split("."))
         for name, entry in table.items():
-            place = f"{shown}:{lines.get((section, name), 1)}"
+            place = f"{shown}:{lines.get((*above, name), 1)}"
             if not isinstance(entry, dict):
                 hint = f"write [{section}.{TABLES[section].name}]"
                 self.mistake(f"{section}.{name} is a table, not {shape(entry)}", place, hint=hint, key=section)
             elif self.named(section, name, place):
                 for field, value in entry.items():
-                    at = f"{shown}:{lines.get((section, name, field), 1)}"
+                    at = f"{shown}:{lines.get((*above, name, field), 1)}"
                     yield from self.cell_items(Cell(section, name, field), value, at)
 
     def named(self, section: str, name: str, place: str) -> bool:

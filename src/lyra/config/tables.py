@@ -16,9 +16,14 @@ from lyra.core.check import did_you_mean
 from lyra.core.providers import APIS
 from lyra.core.rate import STRATEGIES
 
-__all__ = ["TABLES", "Cell", "Column", "Table", "cell_of", "hint_for_cell"]
+__all__ = ["AUTH_KINDS", "TABLES", "TRANSPORTS", "Cell", "Column", "Table", "cell_of", "groups", "hint_for_cell"]
 
-ColumnType = Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
+ColumnType = (
+    Literal["secret", "url", "text", "word", "flag", "timeouts", "headers", "usd", "count"]
+    | Literal["texts", "hosts", "paths", "environment", "seconds", "transport", "auth"]  # of MCP servers
+)
+TRANSPORTS: Final = ("stdio", "http", "sse", "websocket")  # the last two are named in many files and not spoken
+AUTH_KINDS: Final = ("none", "bearer", "oauth")
 
 
 class Column(NamedTuple):
@@ -113,15 +118,56 @@ TABLES: Final[dict[str, Table]] = {
                 project="where you say nothing",
             ),
         ),
+        _table(
+            "mcp.servers",
+            "NAME",
+            "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent.",
+            Column("command", "text", "The program that is started; it runs in the sandbox.", project="after consent"),
+            Column("args", "texts", "Its arguments.", project="after consent"),
+            Column(
+                "env",
+                "environment",
+                "Its environment, which is otherwise empty; `env:NAME` takes a value from yours.",
+                project="after consent",
+            ),
+            Column("url", "url", "Where a server that runs already is reached.", project="after consent"),
+            Column("headers", "headers", "Sent with every request, hidden like keys.", project="after consent"),
+            Column(
+                "auth",
+                "auth",
+                "`kind` is `none`, `bearer` (with `token_env`) or `oauth` (with `scopes`).",
+                project="after consent",
+            ),
+            Column("transport", "transport", "How it is spoken to; unsaid, what it has says it.", words=TRANSPORTS),
+            Column("enabled", "flag", "`false` leaves it out.", project="`false`, or after consent"),
+            Column("timeout_s", "seconds", "How long one call may take; 60 unsaid.", project="after consent"),
+            Column("network", "hosts", "Hosts the command may reach; none unsaid.", project="after consent"),
+            Column(
+                "readable",
+                "paths",
+                "Folders the command may read besides the system's and the project's.",
+                project="after consent",
+            ),
+            Column("writable", "paths", "Folders the command may write in; none unsaid.", project="after consent"),
+        ),
     )
 }
 
 
 def cell_of(name: str) -> Cell | None:
     """The cell that `--set` names: the model in the middle may have dots in it."""
-    section, _, rest = name.partition(".")
-    entry, _, field = rest.rpartition(".")
-    return Cell(section, entry, field) if section in TABLES and entry and field else None
+    section = next((section for section in TABLES if name.startswith(f"{section}.")), "")
+    entry, _, field = name[len(section) + 1 :].rpartition(".")
+    return Cell(section, entry, field) if section and entry and field else None
+
+
+def groups() -> dict[str, tuple[str, ...]]:
+    """Sections that only hold tables: `mcp` of `mcp.servers`."""
+    dotted = [section for section in TABLES if "." in section]
+    return {
+        group: tuple(section for section in dotted if section.startswith(f"{group}."))
+        for group in dict.fromkeys(section.partition(".")[0] for section in dotted)
+    }
 
 
 def hint_for_cell(cell: Cell) -> str:

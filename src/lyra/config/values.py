@@ -68,6 +68,18 @@ def _read_word(key: Key, value: Any, _source: Source) -> str:
     return one_of(value, key.words, key.name)
 
 
+def _read_model(key: Key, value: Any, source: Source) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{key.name} is the name of a model, not {shape(value)}", hint="write PROVIDER/MODEL")
+    if source.kind == "project" and value.strip().startswith("sim/"):
+        # A script is a model that says what its author wrote: cloning a repository must not put it in a model's place.
+        raise ConfigError(
+            f"a project's file may not choose a simulated model: {key.name} = {value!r}",
+            hint=f"name it with --model, or set {key.variable}",
+        )
+    return value.strip()
+
+
 def _read_seconds(key: Key, value: Any, source: Source) -> float:
     number = number_of(value, float) if source.kind in ("env", "flag") else plain_number(value)
     return real(number, key.name, least=key.least, most=key.most)
@@ -107,6 +119,7 @@ READERS: Final[dict[str, Callable[[Key, Any, Source], Any]]] = {
     "count": _read_count,
     "money": _read_money,
     "rules": _read_rules,
+    "model": _read_model,
 }
 
 

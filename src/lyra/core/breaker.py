@@ -96,6 +96,11 @@ class Breaker:
             raise CircuitOpen("the circuit breaker is waiting for its probe", retry_after_s=max(wait, 0.0))
         self._probes += 1
 
+    @property
+    def at_rest(self) -> bool:
+        """Closed, and nothing to forget: another success changes nothing."""
+        return self.state == "closed" and not self.failures and not self._probes
+
     def success(self, now: float) -> str | None:
         """A call went well; gives the new state if that changed it."""
         self._end_probe()

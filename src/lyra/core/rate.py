@@ -57,10 +57,13 @@ class _Bucket:
         self.per_s = per_minute / 60.0
 
     def refill(self, seconds: float) -> None:
-        self.level = min(self.capacity, self.level + seconds * self.per_s)
+        level = self.level + seconds * self.per_s
+        self.level = level if level < self.capacity else self.capacity
 
     def wait(self, amount: float) -> float:
         """Seconds until `amount` fits; what is more than a full bucket fits then, and leaves it in debt."""
+        if amount <= self.level:
+            return 0.0
         missing = min(amount, self.capacity) - self.level
         return 0.0 if missing <= _SLACK else max(missing / self.per_s, _WAIT_S_MIN)
 
@@ -82,12 +85,15 @@ class TokenBucket:
     def take(self, now: float, tokens: int = 0) -> float:
         """0.0 and one request and `tokens` are taken, or the seconds to wait and nothing is."""
         self._refill(now)
-        buckets = ((self._requests, 1), (self._tokens, tokens))
-        wait = max(bucket.wait(amount) for bucket, amount in buckets if bucket is not None)
+        requests, counted = self._requests, self._tokens
+        wait = requests.wait(1) if requests is not None else 0.0
+        if counted is not None:
+            wait = max(wait, counted.wait(tokens))
         if wait == 0.0:
-            for bucket, amount in buckets:
-                if bucket is not None:
-                    bucket.level -= amount
+            if requests is not None:
+                requests.level -= 1
+            if counted is not None:
+                counted.level -= tokens
         return wait
 
     def refund(self, tokens: int = 0) -> None:
@@ -105,6 +111,7 @@ class TokenBucket:
         elapsed = 0.0 if self._refilled_at is None else now - self._refilled_at
         if self._refilled_at is None or elapsed > 0.0:  # a clock that went back refills nothing
             self._refilled_at = now
-            for bucket in (self._requests, self._tokens):
-                if bucket is not None:
-                    bucket.refill(elapsed)
+            if self._requests is not None:
+                self._requests.refill(elapsed)
+            if self._tokens is not None:
+                self._tokens.refill(elapsed)

@@ -13,15 +13,65 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.capability import Capability
-from lyra.core.check import known_keys, short_text
+from lyra.core.capability import Capability, Grant
+from lyra.core.check import known_keys, one_of, real, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 
-__all__ = ["Tool", "ToolCall", "ToolResult", "caller", "check_tool_name"]
+__all__ = [
+    "CONCURRENCY",
+    "ERROR_CODES",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "admitted",
+    "caller",
+    "check_tool_name",
+    "ending",
+    "error_code",
+    "hides",
+    "progress",
+    "report",
+    "rights",
+]
 
 # The process whose call a tool is running; empty outside of any.
 caller: Final[ContextVar[str]] = ContextVar("lyra_caller", default="")
+# What that process may do. None outside of any: then nothing beyond what the tool itself was built with.
+rights: Final[ContextVar[Grant | None]] = ContextVar("lyra_rights", default=None)
+# The real path that the running call was let through for, where it was about one: a file that turns out to be another
+# by now is not touched.
+admitted: Final[ContextVar[str | None]] = ContextVar("lyra_admitted", default=None)
+# Files that a search of the running call passes over, besides those that its workspace hides.
+hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides", default=None)
+# Takes what is to be done when that process ends, or its kernel: a function that may give futures to wait for.
+ending: Final[ContextVar[Callable[[Callable[[], Any]], None] | None]] = ContextVar("lyra_ending", default=None)
+# Who hears what a running tool reports.
+progress: Final[ContextVar[Callable[[str, float | None], None] | None]] = ContextVar("lyra_progress", default=None)
+
+CONCURRENCY: Final[dict[str, str]] = {
+    "parallel": "beside any other call",
+    "sequential": "one call of this tool at a time",
+    "exclusive": "nothing else beside it",
+}
+ERROR_CODES: Final[dict[str, str]] = {
+    "invalid_arguments": "the call cannot be made with these arguments",
+    "not_found": "what it names does not exist",
+    "permission_denied": "it is not allowed, or nobody allowed it",
+    "timeout": "it took longer than it may",
+    "io_error": "reading or writing failed",
+    "exec_failed": "what was run failed",
+    "cancelled": "it was stopped before it was done",
+    "other": "none of these",
+}
+# Words that tools use for themselves, and the code they come to.
+_CODE_OF: Final[dict[str, str]] = {
+    **{code: code for code in ERROR_CODES},
+    **dict.fromkeys(
+        ("not_a_file", "not_a_folder", "no_match", "many_matches", "not_read", "changed"), "invalid_arguments"
+    ),
+    **dict.fromkeys(("binary", "encoding", "invalid_file", "too_large"), "io_error"),
+}
 
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NAME: Final = _LETTERS | frozenset("0123456789_-")
@@ -39,8 +89,44 @@ def check_tool_name(name: Any) -> str:
     return text
 
 
+def report(text: str, fraction: float | None = None) -> None:
+    """Called by a tool while it runs: how far it is, in words and as a part of one. Nobody need listen."""
+    listener = progress.get()
+    if listener is not None:
+        listener(text, fraction)
+
+
+def error_code(error: BaseException) -> str:
+    """The code of what a call ended with. The same for an error that came back from a journal."""
+    if isinstance(error, LyraError):
+        found = _CODE_OF.get(str(error.fields.get("reason", "")))
+        if found is not None:
+            return found
+        if isinstance(error, Denied):
+            return "permission_denied"
+        return "timeout" if isinstance(error, DeadlineExceeded) else "other"
+    for kind, code in _PYTHON:
+        if isinstance(error, kind):
+            return code
+    return "exec_failed"
+
+
+_PYTHON: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (TimeoutError, "timeout"),
+    (FileNotFoundError, "not_found"),
+    (PermissionError, "permission_denied"),
+    (OSError, "io_error"),
+)
+
+
 class Tool(msgspec.Struct, frozen=True):
-    """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords."""
+    """`schema` is a JSON schema of the arguments (an object); `run` takes them as keywords.
+
+    `untrusted`: what comes out is text from outside (a file, a page, a command) and marks the session. `guarded`: it is
+    asked about even where its agent names no permissions. `concurrency`: a word of CONCURRENCY, or how many calls of it
+    may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: by itself it does nothing
+    outside the conversation, and needs no rule. `folders`: what its paths are in.
+    """
 
     name: str
     description: str = ""
@@ -49,6 +135,13 @@ class Tool(msgspec.Struct, frozen=True):
     idempotent: bool = False
     run: Callable[..., Any] | None = None
     needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None  # what one call needs besides
+    untrusted: bool = False
+    guarded: bool = False
+    concurrency: str | int = "parallel"
+    deferred: bool = False
+    timeout_s: float | None = None
+    harmless: bool = False
+    folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -58,6 +151,12 @@ class Tool(msgspec.Struct, frozen=True):
             raise ConfigError(f"the schema of tool {self.name!r} describes an object", key="schema")
         if self.run is not None and not callable(self.run):
             raise ConfigError(f"tool {self.name!r} is run by a function", key="run")
+        if isinstance(self.concurrency, str):
+            one_of(self.concurrency, CONCURRENCY, "concurrency")
+        else:
+            whole(self.concurrency, "concurrency", least=1, most=10**4)
+        if self.timeout_s is not None:
+            put(self, "timeout_s", real(self.timeout_s, "timeout_s", least=0.001))
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
 
@@ -105,16 +204,23 @@ class ToolResult(msgspec.Struct, frozen=True):
     name: str
     output: Any = None
     is_error: bool = False
+    error_code: str = ""  # one of ERROR_CODES; "" where it is no error, or an old one
 
     def __post_init__(self) -> None:
         short_text(self.id, "a tool result's id", most=NAME_LENGTH_MAX)
         check_tool_name(self.name)
         if not isinstance(self.is_error, bool):
             raise ConfigError(f"is_error is true or false, not {self.is_error!r}", key="is_error")
+        if self.error_code:
+            one_of(self.error_code, ERROR_CODES, "error_code")
 
     def to_data(self) -> dict[str, Any]:
         data = {"id": self.id, "name": self.name, "output": self.output}
-        return {**data, "is_error": True} if self.is_error else data
+        if self.is_error:
+            data["is_error"] = True
+        if self.error_code:
+            data["error_code"] = self.error_code
+        return data
 
     @classmethod
     def from_data(cls, data: Any) -> ToolResult:

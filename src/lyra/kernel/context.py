@@ -38,6 +38,7 @@ from lyra.kernel.programs import program_of, unknown_program
 
 if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
+    from lyra.kernel.recall import Entry
 
 __all__ = ["ChildHandle", "Context", "ExitProgram"]
 
@@ -510,12 +511,17 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
 
 
-def comes_next(process: Process, kind: str) -> bool:
-    """Whether the journal's next answer on this line of the program is of that kind; takes no key."""
+def upcoming(process: Process) -> Entry | None:
+    """The journal's next answer on this line of the program, if it has one; takes no key."""
     if process.recall is None:
-        return False
+        return None
     branch = None if process.stepping else current_branch(process)
-    entry = process.recall.get(process.keys if branch is None else f"{branch.path}{branch.keys}")
+    return process.recall.get(process.keys if branch is None else f"{branch.path}{branch.keys}")
+
+
+def comes_next(process: Process, kind: str) -> bool:
+    """Whether the journal's next answer on this line of the program is of that kind."""
+    entry = upcoming(process)
     return entry is not None and entry.kind == kind
 
 
@@ -602,6 +608,8 @@ class ChildHandle:
             raise
         ended = process.exit
         assert ended is not None
+        if kernel.labels.state.pids:
+            kernel.labels.pass_on(process.pid, owner.pid, "what came of")
         if isinstance(ended.error, Divergence) and ended.reason == "divergence":
             # Not an end that may be written down: with the right program the child goes on, and so must its parent.
             owner.recall = Diverged(ended.error.message, **ended.error.fields)

@@ -24,12 +24,13 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 class Declared:
-    __slots__ = ("_effects", "_kernel", "gates")
+    __slots__ = ("_effects", "_gate_of", "_kernel", "gates")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._effects: dict[Any, Effect] = {}
         self.gates: dict[Any, Gate] = {}
+        self._gate_of: dict[Effect, Gate | TwoGates] = {}  # found before; hashing limits takes longer than passing them
 
     def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
         """The declared effect behind a function and options, and the keywords that are the function's own."""
@@ -60,6 +61,14 @@ class Declared:
 
     def gate(self, effect: Effect) -> Gate | TwoGates:
         """Shared by all who declare the same limits for the same name; other limits are another gate."""
+        found = self._gate_of.get(effect)
+        if found is None:
+            if len(self._gate_of) >= limits.EFFECTS_KEPT:
+                self._gate_of.clear()
+            found = self._gate_of[effect] = self._gates_for(effect)
+        return found
+
+    def _gates_for(self, effect: Effect) -> Gate | TwoGates:
         policy = effect.policy
         key = (effect.name, policy.rate_limit, policy.circuit_breaker)
         if effect.shared is None:
@@ -76,6 +85,7 @@ class Declared:
         if found is None:
             if len(self.gates) >= limits.EFFECTS_KEPT:
                 self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
+                self._gate_of.clear()
             name, limit, circuit_breaker = key
             admission = lasting.on(self._kernel.clock) if lasting is not None else Admission(limit, circuit_breaker)
             found = self.gates[key] = Gate(self._kernel, name, limit, admission)

@@ -21,6 +21,7 @@ from lyra.core.effect import Charged, Effect, canonical_hash
 from lyra.core.faultpoint import SimulatedCrash, point
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX, EFFECT_VALUE_BYTES_MAX
 from lyra.errors import (
+    CapabilityDenied,
     ConfigError,
     Divergence,
     EffectFailed,
@@ -35,6 +36,7 @@ from lyra.kernel.process import GIVEN_UP, Process, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budget import Budget, Reservation
+    from lyra.kernel.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.recall import Entry
 
@@ -81,19 +83,21 @@ class Door:
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
         reservation = gate = None
+        tokens = 0  # expected, where a gate counts them
         cost, cost_data = effect.cost, effect.cost_data
         try:
             if effect.quote is not None:
                 cost = effect.quote(process.budget, *args, **kwargs)
-                cost_data = cost.to_data() if cost.items else None
+                cost_data = cost.to_data() if cost.items and journal is not None else None
             if effect.needy:
                 for need in effect.needs_for(args, kwargs):
                     process.grant.check(need)
-            if cost_data is not None:
+            if cost.items:
                 reservation = self._reserve(process, effect, cost)
             if effect.gated:
-                gate = kernel.declared.gate(effect).place(cost)
-                await gate.admit(process)
+                gate, tokens = kernel.declared.gate(effect), cost.tokens
+                if (turn := gate.admit(process, tokens)) is not None:
+                    await turn
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)
             raise
@@ -118,14 +122,14 @@ class Door:
             if effect.plain:
                 value = await effect.run(*args, **kwargs)
             else:
-                value = await self._run(process, key, effect, args, kwargs, gate)
+                value = await self._run(process, key, effect, args, kwargs, gate, tokens)
             if faultpoint.hook is not None:
                 point("door.performed")
             usage = cost
             if type(value) is Charged:
                 value, usage = value.value, value.usage
                 if gate is not None:
-                    gate.used(usage)
+                    gate.adjust(usage.tokens - tokens)
             stage = _PERFORMED
             if journal is None:
                 if reservation is not None or usage.items:
@@ -206,6 +210,8 @@ class Door:
         error = error_to_row(refusal)
         if isinstance(refusal, LimitExceeded):
             self._kernel.publish(process.pid, "resource.exceeded", {"effect": effect.name, "error": error})
+        elif isinstance(refusal, CapabilityDenied):
+            self._kernel.publish(process.pid, "capability.denied", {"effect": effect.name, "error": error})
         if self._kernel.journal is not None:
             row = rows.Finished(key, error=error, name=effect.name, hash=digest)
             self._kernel.journal.write(process.pid, "effect.finished", rows.encode(row))
@@ -284,7 +290,8 @@ class Door:
         effect: Effect,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        gate: Any,
+        gate: Gate | TwoGates | None,
+        tokens: int,
     ) -> Any:
         """Call the function, again while the policy says so; each try counts for the breaker."""
         if effect.takes_key:
@@ -309,8 +316,8 @@ class Door:
                     {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": str(error)},
                 )
                 await self._kernel.pause(process, delay_s)
-                if gate is not None:
-                    await gate.admit(process)
+                if gate is not None and (turn := gate.admit(process, tokens)) is not None:
+                    await turn
                 attempt += 1
             except BaseException as error:
                 if gate is not None:
@@ -337,7 +344,7 @@ class Door:
                 process.budget.charge(usage)
             return
         overrun = process.budget.settle(reservation, usage)
-        if overrun and (effect.quote is None or _limited(process.budget, overrun)):
+        if overrun.items and (effect.quote is None or _limited(process.budget, overrun)):
             self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
 
     async def put_blob(self, name: str, data: bytes) -> str:

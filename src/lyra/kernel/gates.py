@@ -14,7 +14,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.admission import Admission
-from lyra.core.budget import Usage
 from lyra.core.policy import RateLimit, counts_as_failure
 from lyra.errors import CircuitOpen, Overloaded, RateLimited
 from lyra.kernel.process import Process, resume, suspend
@@ -22,7 +21,7 @@ from lyra.kernel.process import Process, resume, suspend
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Gate", "Place", "TwoGates"]
+__all__ = ["Gate", "TwoGates"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 
@@ -45,23 +44,32 @@ class Gate:
         """Somebody waits here, or the breaker is not at rest."""
         return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
 
-    def place(self, cost: Usage) -> Place:
-        """One call's place at this gate: it holds how many tokens the call is expected to take."""
-        return Place(self, cost.tokens)
+    def admit(self, process: Process, tokens: int) -> Awaitable[None] | None:
+        """Let a call through that is expected to take so many tokens.
 
-    async def admit(self, process: Process, tokens: int) -> None:
-        now = self._kernel.clock.monotonic
+        None where it may be made at once, which is the rule; else what to await before it may.
+        """
         if self._bucket is not None:
-            wait_s = self._bucket.take(now(), tokens) if not self._busy else 0.0
+            wait_s = 0.0 if self._busy else self._bucket.take(self._kernel.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
-                await self._queue(process, wait_s, tokens)
-        if self._breaker is not None:
-            try:
-                self._breaker.admit(now())
-            except CircuitOpen:
-                if self._bucket is not None:
-                    self._bucket.refund(tokens)  # no call was made
-                raise
+                return self._admit_in_turn(process, wait_s, tokens)
+        self._pass_breaker(tokens)
+        return None
+
+    async def _admit_in_turn(self, process: Process, wait_s: float, tokens: int) -> None:
+        await self._queue(process, wait_s, tokens)
+        self._pass_breaker(tokens)
+
+    def _pass_breaker(self, tokens: int) -> None:
+        breaker = self._breaker
+        if breaker is None or breaker.state == "closed":
+            return
+        try:
+            breaker.admit(self._kernel.clock.monotonic())
+        except CircuitOpen:
+            if self._bucket is not None:
+                self._bucket.refund(tokens)  # no call was made
+            raise
 
     def undo(self, tokens: int) -> None:
         """A call was admitted and not made after all."""
@@ -120,8 +128,9 @@ class Gate:
             resume(self._line.popleft().popleft())
 
     def succeeded(self) -> None:
-        if self._breaker is not None:
-            self._tell(self._breaker.success(self._kernel.clock.monotonic()))
+        breaker = self._breaker
+        if breaker is not None and not breaker.at_rest:
+            self._tell(breaker.success(self._kernel.clock.monotonic()))
 
     def failed(self, error: BaseException) -> None:
         """Only failures of the service count; a bad request or a cancelled call says nothing about its health."""
@@ -156,31 +165,8 @@ class Gate:
             self._kernel.came_to_its_end()
 
 
-class Place:
-    """One call at a Gate, with the tokens it was admitted for."""
-
-    __slots__ = ("_gate", "_tokens")
-
-    def __init__(self, gate: Gate, tokens: int) -> None:
-        self._gate = gate
-        self._tokens = tokens
-
-    def admit(self, process: Process) -> Awaitable[None]:
-        return self._gate.admit(process, self._tokens)
-
-    def used(self, usage: Usage) -> None:
-        """What the call really took of the tokens a minute, once that is known."""
-        self._gate.adjust(usage.tokens - self._tokens)
-
-    def succeeded(self) -> None:
-        self._gate.succeeded()
-
-    def failed(self, error: BaseException) -> None:
-        self._gate.failed(error)
-
-
 class TwoGates:
-    """An effect's own gate and the one it shares with others, passed in this order."""
+    """An effect's own gate and the one it shares with others, passed in this order. Only its own has a breaker."""
 
     __slots__ = ("_own", "_shared")
 
@@ -188,32 +174,19 @@ class TwoGates:
         self._own = own
         self._shared = shared
 
-    def place(self, cost: Usage) -> TwoPlaces:
-        return TwoPlaces(self._own, self._shared, cost.tokens)
-
-
-class TwoPlaces:
-    """One call at two gates. Only the effect's own has a breaker."""
-
-    __slots__ = ("_own", "_shared", "_tokens")
-
-    def __init__(self, own: Gate, shared: Gate, tokens: int) -> None:
-        self._own = own
-        self._shared = shared
-        self._tokens = tokens
-
-    async def admit(self, process: Process) -> None:
-        await self._own.admit(process, self._tokens)
+    async def admit(self, process: Process, tokens: int) -> None:
+        if (own := self._own.admit(process, tokens)) is not None:
+            await own
         try:
-            await self._shared.admit(process, self._tokens)
+            if (shared := self._shared.admit(process, tokens)) is not None:
+                await shared
         except BaseException:
-            self._own.undo(self._tokens)
+            self._own.undo(tokens)
             raise
 
-    def used(self, usage: Usage) -> None:
-        more = usage.tokens - self._tokens
-        self._own.adjust(more)
-        self._shared.adjust(more)
+    def adjust(self, tokens: int) -> None:
+        self._own.adjust(tokens)
+        self._shared.adjust(tokens)
 
     def succeeded(self) -> None:
         self._own.succeeded()

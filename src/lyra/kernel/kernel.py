@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -45,6 +45,7 @@ from lyra.kernel.handle import Ack, Handle, stopped_before
 from lyra.kernel.health import HealthMonitor
 from lyra.kernel.interrupts import InterruptService
 from lyra.kernel.journal import Journal
+from lyra.kernel.labels import Labels
 from lyra.kernel.life import Life
 from lyra.kernel.lifecycle import LifecycleManager
 from lyra.kernel.links import Links
@@ -130,6 +131,8 @@ class Kernel(Requests):
         self.states[self.groups.state.NAME] = self.groups.state
         self.memories = Memories(self)
         self.states[self.memories.state.NAME] = self.memories.state
+        self.labels = Labels(self)
+        self.states[self.labels.state.NAME] = self.labels.state
         self.orchestrator = Orchestrator(self)
         self.states[self.orchestrator.state.NAME] = self.orchestrator.state
         self.bus = CommBus(self)
@@ -478,10 +481,13 @@ class Kernel(Requests):
     def send(self, to: str | Handle, message: Any) -> Ack:
         """Put a message in a mailbox; awaiting it waits for room and until the message is durable."""
         self._raise_if_closed()
-        receiver = self._find(to)
-        if self.mailboxes.must_wait(receiver):
-            return Ack(self, self.mailboxes.send_in_turn(receiver, message))
-        return Ack(self, self.mailboxes.deliver(receiver, message))
+        return Ack(self, self.send_to(self._find(to), message))
+
+    def send_to(self, receiver: Process, message: Any) -> int | Awaitable[int]:
+        """The same for who has the process and does not wait: the seq of its row, or what gives it after a wait."""
+        if receiver.senders or self.mailboxes.full(receiver):  # no room, or others were here first
+            return self.mailboxes.send_in_turn(receiver, message)
+        return self.mailboxes.deliver(receiver, message)
 
     def kill(self, pid: str | Handle, reason: str = "killed") -> Ack:
         """Stop a process and everything it spawned; a dead one stays dead."""

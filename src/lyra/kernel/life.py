@@ -126,6 +126,8 @@ class Life:
             args = tuple(self._kernel.programs.arguments(program, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
         process.coroutine = self._kernel.programs.begin(program, Context(process), args)
+        if parent is not None and self._kernel.labels.state.pids:
+            self._kernel.labels.pass_on(parent.pid, pid, "its parent")
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time
@@ -345,6 +347,10 @@ class Life:
         found = self._kernel.processes.get(pid)
         if found is not None and found.exit is not None:
             del self._kernel.processes[pid]
+            if pid in self._kernel.labels.state.pids:
+                if found.parent is not None and found.parent.exit is None:  # it may still ask what came of it
+                    self._kernel.labels.pass_on(pid, found.parent.pid, "what came of")
+                self._kernel.labels.forget(pid)
 
     def _tell(self, process: Process) -> None:
         watchers, process.watchers = process.watchers, None

@@ -51,13 +51,25 @@ class _Act:
 
 
 class Listeners:
-    __slots__ = ("_kernel", "_listeners", "_speaking", "_untold", "_wanted", "act", "acts", "unsaid", "watchers")
+    __slots__ = (
+        "_hearing",
+        "_kernel",
+        "_listeners",
+        "_speaking",
+        "_untold",
+        "_wanted",
+        "act",
+        "acts",
+        "unsaid",
+        "watchers",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         # By a token: one function may listen twice. With the kinds it wants; None wants all.
         self._listeners: dict[object, tuple[EventHandler, frozenset[str] | None]] = {}
         self._wanted: frozenset[str] | None = frozenset()  # by any of them
+        self._hearing: dict[str, tuple[EventHandler, ...]] = {}  # who hears of a kind, as far as it came up
         self.watchers: Watchers = {}
         self._untold: deque[tuple[int, Event]] = deque()  # with the row that must be durable first
         self._speaking = False
@@ -98,6 +110,7 @@ class Listeners:
         for _, kinds in self._listeners.values():
             wanted = None if wanted is None or kinds is None else wanted | kinds
         self._wanted = wanted
+        self._hearing.clear()
         # Three questions for hot places: does anybody hear of processes, of each of their states, of agents?
         kernel.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
         kernel.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
@@ -117,7 +130,7 @@ class Listeners:
         """Something that is not in the journal (its seq is 0)."""
         if (heard := self.watchers.get(kind)) is not None:
             heard(pid, data)
-        if self.wants(kind):
+        if self._wanted is None or kind in self._wanted:
             self._say(Event(0, self._kernel.clock.now(), pid, kind, data))
 
     def tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
@@ -167,8 +180,17 @@ class Listeners:
     # ------------------------------------------------------------------ saying it
 
     def _say(self, event: Event) -> None:
-        self.unsaid.append(event)
-        if not self.acts and not self._speaking:
+        if self.acts or self._speaking or self.unsaid:  # in the order in which things happened, one at a time
+            self.unsaid.append(event)
+            if not self.acts:
+                self.speak()
+            return
+        self._speaking = True
+        try:
+            self._deliver(event)
+        finally:
+            self._speaking = False
+        if self.unsaid:
             self.speak()
 
     def speak(self) -> None:
@@ -182,8 +204,13 @@ class Listeners:
             self._speaking = False
 
     def _deliver(self, event: Event) -> None:
-        listeners = [one for one, kinds in self._listeners.values() if kinds is None or event.kind in kinds]
-        own = bool(event.seq) and len(listeners) == 1  # read from its row for the only one who hears it
+        kind = event.kind
+        listeners = self._hearing.get(kind)
+        if listeners is None:
+            heard = [one for one, kinds in self._listeners.values() if kinds is None or kind in kinds]
+            listeners = self._hearing[kind] = tuple(heard)
+        # Read from its row, or made as a record, for the only one who hears it.
+        own = len(listeners) == 1 and (event.seq > 0 or (kind in OF_AGENTS and kind not in self.watchers))
         for listener in listeners:
             mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
             try:
@@ -191,7 +218,7 @@ class Listeners:
             except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel goes on
                 self._report(event.kind, error)
                 continue
-            if inspect.iscoroutine(result):
+            if result is not None and inspect.iscoroutine(result):
                 self._kernel.tasks.start(self._run(event.kind, result), name=f"lyra-listener {event.kind}")
 
     async def _run(self, kind: str, work: Any) -> None:

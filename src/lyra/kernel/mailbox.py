@@ -77,6 +77,9 @@ class Mailboxes:
         digest: bytes,
     ) -> int:
         seq = 0
+        labels = self._kernel.labels
+        if labels.state.pids and sender is not None:
+            labels.pass_on(sender.pid, process.pid, "a message from")
         journal = self._kernel.journal
         if journal is not None:
             seq, message = self._write(process, form_of(message), data, sender, key, digest)

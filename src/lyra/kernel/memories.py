@@ -33,6 +33,7 @@ class MemoryItem(msgspec.Struct, frozen=True):
     text: str
     time: float
     pid: str = ""
+    tainted: bool = False  # who learned it had read text from outside
 
 
 class MemoryState:
@@ -51,7 +52,7 @@ class MemoryState:
         scope, number = data["scope"], data["id"]
         if kind == "memory.added":
             self.last_id = max(self.last_id, number)
-            item = MemoryItem(number, scope, data["kind"], data["text"], time, pid)
+            item = MemoryItem(number, scope, data["kind"], data["text"], time, pid, data.get("tainted", False) is True)
             self.scopes.setdefault(scope, {})[number] = item
         else:
             del self.scopes[scope][number]
@@ -78,8 +79,9 @@ class Memories:
         self._indexes: dict[str, Index] = {}  # made at the first search in a scope
         self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
 
-    def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "") -> MemoryItem:
-        """Remember something; gives the item, the one from before where it was known."""
+    def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
+        """Remember something; gives the item, the one from before where it was known. What a marked process (or
+        `tainted`) adds carries the mark to whoever recalls it."""
         self._kernel._raise_if_closed()
         _word(scope, "a scope")
         _word(kind, "a kind of memory")
@@ -94,7 +96,9 @@ class Memories:
         if len(items) >= MEMORY_ITEMS_MAX:
             self.forget(next(iter(items)), scope=scope)
         number = self.state.last_id + 1
-        data = {"id": number, "scope": scope, "kind": kind, "text": text}
+        data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
+        if tainted or self._kernel.labels.tainted(pid):
+            data["tainted"] = True
         self._kernel.fact(self.state, pid, "memory.added", data)
         index.add(number, text)
         known[kind, text] = number

@@ -388,8 +388,11 @@ class Process:
             if self._must_cancel is not None or self.error is not None:
                 self.wake()
         elif yielded is None:
-            self.move("ready")
-            self.kernel.scheduler.push(self)
+            if self.kernel.listeners_want_states:
+                self.move("ready")
+            else:  # the same move, on the hot path
+                self.state = "ready"
+            self.kernel.scheduler.give_way(self)
         elif getattr(yielded, "_asyncio_future_blocking", None):
             yielded._asyncio_future_blocking = False
             self.move("waiting")

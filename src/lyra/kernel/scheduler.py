@@ -3,7 +3,8 @@
 Ready processes wait in five queues. A round takes from each in turn, highest first, up to the level's share, so
 realtime work goes first and idle work still moves. After a round the journal's batch is committed once, if somebody
 waits for it: that is the group commit. Rounds repeat until nothing is ready or the slice is over; then whatever is
-left is committed and the loop gets its turn.
+left is committed and the loop gets its turn. It also gets one when a program lets others go first (a bare yield, as in
+`asyncio.sleep(0)`): those others may be tasks of the loop, such as the reader of a stream.
 
 A simulation replaces the order by one drawn from its seed (`order`).
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.limits import TICK_S
-from lyra.kernel.process import Process, resume
+from lyra.kernel.process import Process, enter_task, leave_task, resume
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -25,15 +26,32 @@ __all__ = ["SHARES", "Scheduler"]
 
 # Steps a round gives each priority: the weights 100/75/50/25/1 of the requirement document, times eight.
 SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
+HANDED_OVER_MAX: Final = 32  # slices in the turns of others before the loop has had its own
 
 
 class Scheduler:
-    __slots__ = ("_kernel", "_levels", "_poked", "order", "ready", "running", "stepped", "steps", "stopped")
+    __slots__ = (
+        "_gave_way",
+        "_handed_over",
+        "_in_loop",
+        "_kernel",
+        "_levels",
+        "_poked",
+        "order",
+        "ready",
+        "running",
+        "stepped",
+        "steps",
+        "stopped",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._levels: tuple[deque[Process], ...] = tuple(deque() for _ in SHARES)
         self._poked = False
+        self._in_loop = False  # the loop will call
+        self._handed_over = 0  # times since it did
+        self._gave_way = False  # a program let others go first in this round
         self.running = False
         self.stopped = False
         self.ready = 0  # processes waiting for a step
@@ -46,6 +64,11 @@ class Scheduler:
         self.ready += 1
         if not self._poked and not self.running:
             self.poke()
+
+    def give_way(self, process: Process) -> None:
+        """The process goes on after everybody else had a turn, the loop included."""
+        self._gave_way = True
+        self.push(process)
 
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
         """`resume` for everybody who waited for one commit, in one loop: the hottest place of a durable kernel."""
@@ -68,7 +91,35 @@ class Scheduler:
         """Make sure a slice runs soon: something is ready, or the journal has rows to commit."""
         if not self._poked and not self.running and not self.stopped:
             self._poked = True
-            self._kernel.loop.call_soon(self._slice)
+            if not self._in_loop:
+                self._in_loop = True
+                self._kernel.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """The loop's turn for us."""
+        self._in_loop = False
+        self._handed_over = 0
+        if self._poked:
+            self._slice()
+
+    def hand_over(self) -> None:
+        """A task outside waits for a process: that runs now, in the task's own turn.
+
+        The way there and back over the loop would take longer than much of what is asked. Only so often in a row: the
+        loop has others, too.
+        """
+        if not self._poked or self.running or self.order is not None or self._handed_over >= HANDED_OVER_MAX:
+            return
+        loop = self._kernel.loop
+        task = asyncio.current_task(loop)
+        if task is None or asyncio._get_running_loop() is not loop:
+            return
+        self._handed_over += 1
+        leave_task(loop, task)
+        try:
+            self._slice()
+        finally:
+            enter_task(loop, task)
 
     def _slice(self) -> None:
         self._poked = False
@@ -81,13 +132,15 @@ class Scheduler:
             while not self.stopped:
                 if journal is not None and journal.stuck is not None:
                     break
+                self._gave_way = False
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     self._step_all(self._round())
-                over = not self.ready or kernel.stopping or time() >= until
+                over = not self.ready or kernel.stopping or self._gave_way or time() >= until
                 # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
                 if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
                     journal.flush()
-                if over and (not self.ready or kernel.stopping or time() >= until):  # the commit may have woken some
+                # The commit may have woken some.
+                if over and (not self.ready or kernel.stopping or self._gave_way or time() >= until):
                     break
         finally:
             self.running = False

@@ -91,7 +91,7 @@ class LLMClient:
 
     def secrets(self) -> tuple[str, ...]:
         """Every key that its providers hold, for those who blot them out."""
-        return tuple(secret for provider in self._providers.values() for secret in provider.secrets())
+        return tuple([secret for provider in self._providers.values() for secret in provider.secrets()])
 
     def all_secrets(self) -> tuple[str, ...]:
         """The same with the keys of providers that were never used, as far as settings and variables tell them."""

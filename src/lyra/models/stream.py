@@ -113,6 +113,9 @@ class Completion(msgspec.Struct, frozen=True):
         return self.message.tool_calls
 
 
+_NOTHING: Final = TokenUsage()
+
+
 class Fold:
     """Feed it every event; then `completion()` is the answer."""
 
@@ -123,7 +126,7 @@ class Fold:
         self._text: list[str] = []
         self._thinking: list[str] = []  # came before the text, where there are both
         self._calls: list[tuple[int, ToolCall]] = []
-        self._usage = TokenUsage()
+        self._usage = _NOTHING
         self._stop = ""
         self._id = self._model = ""
 
@@ -184,8 +187,8 @@ class Fold:
         return Completion(self._message(), self._usage, self._stop, self._model, self._id)
 
     def _message(self) -> Message:
-        text = "".join(self._text)
-        calls = tuple(call for _, call in sorted(self._calls, key=_index))
+        text = self._text[0] if len(self._text) == 1 else "".join(self._text)
+        calls = tuple([call for _, call in sorted(self._calls, key=_index)]) if self._calls else ()
         if not self._thinking and not self._parts:
             return Message("assistant", text, calls)
         self._end_thought()

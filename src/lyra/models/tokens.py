@@ -228,7 +228,7 @@ class Conversation:
             self.estimated = self._estimator.estimate(model, request)
             return self.estimated
         learned = self._estimator.learned(model)
-        wordy, dense, images = _sum(messages[upto:], (0, 0, 0))
+        wordy, dense, images = _counted(messages[upto:], (0, 0, 0))
         rate = max(WORDY, learned.rate)
         marks = (len(messages) - upto) * MESSAGE_TOKENS + images * IMAGE_TOKENS + learned.missed + 1
         self.estimated = self._tokens + int(wordy * rate + dense * DENSE) + marks
@@ -258,6 +258,10 @@ def _continues(known: _Counted, request: Request) -> bool:
 
 # ---------------------------------------------------------------- counting
 def _sum(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
+    return Size(*_counted(messages, before))
+
+
+def _counted(messages: tuple[Message, ...], before: tuple[int, int, int]) -> tuple[int, int, int]:
     wordy, dense, images = before
     for message in messages:
         content = message.content
@@ -279,7 +283,7 @@ def _sum(messages: tuple[Message, ...], before: tuple[int, int, int]) -> Size:
             _text(result.id, counted)
             _output(result.output, counted)
         wordy, dense, images = counted
-    return Size(wordy, dense, images)
+    return wordy, dense, images
 
 
 def _text(text: str, counted: list[int]) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from lyra.core.clock import Clock
 from lyra.core.event import Event
 from lyra.errors import ConfigError
 from lyra.observe.database import SqliteRecords
 from lyra.observe.lines import JsonLines
 
-__all__ = ["observe"]
+__all__ = ["Attached", "Observed", "observe", "secrets_of"]
 
 _DATABASE: Final = (".db", ".sqlite", ".sqlite3")
 _LINES: Final = (".jsonl", ".ndjson", ".json")
@@ -21,6 +22,7 @@ class Observed(Protocol):
     """What is needed of a kernel."""
 
     parts: dict[str, Any]
+    clock: Clock
 
     def on_event(self, listener: Callable[[Event], Any], kinds: Iterable[str] | None = None) -> Callable[[], None]: ...
 
@@ -33,23 +35,31 @@ def observe(kernel: Observed, path: str | Path, *, kinds: Iterable[str] | None =
     suffix = Path(path).suffix.lower()
     records: JsonLines | SqliteRecords
     if suffix in _LINES:
-        records = JsonLines(path, kinds=kinds, secrets=lambda: _secrets(kernel))
+        records = JsonLines(path, kinds=kinds, secrets=lambda: secrets_of(kernel))
     elif suffix in _DATABASE and kinds is None:
-        records = SqliteRecords(path, secrets=lambda: _secrets(kernel))
+        records = SqliteRecords(path, secrets=lambda: secrets_of(kernel))
     else:
         raise ConfigError(
             f"records cannot be written to {str(path)!r}{' by kinds' if kinds is not None else ''}",
             hint="name a file that ends in .jsonl or .db",
         )
     stop = kernel.on_event(records, records.kinds)
-    kernel.parts[f"observe:{path}"] = _Attached(stop, records)
+    kernel.parts[f"observe:{path}"] = Attached(stop, records)
     return records
 
 
-class _Attached:
+class Closed(Protocol):
+    """What is closed with the kernel."""
+
+    async def close(self) -> None: ...
+
+
+class Attached:
+    """A part of the kernel that ends with it: nothing more is heard, then the file is closed."""
+
     __slots__ = ("_records", "_stop")
 
-    def __init__(self, stop: Callable[[], None], records: JsonLines | SqliteRecords) -> None:
+    def __init__(self, stop: Callable[[], None], records: Closed) -> None:
         self._stop = stop
         self._records = records
 
@@ -58,7 +68,7 @@ class _Attached:
         await self._records.close()
 
 
-def _secrets(kernel: Observed) -> Iterable[Any]:
+def secrets_of(kernel: Observed) -> Iterable[Any]:
     """The keys that the kernel's agents use, where it has any."""
     agents = kernel.parts.get("agents")
     found: Iterable[Any] = agents.client.secrets() if agents is not None else ()

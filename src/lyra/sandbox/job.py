@@ -113,6 +113,15 @@ class Job:
         """What it printed so far."""
         return self._all[0].now()
 
+    def since(self, start: int, *, most_bytes: int) -> bytes:
+        """What it printed from that byte on, at most so much of it."""
+        return self._all[0].since(start, most_bytes=most_bytes)
+
+    @property
+    def done(self) -> asyncio.Future[Result]:
+        """Has the result when everything has ended; not to be cancelled."""
+        return self._done
+
     async def wait(self) -> Result:
         return await asyncio.shield(self._done)
 

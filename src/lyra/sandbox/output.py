@@ -75,11 +75,22 @@ class Capture:
         self._head = bytes(self._held[: self._half])
         del self._held[: -self._half]
 
+    def since(self, start: int, *, most_bytes: int) -> bytes:
+        """The bytes from there on, at most so many: of all that was printed, also where only the file has them."""
+        if self._name is None:
+            return bytes(self._held[start : start + most_bytes])
+        if self._file is not None and not self._file.closed:
+            self._file.flush()
+        with open(self._name, "rb") as file:
+            file.seek(start)
+            return file.read(most_bytes)
+
     def now(self) -> Output:
         """What there is so far."""
         if self._file is None:
             return Output(bytes(self._held), b"", self.total_bytes)
-        self._file.flush()
+        if not self._file.closed:
+            self._file.flush()
         return Output(self._head, bytes(self._held[-self._half :]), self.total_bytes, self._name)
 
     def close(self) -> Output:

@@ -20,7 +20,8 @@ from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 from lyra.sandbox import landlock
 from lyra.sandbox.addresses import Lookup
-from lyra.sandbox.job import Job, Result
+from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.pipes import Pipes
 from lyra.sandbox.profile import Limits, Profile
 from lyra.sandbox.proxy import Dial, Proxy, system_dial, system_lookup
 from lyra.sandbox.tiers import TIERS, Bubblewrap, Landlock, Tier
@@ -75,9 +76,10 @@ class Sandbox:
         stdin: bytes | None = None,
         timeout_s: float | None = None,
         apart: bool = False,
+        spill_folder: str | None = None,
     ) -> Result:
         """Run to the end. Cancelled, everything it started is dead before the cancellation goes on."""
-        job = await self.start(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart)
+        job = await self.start(argv, profile, stdin=stdin, timeout_s=timeout_s, apart=apart, spill_folder=spill_folder)
         try:
             return await job.wait()
         except asyncio.CancelledError:
@@ -93,18 +95,29 @@ class Sandbox:
         stdin: bytes | None = None,
         timeout_s: float | None = None,
         apart: bool = False,
+        spill_folder: str | None = None,
     ) -> Job:
-        """Start and give a handle. `apart` keeps stderr out of the output, in `Result.errors`."""
+        """Start and give a handle. `apart` keeps stderr out of the output, in `Result.errors`; long output goes to a
+        file in `spill_folder`, or where the sandbox has its own."""
+        limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
+        plan = await self._plan(argv, profile)
+        spill = spill_folder or self._spill
+        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=spill)
+
+    async def pipes(self, argv: Sequence[str], profile: Profile, *, line_bytes_max: int = 2**20) -> Pipes:
+        """Start a command that is talked to, line by line: its stdin and stdout are the caller's."""
+        return await Pipes.open(await self._plan(argv, profile), profile.limits, line_bytes_max=line_bytes_max)
+
+    async def _plan(self, argv: Sequence[str], profile: Profile) -> Plan:
         if not argv or not argv[0] or any("\0" in word for word in argv):
             raise ConfigError("a command is a list of words, and none of them holds a NUL")
         tier = await self._choose()
-        limit_s = profile.limits.wall_s if timeout_s is None else min(timeout_s, profile.limits.wall_s)
         proxy = Proxy(profile.egress, lookup=self._lookup, dial=self._dial) if profile.egress is not None else None
         plan = await tier.plan(argv, profile, proxy)
         if proxy is not None:
             plan.undo.append(proxy.close)
             plan.egress = lambda: tuple(proxy.log)
-        return Job(plan, profile.limits, stdin=stdin, timeout_s=limit_s, apart=apart, spill=self._spill)
+        return plan
 
     async def _choose(self) -> Tier:
         if self._tier is None:

@@ -28,6 +28,7 @@ from typing import Any, Final, get_type_hints, overload
 import msgspec
 
 from lyra.core.capability import Capability
+from lyra.core.check import known_keys
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ToolError
 from lyra.tools.foreign import read_foreign, schema_of
@@ -35,6 +36,8 @@ from lyra.tools.foreign import read_foreign, schema_of
 __all__ = ["Arguments", "tool", "tool_of"]
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
+# Given to the Tool as they are.
+_OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders")
 _OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
 _ARG_LINE: Final = re.compile(r"^\s*(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -78,7 +81,8 @@ class Arguments:
         try:
             read = msgspec.convert(arguments, self.type, strict=False, dec_hook=read_foreign)
         except msgspec.ValidationError as error:
-            raise ToolError(f"bad arguments for {self.name}: {error}", tool=self.name) from None
+            said = f"bad arguments for {self.name}: {error}"
+            raise ToolError(said, tool=self.name, reason="invalid_arguments") from None
         return {field: getattr(read, field) for field in self.type.__struct_fields__}
 
 
@@ -87,7 +91,7 @@ def tool(function: Callable[..., Any], /, **options: Any) -> Tool: ...
 @overload
 def tool(**options: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a Tool of a function: `@tool` or `@tool(name=…, needs=[…], idempotent=True)`."""
+    """Make a Tool of a function: `@tool` or `@tool(name=…, needs=[…], idempotent=True)`; the options are Tool's."""
     if function is None:
         return lambda wrapped: _make(wrapped, **options)
     return _make(function, **options)
@@ -121,6 +125,7 @@ def _make(
     needs: Any = (),
     needs_of: Callable[[dict[str, Any]], Iterable[Capability]] | None = None,
     idempotent: bool = False,
+    **options: Any,
 ) -> Tool:
     if not callable(function):
         raise ConfigError(f"a tool is made of a function, not {function!r}")
@@ -128,6 +133,13 @@ def _make(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigError(
             f"tool {own_name!r} is a generator; a tool gives one value", hint="return a list, or one text", key="tools"
+        )
+    known_keys(options, _OPTIONS, f"tool {own_name!r}")
+    if options.get("timeout_s") is not None and "ctx" in inspect.signature(function).parameters:
+        raise ConfigError(
+            f"tool {own_name!r} takes ctx, and what it does has times of its own",
+            hint="give the effects and agents it uses their time-outs",
+            key="timeout_s",
         )
     text, described = _described(inspect.getdoc(function) or "")
     arguments = Arguments(function, own_name, described)
@@ -139,6 +151,7 @@ def _make(
         needs_of=needs_of,
         idempotent=idempotent,
         run=Checked(function, arguments),
+        **options,
     )
 
 

@@ -1,31 +1,63 @@
 """The tools every agent can have: `builtin_tools(workspace)`. One module a family.
 
 `workspace` opens files below the folders an agent works in, `text_file` keeps encodings and line endings, `read_log`
-knows who has read what. On them stand `files` (Read, Write, Edit, MultiEdit), `search` (Glob, Grep), `notebook`
-(NotebookEdit) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by the Grant, which
-is asked for the resolved path, and by the permission rules.
+knows who has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit), `search` (Glob,
+Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` (WebFetch), `ask_user`
+(AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by the Grant, which is asked
+for the resolved path, the command or the host, and by the permission rules. What needs an agent around it is elsewhere:
+Task in `lyra.agents.task`, Remember and Recall in `lyra.agents.memory`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lyra.tools.builtin.workspace import Workspace
 
 if TYPE_CHECKING:
     from lyra.core.tool import Tool
+    from lyra.sandbox import Sandbox
+    from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["Workspace", "builtin_tools"]
 
 
-def builtin_tools(workspace: Workspace | str) -> list[Tool]:
-    """All of them, working in one workspace."""
+def builtin_tools(
+    workspace: Workspace | str,
+    *,
+    sandbox: Sandbox | None = None,
+    readable: Sequence[str] = (),
+    permissions: Permissions | None = None,
+    attended: bool | None = None,
+) -> list[Tool]:
+    """All of them, working in one workspace.
+
+    `sandbox` holds what Bash runs (one is made where none is given), and its commands may read the folders `readable`
+    besides. With the agent's `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to
+    another host where a rule needs no question. Where nobody is there to answer, by their word or by `attended`,
+    AskUser says so.
+    """
+    from lyra.tools.builtin.ask_user import ask_tools
+    from lyra.tools.builtin.bash import bash_tools
     from lyra.tools.builtin.files import file_tools
     from lyra.tools.builtin.notebook import notebook_tools
     from lyra.tools.builtin.read_log import ReadLog
     from lyra.tools.builtin.search import search_tools
     from lyra.tools.builtin.todo import todo_tools
+    from lyra.tools.builtin.web_fetch import follows, web_tools
 
-    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    hidden = permissions.hidden if permissions is not None else None
+    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace, hidden=hidden)
+    if attended is None:
+        attended = permissions.attended if permissions is not None else True
     log = ReadLog()
-    return [*file_tools(place, log), *search_tools(place), *notebook_tools(place, log), *todo_tools()]
+    return [
+        *file_tools(place, log),
+        *search_tools(place),
+        *notebook_tools(place, log),
+        *bash_tools(place, sandbox=sandbox, readable=readable),
+        *web_tools(follow=follows(permissions) if permissions is not None else None),
+        *todo_tools(),
+        *ask_tools(attended=attended),
+    ]

@@ -41,11 +41,12 @@ def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
     family = _Files(workspace, log)
     reads = _needs(workspace, "fs.read")
     writes = _needs(workspace, "fs.read", "fs.write")
+    written = {"needs_of": writes, "guarded": True, "folders": workspace.roots}
     return [
-        tool(family.read, name="Read", idempotent=True, needs_of=reads),
-        tool(family.write, name="Write", needs_of=writes),
-        tool(family.edit, name="Edit", needs_of=writes),
-        tool(family.multi_edit, name="MultiEdit", needs_of=writes),
+        tool(family.read, name="Read", idempotent=True, needs_of=reads, untrusted=True, folders=workspace.roots),
+        tool(family.write, name="Write", **written),
+        tool(family.edit, name="Edit", **written),
+        tool(family.multi_edit, name="MultiEdit", **written),
     ]
 
 

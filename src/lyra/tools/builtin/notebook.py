@@ -25,7 +25,7 @@ def notebook_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
         path = arguments.get("notebook_path", 0)
         return [*workspace.need("fs.read", path), *workspace.need("fs.write", path)]
 
-    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of)]
+    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, guarded=True, folders=workspace.roots)]
 
 
 class _Notebooks:

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
-from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.builtin.search_worker import ROWS_MAX
+from lyra.tools.builtin.workspace import Workspace, check_admitted
 from lyra.tools.function import tool
 
 __all__ = ["SEARCH_S_MAX", "TYPES", "search_tools"]
@@ -28,6 +29,8 @@ _GREP_ROWS_DEFAULT: Final = 250
 _PATTERN_CHARS_MAX: Final = 10_000
 _CONTEXT_MAX: Final = 1_000
 _CHARS_MAX: Final = 100_000
+_ROWS_A_STEP: Final = 200
+_SPARE_ROWS: Final = 50  # asked for beyond those that are shown: some may be hidden
 _WORKER: Final = os.path.join(os.path.dirname(__file__), "search_worker.py")
 
 TYPES: Final[dict[str, tuple[str, ...]]] = {
@@ -58,9 +61,10 @@ def search_tools(workspace: Workspace, *, ripgrep: bool = True, seconds_max: flo
     def needs_of(arguments: dict[str, Any]) -> list[Capability]:
         return workspace.need("fs.read", arguments.get("path"))
 
+    found: dict[str, Any] = {"idempotent": True, "untrusted": True, "folders": workspace.roots}  # names are text, too
     return [
-        tool(family.glob, name="Glob", idempotent=True, needs_of=needs_of),
-        tool(family.grep, name="Grep", idempotent=True, needs_of=needs_of),
+        tool(family.glob, name="Glob", needs_of=needs_of, **found),
+        tool(family.grep, name="Grep", needs_of=needs_of, **found),
     ]
 
 
@@ -82,10 +86,9 @@ class _Search:
         root, file = self._place(path)
         if file is not None:
             raise ToolError(f"{path} is a file", hint="use Read", reason="not_a_folder")
-        answer = await self._ask({"kind": "glob", "root": root, "globs": [_checked(pattern)]})
-        names = [self._shown(root, name) for name in answer["rows"] if not self._hidden(root, name)]
-        rest = len(names) - _GLOB_ROWS_MAX
-        return _joined(names[:_GLOB_ROWS_MAX], more=answer["more"] or rest > 0, none="no file has such a name")
+        job = {"kind": "glob", "root": root, "globs": [_checked(pattern)]}
+        names, more = await self._rows_of(job, _GLOB_ROWS_MAX, numbers=False)
+        return _joined(names[:_GLOB_ROWS_MAX], more=more, none="no file has such a name")
 
     async def grep(
         self,
@@ -128,25 +131,22 @@ class _Search:
                 reason="invalid_arguments",
             )
         lines = output_mode == "content"
-        answer = await self._ask(
-            {
-                "kind": "grep",
-                "root": root,
-                "file": file,
-                "pattern": _checked(pattern),
-                "globs": [_checked(glob)] if glob else [],
-                "kinds": _kinds(type),
-                "mode": output_mode,
-                "ignore_case": ignore_case,
-                "multiline": multiline,
-                "before": max(before, context) if lines else 0,
-                "after": max(after, context) if lines else 0,
-                "ripgrep": self._ripgrep,
-            }
-        )
-        rows = self._rows(root, answer["rows"], numbers=line_numbers)
+        job = {
+            "kind": "grep",
+            "root": root,
+            "file": file,
+            "pattern": _checked(pattern),
+            "globs": [_checked(glob)] if glob else [],
+            "kinds": _kinds(type),
+            "mode": output_mode,
+            "ignore_case": ignore_case,
+            "multiline": multiline,
+            "before": max(before, context) if lines else 0,
+            "after": max(after, context) if lines else 0,
+            "ripgrep": self._ripgrep,
+        }
+        rows, more = await self._rows_of(job, offset + head_limit, numbers=line_numbers)
         shown = rows[offset : offset + head_limit]
-        more = answer["more"] or len(rows) > offset + head_limit
         return _joined(shown, more=more, none="nothing matches", next_offset=offset + len(shown))
 
     # ------------------------------------------------------------ places and rows
@@ -154,7 +154,8 @@ class _Search:
         """The folder to search, and the file in it where one was named; inside the workspace, by its real name."""
         workspace = self._workspace
         real = os.path.realpath(workspace.absolute(path)) if path else workspace.root
-        if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in workspace.roots):
+        check_admitted(real, path or ".")
+        if not workspace.covers(real):
             raise ToolError(f"{path} is outside the workspace", reason="permission_denied")
         if os.path.isdir(real):
             return real, None
@@ -163,15 +164,30 @@ class _Search:
         return os.path.dirname(real), os.path.basename(real)
 
     def _hidden(self, root: str, name: str) -> bool:
-        return self._workspace.hidden(os.path.join(root, name))
+        return self._workspace.hides(os.path.join(root, name))
 
     def _shown(self, root: str, name: str) -> str:
         return self._workspace.shown(os.path.join(root, name))
 
-    def _rows(self, root: str, rows: list[Any], *, numbers: bool) -> list[str]:
+    async def _rows_of(self, job: dict[str, Any], wanted: int, *, numbers: bool) -> tuple[list[str], bool]:
+        """The first `wanted` rows at least, where there are as many, and whether there are more of them.
+
+        Only so many come over from the worker: reading thousands that nobody sees would hold the kernel's loop. Where
+        too many of them are hidden it is asked again, for all it has.
+        """
+        for most in (wanted + _SPARE_ROWS, ROWS_MAX):
+            answer = await self._ask({**job, "most": most})
+            rows = await self._rows(job["root"], answer["rows"], numbers=numbers)
+            if not answer["more"] or len(rows) > wanted or most >= ROWS_MAX:
+                break
+        return rows, answer["more"] or len(rows) > wanted
+
+    async def _rows(self, root: str, rows: list[Any], *, numbers: bool) -> list[str]:
         names: dict[str, str | None] = {}
         out: list[str] = []
-        for row in rows:
+        for number, row in enumerate(rows, start=1):
+            if number % _ROWS_A_STEP == 0:
+                await asyncio.sleep(0)  # rules are asked about each file: others may run in between
             name = row if isinstance(row, str) else row[0]
             if name not in names:
                 names[name] = None if self._hidden(root, name) else self._shown(root, name)

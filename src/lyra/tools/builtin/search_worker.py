@@ -13,13 +13,16 @@ import base64
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-from typing import Any
 
-Job = dict[str, Any]
-Row = tuple[str, int, str, bool]  # path, line, text, whether it matched
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # starting is a good part of a small search: `typing` and its like are not imported to run
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Job = dict[str, Any]
+    Row = tuple[str, int, str, bool]  # path, line, text, whether it matched
+    Folder = tuple[int, str, list[str]]  # a descriptor, the path below the root and its slash, the plain files in it
 
 ROWS_MAX = 5_000  # that go back
 ROWS_KEPT = 200_000  # held before they are sorted
@@ -30,6 +33,11 @@ PASSED_OVER = (
     *(".pytest_cache", ".tox", ".hypothesis", ".import_linter_cache"),
 )
 _PASSED_OVER = frozenset(PASSED_OVER)
+_ANY_FOLDERS = "(?:[^/]+/)*"
+_NICE = 5  # eight searches at once must not take the processor from whoever asked
+_CHUNK = 64 * 1024
+_WIDE = (b"\xff\xfe", b"\xfe\xff")  # texts whose characters are two bytes each
+_PLAIN = re.compile(r"[A-Za-z0-9_ :;,=<>!@%&/'\"~`-]+")
 _OWN_ONLY = re.compile(r"\(\?(?:[=!(>#]|<[=!]|P=)|\\[1-9ZAGBK]|[*+?}]\+")
 _NOT_BY_LINES = re.compile(r"\\[AZ]|\(\?[a-z]*[<(=!]|\\s|\[\^|\\[WD]")
 
@@ -43,7 +51,7 @@ def glob_regex(pattern: str) -> str:
     while at < len(pattern):
         char = pattern[at]
         if pattern.startswith("**/", at):
-            out.append("(?:[^/]+/)*")
+            out.append(_ANY_FOLDERS)
             at += 3
             continue
         if pattern.startswith("**", at):
@@ -73,46 +81,84 @@ def glob_regex(pattern: str) -> str:
     return "".join(out)
 
 
-def walk(root: str) -> list[str]:
-    """The plain files below a folder, relative to it; links are not followed."""
-    found: list[str] = []
-    folders = [""]
-    while folders:
-        folder = folders.pop()
+def open_folder(path: str) -> int:
+    """A descriptor of the folder that has this very path, with no link on the way."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.readlink(f"/proc/self/fd/{fd}") != (path.rstrip("/") or "/"):
+        os.close(fd)
+        raise NotADirectoryError(path)
+    return fd
+
+
+def walk(root: str) -> Iterator[Folder]:
+    """The folders below a root. Links are not followed, not even where a folder becomes one while we look: each is
+    opened once, and everything in it is reached through its descriptor."""
+    waiting = [""]
+    while waiting:
+        path = waiting.pop()
+        names: list[str] = []
+        fd = -1
         try:
-            with os.scandir(os.path.join(root, folder)) as entries:
+            fd = open_folder(f"{root}/{path}")
+            with os.scandir(fd) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in _PASSED_OVER:
-                            folders.append(f"{folder}{entry.name}/")
-                    elif entry.is_file(follow_symlinks=False):
-                        found.append(folder + entry.name)
+                    if entry.is_file(follow_symlinks=False):
+                        names.append(entry.name)
+                    elif entry.is_dir(follow_symlinks=False) and entry.name not in _PASSED_OVER:
+                        waiting.append(f"{path}{entry.name}/")
+            yield fd, path, names
         except OSError:
             continue  # gone, or not ours to read
-    return found
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
 
-def chosen(job: Job, files: list[str]) -> list[str]:
-    wanted = [re.compile(glob_regex(glob), re.DOTALL) for glob in job.get("globs", ())]
-    kinds = [re.compile(glob_regex(glob), re.DOTALL) for glob in job.get("kinds", ())]
-    return [
-        name
-        for name in files
-        if (not wanted or any(glob.fullmatch(name) for glob in wanted))
-        and (not kinds or any(kind.fullmatch(name) for kind in kinds))
-    ]
+def chooser(job: Job) -> Callable[[str, str], bool]:
+    """Whether a file is asked for, of its folder's path and its name."""
+    groups = [[_Glob(glob) for glob in job.get(key, ())] for key in ("globs", "kinds") if job.get(key)]
+    if not groups:
+        return lambda _path, _name: True
+    if len(groups) == 1 and len(groups[0]) == 1:
+        return groups[0][0].fits
+    return lambda path, name: all(any(glob.fits(path, name) for glob in group) for group in groups)
+
+
+class _Glob:
+    """One pattern; one that says nothing about folders looks at names alone."""
+
+    __slots__ = ("fits",)
+
+    def __init__(self, pattern: str) -> None:
+        name = pattern.removeprefix("**/")
+        by_name = "/" not in name and "**" not in name
+        regex = glob_regex(pattern).removeprefix(_ANY_FOLDERS) if by_name else glob_regex(pattern)
+        matches = re.compile(regex, re.DOTALL).fullmatch
+        self.fits: Callable[[str, str], bool] = (
+            (lambda _path, name: matches(name) is not None)
+            if by_name
+            else (lambda path, name: matches(path + name) is not None)
+        )
 
 
 def run_glob(job: Job) -> dict[str, Any]:
-    root = job["root"]
+    fits = chooser(job)
     rows = []
-    for name in chosen(job, walk(root)):
-        try:
-            rows.append((-os.lstat(os.path.join(root, name)).st_mtime_ns, name))
-        except OSError:
-            continue
+    for fd, path, names in walk(job["root"].rstrip("/")):
+        for name in names:
+            if fits(path, name):
+                try:
+                    made = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mtime_ns
+                except OSError:
+                    continue
+                rows.append((-made, path + name))
     rows.sort()
-    return {"engine": "own", "rows": [name for _, name in rows[:ROWS_MAX]], "more": len(rows) > ROWS_MAX}
+    most = rows_max(job)
+    return {"engine": "own", "rows": [name for _, name in rows[:most]], "more": len(rows) > most}
+
+
+def rows_max(job: Job) -> int:
+    return min(ROWS_MAX, int(job.get("most", ROWS_MAX)))
 
 
 # ---------------------------------------------------------------- grep
@@ -122,7 +168,7 @@ def run_grep(job: Job) -> dict[str, Any]:
         wrong = None
     except (re.error, RecursionError, OverflowError) as error:
         own, wrong = None, str(error)
-    rg = shutil.which("rg") if job.get("ripgrep", True) and not _OWN_ONLY.search(job["pattern"]) else None
+    rg = find_ripgrep() if job.get("ripgrep", True) and not _OWN_ONLY.search(job["pattern"]) else None
     found = by_ripgrep(rg, job) if rg else None
     engine = "own" if found is None else "ripgrep"
     if found is None:
@@ -130,7 +176,8 @@ def run_grep(job: Job) -> dict[str, Any]:
             return {"error": f"the pattern cannot be read: {wrong}"}
         found = by_hand(own, job)
     rows = summed(found, job["mode"])
-    return {"engine": engine, "rows": rows[:ROWS_MAX], "more": len(rows) > ROWS_MAX}
+    most = rows_max(job)
+    return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
 
 
 def _flags(job: Job) -> int:
@@ -165,11 +212,10 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
     for name in PASSED_OVER:
         command += ["--glob", f"!**/{name}/"]
     command += ["-e", job["pattern"], "--", job.get("file") or "."]
-    process = subprocess.Popen(command, cwd=job["root"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    assert process.stdout is not None
+    output, wait = started(command, job["root"])
     found: list[Row] = []
     begun = 0
-    for line in process.stdout:
+    for line in output:
         message = json.loads(line)
         data = message["data"]
         if message["type"] == "begin":
@@ -181,10 +227,32 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
             path = plain(data["path"]).removeprefix("./")
             for offset, text in enumerate(lines_of(plain(data["lines"]))):
                 found.append((path, data["line_number"] + offset, text, message["type"] == "match"))
-    if process.wait() == 2 and not found:
+    if wait() == 2 and not found:
         return None
-    names = set(chosen(job, list({row[0] for row in found}))) if not job.get("file") else None
-    return [row for row in found if names is None or row[0] in names]
+    if job.get("file"):
+        return found
+    fits = chooser(job)
+    names = {path for path in {row[0] for row in found} if fits(path[: path.rfind("/") + 1], path.rpartition("/")[2])}
+    return [row for row in found if row[0] in names]
+
+
+def find_ripgrep() -> str | None:
+    for folder in os.environ.get("PATH", os.defpath).split(":"):
+        program = os.path.join(folder, "rg")
+        if folder.startswith("/") and os.access(program, os.X_OK) and os.path.isfile(program):
+            return program
+    return None
+
+
+def started(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[[], int]]:
+    """A program's lines, and how to wait for its end. (`subprocess` would take longer to import than this to run.)"""
+    os.fchdir(open_folder(folder))
+    reading, writing = os.pipe()
+    silent = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    shown = (os.POSIX_SPAWN_DUP2, writing, 1)
+    pid = os.posix_spawn(command[0], command, os.environ, file_actions=[silent, shown])
+    os.close(writing)
+    return open(reading, "rb"), lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def plain(part: dict[str, str]) -> str:
@@ -198,10 +266,12 @@ def lines_of(text: str) -> list[str]:
 
 def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
     found: list[Row] = []
-    files = [job["file"]] if job.get("file") else chosen(job, walk(job["root"]))
     quick = not job["multiline"] and not _NOT_BY_LINES.search(job["pattern"])
-    for name in files:
-        text = read_text(os.path.join(job["root"], name))
+    needed = must_hold(job)
+    for name, data in contents(job):
+        if needed and needed not in data and not data.startswith(_WIDE):
+            continue
+        text = text_of(data)
         if text is None or (quick and pattern.search(text) is None):
             continue
         lines = lines_of(text)
@@ -212,6 +282,31 @@ def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
         if len(found) > ROWS_KEPT:
             break
     return found
+
+
+def must_hold(job: Job) -> bytes:
+    """Bytes that a file has if the pattern matches in it: the plain characters that the pattern begins with."""
+    pattern = job["pattern"]
+    plain_part = _PLAIN.match(pattern)
+    if plain_part is None or job["ignore_case"] or "|" in pattern or "(?" in pattern:
+        return b""
+    text = plain_part.group()
+    return (text[:-1] if pattern[len(text) : len(text) + 1] in ("*", "?", "{") else text).encode()
+
+
+def contents(job: Job) -> Iterator[tuple[str, bytes]]:
+    """Each file that is asked for, with its bytes."""
+    root = job["root"].rstrip("/")
+    if job.get("file"):
+        data = read(job["file"], open_folder(f"{root}/"))
+        if data is not None:
+            yield job["file"], data
+        return
+    fits = chooser(job)
+    for fd, path, names in walk(root):
+        for name in names:
+            if fits(path, name) and (data := read(name, fd)) is not None:
+                yield path + name, data
 
 
 def spanned(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -229,15 +324,32 @@ def spanned(pattern: re.Pattern[str], text: str) -> list[int]:
     return list(lines)
 
 
-def read_text(path: str) -> str | None:
+def read(path: str, folder: int) -> bytes | None:
+    """A plain file's bytes; None for one that is too large, or not there, or no file any more."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(fd, "rb") as file:
-            if os.fstat(fd).st_size > FILE_BYTES_MAX:
-                return None
-            data = file.read(FILE_BYTES_MAX + 1)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return None
+    try:
+        data = os.read(fd, _CHUNK)
+        if len(data) < _CHUNK:  # most files are small: one call, and no look at their size
+            return data
+        parts, size = [data], len(data)
+        while data:
+            data = os.read(fd, FILE_BYTES_MAX)
+            parts.append(data)
+            size += len(data)
+            if size > FILE_BYTES_MAX:
+                return None
+        return b"".join(parts)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def text_of(data: bytes) -> str | None:
+    """None for what is not a text."""
     for mark, encoding in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "replace")
@@ -245,6 +357,7 @@ def read_text(path: str) -> str | None:
 
 
 def main() -> None:
+    os.nice(_NICE)
     job = json.load(sys.stdin)
     try:
         answer = run_glob(job) if job["kind"] == "glob" else run_grep(job)

@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from lyra.core.capability import Capability
-from lyra.errors import ConfigError, ToolError
+from lyra.core.tool import admitted, hides
+from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path
+from lyra.tools.builtin.spill import Spill
 
-__all__ = ["FILE_BYTES_MAX", "Opened", "Workspace"]
+__all__ = ["FILE_BYTES_MAX", "Opened", "Workspace", "check_admitted"]
 
 FILE_BYTES_MAX: Final = 100 * 1024 * 1024  # of a file that is read as a whole
 _O_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
@@ -45,9 +47,10 @@ class Opened(NamedTuple):
 
 
 class Workspace:
-    """`root` and, where there are more, `also`. `hidden(path)` says what searches pass over."""
+    """`root` and, where there are more, `also`. `hidden(path)` says what searches pass over; `spill` is where long
+    output of commands lies, which its process reads as if it were inside."""
 
-    __slots__ = ("hidden", "lock", "root", "roots")
+    __slots__ = ("hidden", "lock", "root", "roots", "spill")
 
     def __init__(self, root: str, *, also: Sequence[str] = (), hidden: Callable[[str], bool] | None = None) -> None:
         self.roots = tuple(os.path.realpath(each) for each in (root, *also))
@@ -56,7 +59,15 @@ class Workspace:
                 raise ConfigError(f"the workspace {each} is not a folder", place=each)
         self.root = self.roots[0]
         self.hidden = hidden or (lambda _path: False)
+        self.spill = Spill()
         self.lock = threading.Lock()  # one edit at a time: two that read the same text would lose one of them
+
+    def hides(self, path: str) -> bool:
+        """Whether a search passes over a file: by its own word, or by that of the rules the call was decided by."""
+        rules = hides.get()
+        if self.spill.holding(path) is not None:
+            return False
+        return self.hidden(path) or (rules is not None and rules(path))
 
     # ------------------------------------------------------------ names
     def absolute(self, path: str) -> str:
@@ -75,30 +86,40 @@ class Workspace:
             path = self.root
         if not isinstance(path, str) or not path or "\0" in path:
             return []  # the call itself is refused
-        return [Capability(verb, os.path.realpath(self.absolute(path)))]
+        real = os.path.realpath(self.absolute(path))
+        return [] if verb == "fs.read" and self.spill.holding(real) else [Capability(verb, real)]
 
-    def _root_of(self, path: str) -> str:
+    def covers(self, path: str) -> bool:
+        """Whether a real path lies in it, or in what was spilled for the calling process."""
+        inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in self.roots)
+        return inside or self.spill.holding(path) is not None
+
+    def _root_of(self, path: str, *, reading: bool = False) -> str:
         normal = os.path.normpath(path)
+        spilled = self.spill.holding(normal) if reading else None
+        if spilled is not None:
+            return spilled
         for root in self.roots:
             if normal == root or normal.startswith(root.rstrip("/") + "/"):
                 return root
         return self.root  # it refuses what is not inside, in its own words
 
     @contextlib.contextmanager
-    def _beneath(self, path: str) -> Iterator[tuple[Beneath, str]]:
+    def _beneath(self, path: str, *, reading: bool = False) -> Iterator[tuple[Beneath, str]]:
         whole = self.absolute(path)
-        with Beneath(self._root_of(whole)) as folder:
+        with Beneath(self._root_of(whole, reading=reading)) as folder:
             yield folder, whole
 
     # ------------------------------------------------------------ reading
     def read(self, path: str, *, most: int = FILE_BYTES_MAX) -> Opened:
         """A plain file's bytes; ToolError for anything else."""
-        with self._beneath(path) as (folder, whole):
+        with self._beneath(path, reading=True) as (folder, whole):
             try:
                 looked = folder.open(whole, _O_PATH)
             except OSError as error:
                 raise _refused(error, path) from None
             try:
+                check_admitted(true_path(looked), path)
                 self._check_plain(looked, path, most)
                 fd = folder.open(true_path(looked), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
             except OSError as error:
@@ -106,6 +127,7 @@ class Workspace:
             finally:
                 os.close(looked)
             with open(fd, "rb") as file:
+                check_admitted(true_path(fd), path)
                 state = self._check_plain(fd, path, most)
                 data = file.read(most + 1)
                 if len(data) > most:
@@ -141,6 +163,7 @@ class Workspace:
                 raise ToolError(f"{path} names no file", reason="invalid_arguments")
             parent = self._parent(folder, os.path.dirname(whole), path)
             try:
+                check_admitted(os.path.join(true_path(parent), name), path)
                 return self._put(parent, name, data, mode)
             except OSError as error:
                 raise _refused(error, path) from None
@@ -188,6 +211,13 @@ class Workspace:
             raise _refused(error, shown) from None
         finally:
             os.close(above)
+
+
+def check_admitted(real: str, path: str) -> None:
+    """A link that was turned since the call was let through leads to a file that nobody decided on."""
+    wanted = admitted.get()
+    if wanted is not None and real != wanted:
+        raise CapabilityDenied(f"{path[:200]} is another file by now than the one that was allowed", place=path[:200])
 
 
 def _keep_owner(fd: int, parent: int, name: str) -> None:

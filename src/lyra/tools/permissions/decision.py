@@ -12,13 +12,14 @@
     nothing said                 → ask
 
 Where it says ask and nobody is there (`attended=False`) or the mode is `deny-unasked`, it is deny. A model never
-answers: nothing in a call's arguments is looked at but what the call is about.
+answers: nothing in a call's arguments is looked at but what the call is about. An answer of `always` or `never` is a
+rule from then on; `keep` is told of it, so that it may outlive this object.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
 from lyra.core.check import one_of
@@ -73,7 +74,18 @@ class Decision(NamedTuple):
 class Permissions:
     """Rules of every source, a mode, and the answers that were given "always"."""
 
-    __slots__ = ("_answers", "_of_tool", "_protected", "_rules", "home", "mode", "workspace")
+    __slots__ = (
+        "_answers",
+        "_keep",
+        "_of_tool",
+        "_protected",
+        "_rules",
+        "also",
+        "attended",
+        "home",
+        "mode",
+        "workspace",
+    )
 
     def __init__(
         self,
@@ -84,16 +96,23 @@ class Permissions:
         home: str = "",
         protected: Iterable[str] = (),
         forbid_modes: Iterable[str] = (),
+        also: Iterable[str] = (),
+        attended: bool = True,
+        keep: Callable[[Rule], object] | None = None,
+        answers: Iterable[Rule] = (),
     ) -> None:
         self.mode = one_of(mode, MODES, "mode")
         if mode in set(forbid_modes):
             raise ConfigError(f"the managed policy forbids the mode {mode!r}", place=MANAGED, key="mode")
         self.workspace = check_workspace(workspace)
+        self.also = tuple(check_workspace(each) for each in also)  # more folders that count as inside
         self.home = home
         self._protected = _names((*READ_ONLY, *HIDDEN, *protected))
         self._rules = tuple(rules)
-        self._of_tool: dict[tuple[Effect, str], tuple[Rule, ...]] = {}
-        self._answers: list[Rule] = []
+        self._of_tool: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        self._answers = list(answers)  # from before
+        self.attended = attended  # somebody is there to be asked
+        self._keep = keep
 
     @property
     def answers(self) -> tuple[Rule, ...]:
@@ -101,15 +120,18 @@ class Permissions:
         return tuple(self._answers)
 
     # ------------------------------------------------------------ deciding
-    def decide(self, subject: Subject, *, tainted: bool = False, attended: bool = True) -> Decision:
-        """`tainted`: the process has read text from outside; `attended`: somebody is there to be asked."""
+    def decide(self, subject: Subject, *, tainted: bool = False, attended: bool | None = None) -> Decision:
+        """`tainted`: the process has read text from outside; `attended`, where it is said, is for this once."""
         found = self._decide(subject, tainted)
-        if found.decision != "ask" or (attended and self.mode != "deny-unasked"):
+        if found.decision != "ask":
+            return found
+        if (self.attended if attended is None else attended) and self.mode != "deny-unasked":
             return found
         why = "the mode is deny-unasked" if self.mode == "deny-unasked" else "nobody is there to be asked"
         return found._replace(decision="deny", reason=f"{found.reason}; {why}")
 
-    def _decide(self, subject: Subject, tainted: bool) -> Decision:
+    def forbids(self, subject: Subject) -> Decision | None:
+        """The denial that no answer changes: by a rule, by the mode `plan`, or because it is protected."""
         denied = _first(self._of("deny", subject.tool), subject)
         if denied is not None:
             return _by(denied, subject, "deny")
@@ -118,6 +140,12 @@ class Permissions:
         part = self._protected_part(subject)
         if part is not None:
             return Decision("deny", None, f"{part} is protected from being written", "protected")
+        return None
+
+    def _decide(self, subject: Subject, tainted: bool) -> Decision:
+        forbidden = self.forbids(subject)
+        if forbidden is not None:
+            return forbidden
         asked = _first(self._of("ask", subject.tool), subject)
         if asked is None or asked.source.partition(":")[0] != MANAGED:
             answered = _first(self._always(subject.tool), subject)
@@ -155,6 +183,10 @@ class Permissions:
             reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
         return Decision("ask", None, reason)
 
+    def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
+        """The rules of one effect that cover a tool."""
+        return self._of(effect, tool)
+
     def _of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool; answers of `never` are denies like any other."""
         found = self._of_tool.get((effect, tool))
@@ -165,8 +197,13 @@ class Permissions:
                 self._of_tool[effect, tool] = found
         return found
 
-    def _always(self, tool: str) -> list[Rule]:
-        return [rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool)]
+    def _always(self, tool: str) -> tuple[Rule, ...]:
+        found = self._of_tool.get(("always", tool))
+        if found is None:
+            found = tuple(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
+            if len(self._of_tool) < _TOOLS_KEPT:
+                self._of_tool["always", tool] = found
+        return found
 
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.act != "write" or subject.value is None:
@@ -187,9 +224,22 @@ class Permissions:
             return None
         effect: Effect = "allow" if answer == "always" else "deny"
         rule = Rule(_exact(subject), effect, source="answers", workspace=self.workspace, home=self.home)
-        self._answers.append(rule)
-        self._of_tool.clear()
+        if not any(one.text == rule.text and one.effect == effect for one in self._answers):
+            self._answers.append(rule)
+            self._of_tool.clear()
         return rule
+
+    def rule_for(self, subject: Subject) -> str | None:
+        """The rule that an answer of `always` or `never` becomes; None where it can be none."""
+        try:
+            return _exact(subject)
+        except ConfigError:
+            return None
+
+    def keep(self, rule: Rule) -> None:
+        """Have an answer kept for the next time, where somebody does that."""
+        if self._keep is not None:
+            self._keep(rule)
 
 
 def _first(rules: Iterable[Rule], subject: Subject) -> Rule | None:

@@ -107,6 +107,19 @@ class Rule:
             if kind == "command" and self.effect != "allow" and self.exact and " " not in text:
                 self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
 
+    @property
+    def host(self) -> str | None:
+        """Of a rule for URLs: the hosts it speaks of, as the scope of a capability; None where that is every host."""
+        if self._url is None:
+            return None
+        _, host, port, _ = self._url
+        return f"{host.text}:{port}" if port not in (None, "*") else host.text
+
+    @property
+    def whole_host(self) -> bool:
+        """Of a rule for URLs: it speaks of all that its hosts have, not of a path or a scheme."""
+        return self._url is None or all(part.text == "*" for part in (self._url[0], self._url[3]))
+
     def covers_tool(self, tool: str) -> bool:
         name = tool.lower()
         if self.tool.endswith("*"):

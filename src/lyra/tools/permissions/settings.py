@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,8 +24,9 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
-__all__ = ["LAYERS", "Layer", "load_layers", "permissions_of"]
+__all__ = ["LAYERS", "Layer", "load_layers", "permissions_here", "permissions_of", "permissions_said"]
 
+MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
 _FILE_BYTES_MAX: Final = 1024 * 1024
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
@@ -53,9 +54,17 @@ class Layer(NamedTuple):
 
 
 def permissions_of(
-    layers: Iterable[Layer], *, workspace: str = "/", home: str = "", mode: str | None = None
+    layers: Iterable[Layer],
+    *,
+    workspace: str = "/",
+    home: str = "",
+    mode: str | None = None,
+    also: Iterable[str] = (),
+    attended: bool = True,
+    keep: Callable[[Rule], object] | None = None,
+    answers: Iterable[Rule] = (),
 ) -> Permissions:
-    """The Permissions that these layers come to; `mode` is above them all."""
+    """The Permissions that these layers come to; `mode` is above them all. `also` are folders beside the workspace."""
     rules: list[Rule] = []
     protected: list[str] = []
     forbidden: list[str] = []
@@ -77,12 +86,35 @@ def permissions_of(
         home=home,
         protected=protected,
         forbid_modes=forbidden,
+        also=also,
+        attended=attended,
+        keep=keep,
+        answers=answers,
     )
 
 
-def load_layers(
-    folder: str, *, home: str = "", managed: str = "/etc/lyra/permissions.toml", trusted: bool = False
-) -> list[Layer]:
+def permissions_here(folders: Sequence[str] = (), **options: Any) -> Permissions:
+    """What the files say for these folders; for the current one where none is named."""
+    workspace, *also = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
+    home = os.path.expanduser("~")
+    return permissions_of(load_layers(workspace, home=home), workspace=workspace, home=home, also=also, **options)
+
+
+def permissions_said(settings: Mapping[str, Any], folders: Sequence[str] = ()) -> Permissions:
+    """What a program says itself: `allow`, `ask`, `deny`, `protected`, `mode`, and `attended`. No file adds to it but
+    the managed policy."""
+    workspace, *also = [os.path.realpath(folder) for folder in folders] or [os.path.realpath(os.getcwd())]
+    said = dict(settings)
+    attended = said.pop("attended", True)
+    if not isinstance(attended, bool):
+        raise ConfigError(f"attended is true or false, not {attended!r}", key="attended")
+    managed = _load("managed", Path(MANAGED_FILE), trusted=True)
+    layers = [*([managed] if managed is not None else []), Layer("flags", said)]
+    home = os.path.expanduser("~")
+    return permissions_of(layers, workspace=workspace, home=home, also=also, attended=attended)
+
+
+def load_layers(folder: str, *, home: str = "", managed: str = MANAGED_FILE, trusted: bool = False) -> list[Layer]:
     """The layers that lie in files, for a project's folder. A project's own files may loosen only when `trusted`."""
     files = [("managed", Path(managed), True)]
     if home:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -48,6 +48,9 @@ TOOLS: Final[dict[str, ToolFacts]] = {
         ToolFacts("Remember", "none", "", "talk"),
         ToolFacts("Recall", "none", "", "talk"),
         ToolFacts("ToolSearch", "none", "", "talk"),
+        ToolFacts("Task", "none", "", "talk"),  # what its sub-agent does is decided call by call
+        ToolFacts("BashOutput", "none", "", "talk"),
+        ToolFacts("KillShell", "none", "", "talk"),
     )
 }
 # A rule for the first covers the others too: who may not edit a file may not write it anew.
@@ -83,19 +86,32 @@ class Subject(NamedTuple):
 
 
 def facts_of(tool: str) -> ToolFacts:
-    return TOOLS.get(tool.lower()) or ToolFacts(tool, "text", "", "other")
+    return TOOLS.get(tool.lower()) or _unknown(tool)
+
+
+def _unknown(tool: str) -> ToolFacts:
+    return ToolFacts(tool, "text", "", "other")
 
 
 def subject_of(
-    tool: str, arguments: Mapping[str, Any], *, workspace: str = "/", home: str = "", path: str | None = None
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    workspace: str = "/",
+    home: str = "",
+    path: str | None = None,
+    also: Iterable[str] = (),
+    known: bool = True,
 ) -> Subject:
-    """The subject of one call. `path` is the resolved path of a file tool's argument, where somebody resolved it."""
-    facts = facts_of(tool)
+    """The subject of one call. `path` is the resolved path of a file tool's argument, where somebody resolved it;
+    what lies in a folder of `also` counts as inside, like the workspace. A tool that is not `known` only has its name
+    from the table."""
+    facts = facts_of(tool) if known else _unknown(tool)
     if facts.kind == "none":
         return Subject(facts.name, facts.kind, facts.act)
     value = arguments.get(facts.argument) if facts.argument else _only_text(arguments)
     if facts.kind == "path":
-        return _path_subject(facts, path if path is not None else value, workspace, home)
+        return _path_subject(facts, path if path is not None else value, workspace, home, also)
     if value is None or not isinstance(value, str):
         return Subject(facts.name, facts.kind, facts.act, doubt=None if facts.kind == "text" else "it names nothing")
     if facts.kind == "url":
@@ -112,13 +128,13 @@ def _only_text(arguments: Mapping[str, Any]) -> str | None:
     return texts[0] if len(texts) == 1 else None
 
 
-def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str) -> Subject:
+def _path_subject(facts: ToolFacts, value: Any, workspace: str, home: str, also: Iterable[str]) -> Subject:
     if value is None and facts.argument == "path":
         value = workspace
     if not isinstance(value, str) or not value or "\0" in value:
         return Subject(facts.name, "path", facts.act, doubt="it names no path", workspace=workspace)
     path = absolute(value, workspace=workspace, home=home)
-    inside = path == workspace or path.startswith(workspace.rstrip("/") + "/")
+    inside = any(path == root or path.startswith(root.rstrip("/") + "/") for root in (workspace, *also))
     return Subject(facts.name, "path", facts.act, path, inside=inside, workspace=workspace)
 
 

@@ -1,0 +1,347 @@
+"""Admission: may this call be made? Decided before the effect, written down, and never by the model.
+
+    what the call is about → rules, mode, marks decide → allow | ask a person | deny
+
+What it is about comes from the arguments alone: the whole command, the path with its links resolved, the URL. The
+decision is a row of the process, so a replay does as was decided then and asks nobody twice. A question shows the exact
+thing, every character visible, and why it is asked. The arguments that were decided on are the ones that run. A denial
+is told to the model, and the turn goes on. Every decision is an Event, `tool.decided`; what the Grant or the tool
+itself refuses is `tool.refused`.
+
+An agent without permissions is asked about only for tools that are `guarded`; for the others nothing here is called.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.agents.events import Interrupted
+from lyra.core import codec
+from lyra.core.capability import Capability
+from lyra.core.tool import Tool, ToolCall, error_code
+from lyra.errors import ApprovalRefused, CapabilityDenied, ConfigError, DeadlineExceeded, Denied, LyraError
+from lyra.kernel.context import next_key, once, read, upcoming
+from lyra.tools.permissions.decision import ANSWERS, Decision, Permissions
+from lyra.tools.permissions.rules import Rule
+from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
+
+if TYPE_CHECKING:
+    from lyra.agents.replies import Sink
+    from lyra.agents.runtime import Runtime
+    from lyra.agents.session import Session
+    from lyra.core.capability import Grant
+    from lyra.kernel.context import Context
+    from lyra.kernel.interrupt import Answer
+    from lyra.kernel.process import Process
+
+__all__ = ["Admitted", "admit", "decided_before", "refused", "visible"]
+
+_log: Final = logging.getLogger("lyra.agents")
+_ROW: Final = "admit"
+_KEPT: Final = "kept"
+_GRANT: Final = "grant"
+_SHOWN_CHARS_MAX: Final = 50_000  # of what a question is about; more than that nobody reads before they answer
+_REST_CHARS_MAX: Final = 4_000  # of the other arguments
+_EVENT_CHARS_MAX: Final = 10_000
+_HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
+_UNSEEN: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by name that nobody can see
+_BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # to be seen, and still to be read as lines
+
+
+class Admitted(NamedTuple):
+    """A call that may be made: its arguments, which nobody else holds, and the real path it is about."""
+
+    call: ToolCall
+    path: str | None
+    hides: Callable[[str], bool] | None
+
+
+async def admit(
+    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, sink: Sink | None
+) -> Admitted:
+    """The call as it may be made; ApprovalRefused where it may not."""
+    process = ctx._process
+    if process.recall is not None and not decided_before(process) and upcoming(process) is not None:
+        return Admitted(call, None, None)  # made in a life that did not ask
+    replaying = process.recall is not None and upcoming(process) is not None
+    # A copy: whoever was shown the arguments cannot change what runs.
+    call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
+    permissions = session.permissions or session.agent.guard
+    case = _Case(runtime, session, permissions, tool, call, process.grant)
+    row = read(process, _ROW, case.decide)
+    case.read(row)
+    if not replaying:
+        _publish(runtime, process, call, row)
+    if row["decision"] == "ask":
+        row = await _ask(ctx, case, row, sink)
+    if row["decision"] == "deny" and row["source"] == _GRANT:
+        raise CapabilityDenied(row["reason"], hint=_HINT, rule=row["rule"])
+    if row["decision"] == "deny":
+        raise ApprovalRefused(
+            f"{tool.name} was not run: {row['reason']}", hint=_HINT, rule=row["rule"], source=row["source"]
+        )
+    path = case.subject.value if case.subject.kind == "path" else None
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None)
+
+
+def decided_before(process: Process) -> bool:
+    """On a replay: a decision on the call that comes next is in the journal."""
+    entry = upcoming(process)
+    return entry is not None and entry.kind == "read" and entry.name == _ROW
+
+
+class _Case:
+    """One call and what speaks for and against it."""
+
+    __slots__ = ("_subject", "call", "grant", "permissions", "runtime", "session", "tool")
+
+    def __init__(
+        self, runtime: Runtime, session: Session, permissions: Permissions, tool: Tool, call: ToolCall, grant: Grant
+    ) -> None:
+        self.runtime = runtime
+        self.session = session
+        self.permissions = permissions
+        self.tool = tool
+        self.call = call
+        self.grant = grant
+        self._subject: Subject | None = None
+
+    @property
+    def subject(self) -> Subject:
+        assert self._subject is not None
+        return self._subject
+
+    def decide(self) -> dict[str, Any]:
+        """The decision as its row: plain data, known keys blotted out."""
+        subject = self._subject = self._about(_real_path(self.tool, self.call.arguments, self.permissions))
+        tainted = self.session.judged
+        found = self.permissions.decide(subject, tainted=tainted)
+        for outer in self.session.outer:  # what the caller may not do its helper may not either
+            if found.decision != "deny":
+                found = outer.forbids(subject) or found
+        if found.decision == "ask":
+            found = self._granted() or found  # the door would refuse it whatever a person says: nobody is bothered
+        shown = self.runtime.clean(_shown(self.call, subject))
+        if found.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
+            reason = f"{found.reason}, and it is too long to be shown to a person"
+            found = found._replace(decision="deny", reason=reason)
+        return {
+            "decision": found.decision,
+            "rule": found.rule,
+            "reason": self.runtime.clean(found.reason),
+            "source": found.source,
+            "subject": shown[: _SHOWN_CHARS_MAX + 1],
+            "tainted": tainted,
+        }
+
+    def read(self, row: dict[str, Any]) -> None:
+        """After a replay: the same subject as then, whatever the path leads to by now."""
+        if self._subject is None:
+            self._subject = self._about(row["subject"])
+
+    def _about(self, path: str | None) -> Subject:
+        tool, permissions = self.tool, self.permissions
+        facts = facts_of(tool.name)
+        # The built-in tools that only read or talk are not guarded; one that is has only borrowed the name.
+        borrowed = tool.guarded and facts.act in ("read", "talk")
+        subject = subject_of(
+            tool.name,
+            self.call.arguments,
+            workspace=permissions.workspace,
+            home=permissions.home,
+            path=path if facts.kind == "path" and not borrowed else None,
+            also=permissions.also,
+            known=not borrowed,
+        )
+        if subject.act == "read" and not subject.inside and self._is_own():
+            return subject._replace(inside=True)
+        return subject._replace(act="talk") if tool.harmless and subject.act == "other" else subject
+
+    def _is_own(self) -> bool:
+        """Output of this process's own commands, put aside because it was long: to read it needs no right."""
+        needs_of = self.tool.needs_of
+        return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
+
+    def _granted(self) -> Decision | None:
+        tool = self.tool
+        try:
+            for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
+                self.grant.check(need)
+        except CapabilityDenied as error:
+            return Decision("deny", error.fields.get("rule"), error.message, _GRANT)
+        return None
+
+    def hides(self, path: str) -> bool:
+        """What a search passes over: what nobody may read without being asked, or not at all."""
+        return self.permissions.hidden(path) or not self.grant.allows(Capability("fs.read", path))
+
+
+def _real_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
+    """Where a file tool's path leads to now."""
+    facts = facts_of(tool.name)
+    if facts.kind != "path":
+        return None
+    root = tool.folders[0] if tool.folders else permissions.workspace
+    value = arguments.get(facts.argument)
+    if value is None and facts.argument == "path":
+        return root
+    if not isinstance(value, str) or not value or "\0" in value:
+        return None
+    return os.path.realpath(os.path.join(root, os.path.expanduser(value) if value.startswith("~") else value))
+
+
+def _shown(call: ToolCall, subject: Subject) -> str:
+    """What the question is about: one thing, or for a tool nobody knows everything that it is given."""
+    if subject.kind in ("command", "path", "url") and subject.value is not None:
+        return subject.value
+    return _as_json(call.arguments)
+
+
+def _as_json(arguments: dict[str, Any]) -> str:
+    return msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
+
+
+# ---------------------------------------------------------------------- asking
+
+
+async def _ask(ctx: Context, case: _Case, row: dict[str, Any], sink: Sink | None) -> dict[str, Any]:
+    """The decision after a person was asked."""
+    process = ctx._process
+    interrupts = process.kernel.interrupts
+
+    def tell(interrupt_id: str) -> None:
+        listener = sink or _above(case.runtime, process)
+        if listener is not None:
+            found = interrupts.get_interrupt(interrupt_id)
+            listener.put(Interrupted(found.id, found.kind, found.question, found.message))
+
+    replayed = False
+    try:
+        key = next_key(process)
+        replayed = process.recall is not None and getattr(process.recall.get(key), "done", False)
+        answer = await interrupts.ask(
+            process,
+            kind="confirmation",
+            key=key,
+            question=f"Allow {case.tool.name}?\n{visible(row['subject'])}",
+            message=_why(case, row),
+            asked=tell,
+        )
+    except DeadlineExceeded as error:
+        if process.out_of_time:
+            raise
+        row = {**row, "decision": "deny", "reason": f"{row['reason']}; {error.message}"}
+    else:
+        row = _answered(process, case, row, answer)
+    if not replayed:
+        _publish(case.runtime, process, case.call, row)
+    return row
+
+
+def _above(runtime: Runtime, process: Process) -> Sink | None:
+    """A helper's question is heard where its caller is."""
+    above = process.parent
+    while above is not None:
+        session = runtime.sessions.get(above.pid)
+        if session is not None and session.sink is not None:
+            return session.sink
+        above = above.parent
+    return None
+
+
+def _why(case: _Case, row: dict[str, Any]) -> str:
+    """What a person has to know besides: why, with what else, and what an `always` would cover."""
+    parts = [f"Asked because {row['reason']}."]
+    if row["tainted"]:
+        parts.append("The agent has read text from outside, which may have told it to do this.")
+    about = facts_of(case.tool.name).argument
+    rest = {key: value for key, value in case.call.arguments.items() if key != about}
+    if case.subject.kind in ("command", "path", "url") and rest:
+        said = visible(case.runtime.clean(_as_json(rest)))
+        more = f" … {len(said) - _REST_CHARS_MAX} characters more" if len(said) > _REST_CHARS_MAX else ""
+        parts.append(f"With {said[:_REST_CHARS_MAX]}{more}")
+    rule = case.permissions.rule_for(case.subject)
+    kept = f", and always or never for {visible(case.runtime.clean(rule))}" if rule is not None else ""
+    parts.append(f"Answer allow or deny{kept}.")
+    return "\n".join(parts)
+
+
+def _answered(process: Process, case: _Case, row: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    word = _word(answer)
+    if word in ("always", "never"):
+        try:
+            rule = case.permissions.answer(case.subject, word)
+        except ConfigError:  # what cannot be a rule is answered for this once
+            rule = None
+        if rule is not None:
+            once(process, _KEPT, case.runtime.clean(rule.text), lambda: _keep(case.permissions, rule))
+    allowed = word in ("allow", "always")
+    said = f": {case.runtime.clean(answer.text)}" if answer.text and not allowed else ""
+    return {
+        **row,
+        "decision": "allow" if allowed else "deny",
+        "reason": f"a person was asked and answered {word}{said}",
+        "source": "answer",
+    }
+
+
+def _word(answer: Answer) -> str:
+    """What was answered; whatever is not clearly a yes is a no."""
+    word = answer.decision.strip().lower()
+    if not word and answer.approved is not None:
+        word = "allow" if answer.approved else "deny"
+    if word not in ANSWERS or (answer.approved is False and word in ("allow", "always")):
+        return "deny"
+    return word
+
+
+def _keep(permissions: Permissions, rule: Rule) -> None:
+    """The answer holds for this kernel in any case; that it could not be kept for the next is no reason to stop."""
+    try:
+        permissions.keep(rule)
+    except (OSError, LyraError) as error:
+        _log.warning("the answer for %s could not be kept: %s", visible(rule.text)[:200], error)
+
+
+def visible(text: str) -> str:
+    """Text that shows itself: what would be unseen, or turn what follows around, stands as its code."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and char not in _UNSEEN else _seen(char) for char in text)
+
+
+def _seen(char: str) -> str:
+    return _BLANKS.get(char) or f"⟨U+{ord(char):04X}⟩"
+
+
+# ---------------------------------------------------------------------- telling
+
+
+def _publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
+    kernel = runtime.kernel
+    if kernel.listeners.hears("tool.decided"):
+        data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
+        kernel.publish(process.known_as, "tool.decided", data)
+
+
+def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception) -> None:
+    """Tell whoever listens that the Grant, the workspace or the guard of addresses refused a call."""
+    kernel = runtime.kernel
+    if isinstance(error, ApprovalRefused) or not kernel.listeners.hears("tool.refused"):
+        return
+    if isinstance(error, Denied) or error_code(error) == "permission_denied":
+        code = error.code if isinstance(error, LyraError) else "permission_denied"
+        about = call.arguments.get(facts_of(call.name).argument)
+        subject = about if isinstance(about, str) else _as_json(call.arguments)
+        data = {
+            "tool": call.name,
+            "subject": runtime.clean(subject)[:_EVENT_CHARS_MAX],
+            "code": code,
+            "reason": runtime.clean(str(error)),
+        }
+        kernel.publish(process.known_as, "tool.refused", data)

@@ -1,0 +1,124 @@
+"""The outfit of a headless agent: its folders, its tools, its permissions, and the Grant of its process.
+
+Three things hold it, one inside the other. The Grant says what the process can do at all: read and write in its
+folders, run commands, reach the hosts that a rule names. The permission rules say which calls need no answer. The
+sandbox holds the commands that run. Nothing here decides on a call; it only puts together what files and flags say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lyra.agents.memory import Memory
+from lyra.agents.task import task_tool
+from lyra.core.capability import Capability, Grant
+from lyra.core.check import did_you_mean
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError
+from lyra.tools.builtin import Workspace, builtin_tools
+from lyra.tools.permissions.decision import Permissions
+from lyra.tools.permissions.rules import Rule
+from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
+from lyra.tools.source import ToolSource
+
+if TYPE_CHECKING:
+    from lyra.agents.headless import HeadlessOptions
+
+__all__ = ["Outfit", "each_tool", "outfit_of", "unknown_tools"]
+
+_FETCH: Final = "WebFetch"
+_NAME_CHARS: Final = 40  # of a folder's name, beside what tells it from others of that name
+
+
+class Outfit(NamedTuple):
+    folder: str
+    also: tuple[str, ...]
+    tools: tuple[Tool | ToolSource, ...]
+    permissions: Permissions
+    grant: Grant
+    memory: Memory
+
+
+def outfit_of(options: HeadlessOptions) -> Outfit:
+    """What these options come to; ConfigError where one of them cannot be used."""
+    folder = _folder(options.folder, "the folder")
+    also = tuple(dict.fromkeys(_folder(each, "--add-dir") for each in options.also))
+    permissions = _permissions(options, folder, also)
+    workspace = Workspace(folder, also=also, hidden=permissions.hidden)
+    tools = (*builtin_tools(workspace, permissions=permissions), task_tool(), *options.tools)
+    grant = Grant(_rights((folder, *also), permissions, tools), _denied(permissions))
+    return Outfit(folder, also, tools, permissions, grant, Memory(_scope(folder), tools=True))
+
+
+def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str, str]]:
+    """Rules that speak of no tool there is, each with the name that was probably meant."""
+    known = list(tools)
+    read = [Rule(text, "allow") for text in rules]
+    lost = [rule for rule in read if not any(rule.covers_tool(name) for name in known)]
+    return [(rule.text, did_you_mean(rule.tool, [name.lower() for name in known]) or "") for rule in lost]
+
+
+def each_tool(tools: Iterable[Tool | ToolSource]) -> list[Tool]:
+    """The tools, those of sources as they are now."""
+    return [each for one in tools for each in ((one,) if isinstance(one, Tool) else one.__lyra_tools__())]
+
+
+def _folder(path: str, what: str) -> str:
+    whole = os.path.realpath(os.path.expanduser(path))
+    if not os.path.isdir(whole):
+        missing = "is not a folder" if os.path.exists(whole) else "does not exist"
+        raise ConfigError(f"{what} {path} {missing}", place=whole, key=what)
+    if any(char in whole for char in "*?"):
+        raise ConfigError(f"{what} {whole} has a * or ? in its name, which rules would read as a pattern", place=whole)
+    return whole
+
+
+def _scope(folder: str) -> str:
+    """What is remembered in a folder is for runs in that folder."""
+    return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
+
+
+def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> Permissions:
+    home = os.path.expanduser("~")
+    layers = load_layers(folder, home=home, trusted=options.trusted)
+    for flag, effect, rules in (
+        ("--allowed-tools", "allow", options.allow),
+        ("--disallowed-tools", "deny", options.deny),
+    ):
+        if rules:
+            layers.append(Layer("flags", {effect: list(rules)}, flag))
+    return permissions_of(
+        layers, workspace=folder, home=home, mode=options.mode, attended=options.attended, also=tuple(also)
+    )
+
+
+# ---------------------------------------------------------------------- the grant
+
+
+def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
+    rights = [Capability(verb, f"{folder}/**") for folder in folders for verb in ("fs.read", "fs.write")]
+    rights.append(Capability("process.exec"))  # which command: the rules; what it reaches: the sandbox
+    rights += _hosts(permissions)
+    rights += [
+        need for tool in each_tool(tools) for need in tool.needs
+    ]  # what tools from files and servers say of themselves
+    return list(dict.fromkeys(rights))
+
+
+def _hosts(permissions: Permissions) -> list[Capability]:
+    """The hosts that rules let it reach; in the mode `bypass` all of them, but those that a rule denies."""
+    if permissions.mode == "bypass":
+        return [Capability("net.http")]
+    return [_reach(rule) for rule in permissions.rules_of("allow", _FETCH)]
+
+
+def _denied(permissions: Permissions) -> list[Capability]:
+    """Hosts that are denied as a whole; a deny of a path on one is for the rules alone."""
+    return [_reach(rule) for rule in permissions.rules_of("deny", _FETCH) if rule.whole_host]
+
+
+def _reach(rule: Rule) -> Capability:
+    return Capability("net.http", rule.host) if rule.host else Capability("net.http")

@@ -1,0 +1,120 @@
+"""The tools that one session has: those of its agent, those of the agent's sources, and which of them a model is told.
+
+What the sources have is looked up once a message and written down, so that a replay of it has the same tools. A
+deferred tool is told once ToolSearch has found it: `offered` reads that from the transcript. For an agent that has
+neither, all of this is its toolbox and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import Tool
+from lyra.errors import ToolError
+from lyra.kernel.context import read
+from lyra.kernel.process import Process
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+
+__all__ = ["Toolset"]
+
+
+class Toolset:
+    __slots__ = ("_agent", "_known", "_offered", "_plain", "_told")
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._plain = not agent.sources and not any(tool.deferred for tool in agent.toolbox)
+        self._known: dict[str, Tool] = agent.tools
+        self._offered: tuple[Tool, ...] = agent.toolbox
+        self._told: tuple[str, ...] = ()  # what the sources said last
+        if not self._plain:
+            self._know(agent.toolbox)
+
+    # ------------------------------------------------------------ a message begins
+    def begin(self, process: Process) -> None:
+        """Look at the sources; on a replay, have what they had."""
+        if not self._agent.sources:
+            return
+        now = self._current()
+        listed = read(process, "tools", lambda: [[tool.name, tool.deferred] for tool in now.values()])
+        self._know((*self._agent.toolbox, *(_as_it_was(now.get(name), name, deferred) for name, deferred in listed)))
+        self._tell(process)
+
+    def _current(self) -> dict[str, Tool]:
+        """What the sources have now, but for names that the agent's own tools have; the first source wins."""
+        found: dict[str, Tool] = {}
+        for source in self._agent.sources:
+            for tool in source.__lyra_tools__():
+                if tool.name not in self._agent.tools:
+                    found.setdefault(tool.name, tool)
+        return found
+
+    def _know(self, tools: Iterable[Tool]) -> None:
+        known = {tool.name: tool for tool in tools}
+        if any(tool.deferred for tool in known.values()):
+            from lyra.tools.search_tools import tool_search
+
+            known.setdefault(tool_search.name, tool_search)
+        self._known = known
+
+    def _tell(self, process: Process) -> None:
+        """An Event when a source has something to complain about that it had not before."""
+        problems = tuple(problem for source in self._agent.sources for problem in getattr(source, "problems", ()))
+        if problems != self._told:
+            self._told = problems
+            if process.recall is None:
+                process.kernel.publish(process.known_as, "tools.problems", {"problems": list(problems)})
+
+    # ------------------------------------------------------------ asking
+    def get(self, name: str) -> Tool | None:
+        return self._known.get(name)
+
+    @property
+    def names(self) -> list[str]:
+        """Those that a model may be told of when it asks for one that there is not."""
+        return [name for name, tool in self._known.items() if not tool.deferred]
+
+    def deferred(self) -> Iterator[Tool]:
+        """What ToolSearch searches."""
+        return (tool for tool in self._known.values() if tool.deferred)
+
+    def offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
+        """The tools of the next request; the same object as before where nothing has changed."""
+        if self._plain:
+            return self._offered
+        told = [tool for tool in self._known.values() if not tool.deferred]
+        told += (self._known[name] for name in self._found(messages))
+        made = tuple(told)
+        if made != self._offered:
+            self._offered = made
+        return self._offered
+
+    def is_hidden(self, tool: Tool, messages: Sequence[Message]) -> bool:
+        """Whether the model was not told of it when it made its last call."""
+        return tool.deferred and tool.name not in self._found(messages)
+
+    def _found(self, messages: Sequence[Message]) -> list[str]:
+        from lyra.tools.search_tools import NAME, found_in, tool_search
+
+        searches = self._known.get(NAME)
+        if searches is None or getattr(searches.run, "function", None) is not getattr(tool_search.run, "function", 0):
+            return []  # somebody else's tool of that name decides nothing
+        results = (result for message in messages for result in message.tool_results)
+        return [name for name in found_in(results) if name in self._known and self._known[name].deferred]
+
+
+def _as_it_was(tool: Tool | None, name: str, deferred: bool) -> Tool:
+    """The tool of a message that is being replayed; one that has gone since can only say so."""
+    if tool is None:
+        return Tool(name, deferred=deferred, run=_gone)
+    return tool if tool.deferred == deferred else msgspec.structs.replace(tool, deferred=deferred)
+
+
+async def _gone(**_: Any) -> None:
+    raise ToolError("this tool is no longer there", reason="not_found")

@@ -1,0 +1,241 @@
+"""`lyra agent -p TASK`: one agent with the built-in tools, in this folder, without anybody at the terminal.
+
+Parses, runs `lyra.agents.headless` and prints: the answer alone (`text`), the result as one JSON document (`json`), or
+everything that happens, one object a line (`stream-json`). Errors go to stderr in every format. Decides nothing: what
+the agent may do is said by rules, files and flags, and what no rule allows is denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lyra.cli.app import Command, Session
+from lyra.cli.render import note, printable, report
+from lyra.errors import ConfigError, LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.headless import Headless, HeadlessOptions, Outcome
+
+__all__ = ["agent"]
+
+_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_FORMATS: Final = ("text", "json", "stream-json")
+_PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
+_TASK_BYTES_MAX: Final = 10 * 1024 * 1024
+_FILE_BYTES_MAX: Final = 1024 * 1024  # of a system prompt or a schema
+_TERMINATED: Final = 128 + signal.SIGTERM
+
+
+@click.command(cls=Command)
+@click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
+@click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
+@click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
+@click.option("--permission-mode", "mode", type=click.Choice(_MODES), help="Default: what the permission files say.")
+@click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
+@click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
+@click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent.")
+@click.option("--max-turns", type=click.IntRange(1, 10**6), help="Calls of the model at most.")
+@click.option("--add-dir", "also", metavar="DIR", multiple=True, help="One more folder to work in. May be repeated.")
+@click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
+@click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
+@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, and bring tools.")
+@click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
+@click.pass_context
+def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
+    """Run one agent with the built-in tools in this folder."""
+    session = ctx.ensure_object(Session)
+    try:
+        options = _options(given)
+        code = asyncio.run(_run(session, options, *_task(given["prompt"]), form))
+    except LyraError as error:  # before the run began; one in it is a part of its result
+        if form != "text":
+            from lyra.agents.headless import result_line, status_of
+
+            _write(result_line(status_of(error)))
+        code = report(error, debug=session.debug)
+    ctx.exit(code)
+
+
+async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> int:
+    with _terminated() as terminated:
+        try:
+            outcome = await _asked(session, options, task, piped, form)
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM; all that was started is stopped by now
+            if not terminated:
+                raise
+            return _TERMINATED
+    if form == "json":
+        _write(outcome.result)
+    if outcome.error is not None:
+        return report(outcome.error, debug=session.debug)
+    if form == "text":
+        text = outcome.result["text"]
+        click.echo(printable(text) if sys.stdout.isatty() else text)
+    return 0
+
+
+async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> Outcome:
+    from lyra.agents.headless import Headless
+
+    async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
+        _warn(run)
+        try:
+            return await run.ask(task, _write if form == "stream-json" else None, beside=piped)
+        except asyncio.CancelledError:
+            if form != "text":
+                _write(run.result("interrupted"))
+            raise
+
+
+@asynccontextmanager
+async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
+    """The options with the tools of MCP servers; where no file names one, nothing of it is imported."""
+    if not _names_servers(session):
+        yield options
+        return
+    import msgspec
+
+    from lyra.agents.outfit import outfit_of
+    from lyra.mcp import McpServers
+
+    outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
+    async with McpServers.load(session.config, outfit.folder) as servers:
+        tools = await servers.tools()
+        states = [state.to_data() for state in servers.states()]
+        yield msgspec.structs.replace(options, tools=tuple(tools), facts={"mcp_servers": states})
+
+
+def _names_servers(session: Session) -> bool:
+    return bool(session.config.mcp_servers) or os.path.exists(".mcp.json")
+
+
+@contextmanager
+def _terminated() -> Iterator[list[int]]:
+    """SIGTERM cancels this task; what is given says whether that happened."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    came: list[int] = []
+
+    def end() -> None:
+        came.append(signal.SIGTERM)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield came
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _warn(run: Headless) -> None:
+    from lyra.agents.outfit import unknown_tools
+
+    options = run.options
+    for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
+        note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
+    for said in run.config.notes:
+        note(f"note: {said}")
+
+
+def _write(line: dict[str, Any]) -> None:
+    """One object, one line, at once. ASCII only, so that it is valid in any locale."""
+    sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+# ---------------------------------------------------------------- what was given
+def _options(given: dict[str, Any]) -> HeadlessOptions:
+    from lyra.agents.headless import TURNS_MAX, HeadlessOptions
+
+    system, schema = given["system_file"], given["schema_file"]
+    return HeadlessOptions(
+        model=given["model"],
+        also=given["also"],
+        system=None if system is None else _text_of(system, "--system"),
+        mode=given["mode"],
+        allow=given["allow"],
+        deny=given["deny"],
+        trusted=given["trust_project"],
+        budget=None if given["budget"] is None else _dollars(given["budget"]),
+        max_turns=given["max_turns"] or TURNS_MAX,
+        output=None if schema is None else _schema(schema),
+        store=given["store"],
+    )
+
+
+def _dollars(text: str) -> Any:
+    from lyra.core.money import Money
+
+    try:
+        return Money.parse(text)
+    except ConfigError as mistake:
+        hint = "write dollars, such as 0.50"
+        raise ConfigError(f"--max-budget-usd: {mistake.message}", hint=hint, key="--max-budget-usd") from None
+
+
+def _text_of(file: str, flag: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise ConfigError(f"{flag} {file} is larger than {_FILE_BYTES_MAX} bytes", key=flag)
+        return data.decode()
+    except OSError as error:
+        raise ConfigError(f"{flag} {file} cannot be read: {error.strerror}", key=flag) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{flag} {file} is not a text in UTF-8", key=flag) from None
+
+
+def _schema(file: str) -> Any:
+    try:
+        found = json.loads(_text_of(file, "--json-schema"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--json-schema {file} is not JSON: {error}", key="--json-schema") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"--json-schema {file} holds no JSON schema", hint="it is an object", key="--json-schema")
+    return found
+
+
+def _task(prompt: str | None) -> tuple[str, str]:
+    """The task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
+    if prompt is None:
+        raise click.UsageError('say what to do: lyra agent -p "TASK"')
+    task = _stdin(wait_s=None) if prompt == "-" else prompt
+    if not task.strip():
+        raise click.UsageError("the task is empty")
+    return task, _stdin(wait_s=_PIPE_WAIT_S) if prompt != "-" and _is_piped() else ""
+
+
+def _is_piped() -> bool:
+    """Text comes from another program or a file; a terminal or /dev/null has nothing to add."""
+    try:
+        kind = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it is closed, or is none
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)
+
+
+def _stdin(wait_s: float | None) -> str:
+    """All of it. Whoever started us may hold a pipe that nobody writes to: with `wait_s` that is not waited for."""
+    try:
+        source = sys.stdin.buffer
+        if wait_s is not None and not select.select([source], [], [], wait_s)[0]:
+            note("note: nothing came on stdin, so the task goes without it; -p - waits for it")
+            return ""
+        data = source.read(_TASK_BYTES_MAX + 1)
+    except (AttributeError, OSError, ValueError) as error:
+        raise ConfigError(f"stdin cannot be read: {error}", key="-p") from None
+    if len(data) > _TASK_BYTES_MAX:
+        raise ConfigError(f"more than {_TASK_BYTES_MAX} bytes came on stdin", hint="put them in a file", key="-p")
+    return data.decode(errors="replace")

@@ -1,0 +1,134 @@
+"""What a person agreed to: servers that a project names, and what each tool said of itself when it was first seen.
+
+Kept in the person's own folder (`~/.config/lyra/mcp-approvals.json`, readable by nobody else), never in a project's. A
+consent is for a `fingerprint`: another argument, variable or URL needs another one. A pin is the hash of a tool's
+description and schema; a tool whose pin differs is withheld until somebody agrees to what it says now. Without a
+folder (`Approvals(None)`) everything is remembered for the life of this object only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from lyra.errors import ConfigError
+
+__all__ = ["Approvals", "own_folder", "pin_of", "write_private"]
+
+FILE_NAME: Final = "mcp-approvals.json"
+_FILE_BYTES_MAX: Final = 16 << 20
+
+
+class _Kept(msgspec.Struct):
+    consents: dict[str, str] = {}  # fingerprint: the server's name
+    pins: dict[str, dict[str, str]] = {}  # fingerprint: tool: pin
+
+
+class Approvals:
+    """Read anew for every question: another process may have been told something in between."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self._path = None if folder is None else Path(folder, FILE_NAME)
+        self._memory = _Kept()
+
+    @classmethod
+    def of_user(cls, env: Mapping[str, str] | None = None) -> Approvals:
+        return cls(own_folder(os.environ if env is None else env))
+
+    # ------------------------------------------------------------ servers
+    def consented(self, fingerprint: str) -> bool:
+        return fingerprint in self._read().consents
+
+    def consent(self, fingerprint: str, name: str) -> None:
+        with self._change() as kept:
+            kept.consents[fingerprint] = name
+
+    def forget(self, fingerprint: str) -> bool:
+        """Take a consent and the pins back; whether there was anything."""
+        with self._change() as kept:
+            had = kept.consents.pop(fingerprint, None), kept.pins.pop(fingerprint, None)
+        return had != (None, None)
+
+    # ------------------------------------------------------------ tools
+    def changed(self, fingerprint: str, pins: Mapping[str, str]) -> set[str]:
+        """Which of these tools say something else than they did. One that is seen for the first time is pinned."""
+        known = self._read().pins.get(fingerprint, {})
+        if not pins.keys() <= known.keys():
+            with self._change() as kept:
+                own = kept.pins.setdefault(fingerprint, {})
+                known = {**pins, **own}
+                own.update(known)
+        return {name for name, pin in pins.items() if known.get(name) != pin}
+
+    def accept(self, fingerprint: str, pins: Mapping[str, str]) -> None:
+        """These are what somebody agreed to now."""
+        with self._change() as kept:
+            kept.pins.setdefault(fingerprint, {}).update(pins)
+
+    # ------------------------------------------------------------ the file
+    def _read(self) -> _Kept:
+        if self._path is None:
+            return self._memory
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return _Kept()
+        except OSError as error:
+            raise self._unreadable(error.strerror or str(error)) from None
+        try:
+            return msgspec.json.decode(data, type=_Kept)
+        except msgspec.MsgspecError as error:
+            raise self._unreadable(str(error)) from None
+
+    def _unreadable(self, why: str) -> ConfigError:
+        """Guessing would agree to something in a person's name."""
+        return ConfigError(f"what you agreed to cannot be read: {why}", place=str(self._path), hint="remove the file")
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[_Kept]:
+        if self._path is None:
+            yield self._memory
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = self._read()
+            yield kept
+            write_private(self._path, msgspec.json.format(msgspec.json.encode(kept)))
+        finally:
+            os.close(lock)
+
+
+def own_folder(env: Mapping[str, str]) -> str | None:
+    """The folder of a person's own settings, where there is one."""
+    config, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
+    if os.path.isabs(config):
+        return os.path.join(config, "lyra")
+    return os.path.join(home, ".config", "lyra") if os.path.isabs(home) else None
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Whole or not at all, and for nobody else to read."""
+    made = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    os.replace(made, path)
+
+
+def pin_of(description: str, schema: Mapping[str, Any]) -> str:
+    """The hash of what a tool says of itself."""
+    said = msgspec.json.encode([description, schema], order="deterministic")
+    return hashlib.sha256(said).hexdigest()

@@ -1,0 +1,343 @@
+"""One server, from the first start to its last restart.
+
+A task of its own opens the connection, keeps it and closes it again; nobody else does. When a server dies every call
+that waits for it fails at once, and the task starts it anew, after a pause that grows, as often as its `Supervision`
+allows within the window. Then the server is `connection_error`, until somebody asks for it again. A call finds the
+connection that is there, or an error that says why there is none; it never waits for a start.
+
+What the server says of its tools is compared with what it said before (`approvals`). A tool that changed is withheld:
+it is not offered, and whoever holds it from before is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.policy import Backoff, RestartWindow
+from lyra.core.redact import redact
+from lyra.core.tool import report
+from lyra.errors import ConfigError, ToolError
+from lyra.mcp.host import Host
+from lyra.mcp.link import Ears, open_client, unchecked
+from lyra.mcp.listing import Listing, list_tools
+from lyra.mcp.names import tool_names
+from lyra.mcp.settings import ServerSettings
+from lyra.mcp.state import Failed, Failure, ServerState, failure_of
+from lyra.mcp.tool import Offered
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+__all__ = ["Connection", "state_before"]
+
+_RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
+_UNSUPPORTED: Final = ("sse", "websocket")
+_CLOSED: Final = "Session terminated"
+
+
+class Connection:
+    """A handle on one server; `key` stands for it in the names of its tools."""
+
+    def __init__(self, settings: ServerSettings, key: str, host: Host) -> None:
+        self.settings = settings
+        self.key = key
+        self.offered: dict[str, Offered] = {}  # those that can be called
+        self.withheld: dict[str, Offered] = {}
+        self.has: set[str] = set()  # what it offers besides tools
+        self._host = host
+        self._fingerprint = settings.fingerprint(host.workspace)
+        self._state = "disconnected" if settings.enabled else "disabled"
+        self._failure: Failure | None = None
+        self._skipped: tuple[str, ...] = ()
+        self._protocol = ""
+        self._restarts = 0
+        self._client: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._lost: Failed | None = None
+        self._stale = False
+
+    # ------------------------------------------------------------ how it is
+    @property
+    def state(self) -> ServerState:
+        settings = self.settings
+        return ServerState(
+            name=settings.name,
+            state=self._state,
+            transport=settings.transport,
+            origin=settings.origin,
+            line=settings.line(),
+            failure=self._failure,
+            tools=tuple(self.names()[name] for name in self.offered),
+            withheld=tuple(self.names()[name] for name in self.withheld),
+            skipped=self._skipped,
+            protocol=self._protocol,
+            restarts=self._restarts,
+        )
+
+    def names(self) -> dict[str, str]:
+        """What each of its tools is called here."""
+        return tool_names(self.key, sorted({*self.offered, *self.withheld}))
+
+    # ------------------------------------------------------------ starting and stopping
+    async def start(self) -> None:
+        """Connect, unless it is; gives back when that is done or given up. Says nothing: `state` does."""
+        if self._task is None and self._state != "disabled":
+            self._settled.clear()
+            self._task = self._host.tasks.start(self._own(), name=f"mcp {self.settings.name}")
+        if self._task is not None:
+            await self._settled.wait()
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if self._state in ("connecting", "connected"):
+            self._put("disconnected")
+
+    def _put(self, state: str, failure: Failure | None = None) -> None:
+        self._state = state
+        self._failure = self._cleaned(failure) if failure is not None else None
+        if state != "connecting":
+            self._settled.set()
+
+    def _cleaned(self, failure: Failure) -> Failure:
+        """A server may say anything in its last words, its own keys too."""
+        values = [*self.settings.env.values(), *self.settings.headers.values()]
+        secrets: list[str] = []
+        for value in values:
+            with suppress(ConfigError):  # a variable that is not set has nothing to hide
+                secrets.append(value.reveal())
+        return Failure(failure.kind, failure.code, redact(failure.message, secrets), failure.recoverable)
+
+    async def _own(self) -> None:
+        """Connect, keep, and start again while that may help."""
+        window = RestartWindow(self._host.supervision)
+        tries = 0
+        self._put("connecting")
+        try:
+            while True:
+                was_connected, failed = await self._attempt()
+                self._client = None
+                once_more = failed.failure.recoverable and (was_connected or failed.failure.kind != "timeout")
+                if not once_more or not window.record(self._host.clock.monotonic()):
+                    self._put(failed.state, failed.failure)
+                    return
+                tries = 1 if was_connected and len(window.times) == 1 else tries + 1
+                self._restarts += 1
+                self._settled.clear()
+                self._put("connecting", failed.failure)
+                backoff = self._host.supervision.backoff or Backoff(initial_s=0.0)
+                await asyncio.sleep(backoff.delay(tries, lambda: self._host.entropy.bits(32) / 2**32))
+        finally:
+            self._client = None
+            self._task = None
+            self._settled.set()
+
+    async def _attempt(self) -> tuple[bool, Failed]:
+        """One connection, until it is over: whether it ever stood, and why it is over."""
+        self._lost, self._stale = None, False
+        self._woken.clear()
+        connected = False
+        try:
+            await self._check()
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._host.start_s):
+                    ears = Ears(self._wake, self._refused, self._hear)
+                    made = await open_client(self.settings, self._host, ears)
+                    client = unchecked(await stack.enter_async_context(made))
+                    await self._list(client)
+                connected = True
+                self._client = client
+                self._protocol = client.protocol_version
+                offers = client.server_capabilities
+                self.has = {kind for kind in ("resources", "prompts") if getattr(offers, kind) is not None}
+                self._put("connected")
+                await self._keep(client)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the server is not there
+            return connected, self._over(failure_of(error))
+        finally:
+            self._client = None
+        return connected, self._over(Failed(Failure("crash", "closed", "it hung up", recoverable=True)))
+
+    def _over(self, otherwise: Failed) -> Failed:
+        """Why the connection is over: what was told of it, before what followed from that."""
+        return self._lost or otherwise
+
+    async def _check(self) -> None:
+        """What must be so before anything is run or sent."""
+        failed = self.unready()
+        if failed is None:
+            return
+        host = self._host
+        if failed.state != "consent_required" or host.consent is None or not await host.consent(self.settings):
+            raise failed
+        host.approvals.consent(self._fingerprint, self.settings.name)
+
+    def unready(self) -> Failed | None:
+        """Why it may not be started, as far as that is known before."""
+        settings = self.settings
+        if settings.transport in _UNSUPPORTED:
+            message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
+            return Failed(Failure("transport", settings.transport, message), "unsupported_transport")
+        if settings.trusted or self._host.approvals.consented(self._fingerprint):
+            return None
+        where = settings.place or settings.origin
+        message = f"{where} names it, and nobody agreed: lyra mcp approve {settings.name}"
+        return Failed(Failure("consent", "no_consent", message), "consent_required")
+
+    async def _keep(self, client: Client) -> None:
+        """Until it is lost; reads the tools again when it says that they changed."""
+        listening = self._host.tasks.start(self._listen(client), name=f"mcp {self.settings.name} changes")
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                if self._lost is not None:
+                    return
+                if self._stale:
+                    self._stale = False
+                    async with asyncio.timeout(self._host.start_s):
+                        await self._list(client)
+                    await asyncio.sleep(_RELIST_PAUSE_S)
+        finally:
+            self._client = None
+            if self._state == "connected":
+                self._settled.clear()
+                self._put("connecting", self._lost.failure if self._lost is not None else None)
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    def _wake(self, lost: Failed | None = None) -> None:
+        if lost is not None and self._lost is None:
+            self._lost = lost
+            if self._state == "connected":
+                self._settled.clear()
+                self._put("connecting" if lost.failure.recoverable else lost.state, lost.failure)
+        self._woken.set()
+
+    # ------------------------------------------------------------ what it tells
+    def _refused(self, status: int) -> None:
+        if self.settings.auth_kind != "oauth":  # a login answers it itself
+            message = "it wants to know who asks: set auth, or headers"
+            self._wake(Failed(Failure("auth", str(status), message), "auth_required"))
+
+    async def _hear(self, message: Any) -> None:
+        if type(message).__name__ == "ToolListChangedNotification":
+            self._stale = True
+            self._wake()
+
+    async def _listen(self, client: Client) -> None:
+        """Newer servers tell of changes to those who asked to hear them; older ones tell everybody."""
+        tools = client.server_capabilities.tools
+        if tools is None or not tools.list_changed:
+            return
+        with suppress(Exception):  # without it the tools are those of the start
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._stale = True
+                    self._wake()
+
+    # ------------------------------------------------------------ what it offers
+    async def _list(self, client: Client) -> None:
+        listing = await list_tools(client)
+        self.offered, self.withheld = await self._sorted(listing)
+        self._skipped = listing.skipped
+
+    async def _sorted(self, listing: Listing) -> tuple[dict[str, Offered], dict[str, Offered]]:
+        """Those that say what they said before, or that somebody agreed to; and those that do not."""
+        approvals, pins = self._host.approvals, {name: tool.pin for name, tool in listing.offered.items()}
+        changed = approvals.changed(self._fingerprint, pins)
+        for name in sorted(changed):
+            if self._host.reapprove is not None and await self._host.reapprove(
+                self.settings.name, listing.offered[name]
+            ):
+                approvals.accept(self._fingerprint, {name: pins[name]})
+                changed.discard(name)
+        offered = {name: tool for name, tool in listing.offered.items() if name not in changed}
+        return offered, {name: tool for name, tool in listing.offered.items() if name in changed}
+
+    def accept(self) -> None:
+        """Somebody agreed to what the withheld tools say now."""
+        self._host.approvals.accept(self._fingerprint, {name: tool.pin for name, tool in self.withheld.items()})
+        self.offered, self.withheld = {**self.offered, **self.withheld}, {}
+
+    # ------------------------------------------------------------ calls
+    def client(self) -> Client:
+        """The connection that is there; a ToolError that says why there is none."""
+        if self._client is None or self._lost is not None:
+            why = f": {self._failure.message}" if self._failure is not None else ""
+            again = "; it is being started again" if self._state == "connecting" else ""
+            raise ToolError(
+                f"MCP server {self.settings.name} is {self._state}{why}{again}", reason="io_error", state=self._state
+            )
+        return self._client
+
+    async def call(self, tool: Offered, arguments: Mapping[str, Any]) -> Any:
+        """The result of one tool, as the SDK gives it."""
+        client = self.client()
+        self._still(tool)
+        inside = contextvars.copy_context()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            part = progress / total if total and total > 0 else None
+            inside.run(
+                report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
+            )
+
+        return await self.ask(client.call_tool(tool.name, dict(arguments), progress_callback=told))
+
+    def _still(self, tool: Offered) -> None:
+        if tool.name in self.withheld:
+            raise ToolError(
+                f"{tool.name} of MCP server {self.settings.name} has changed what it says of itself",
+                hint=f"look at it and agree: lyra mcp approve {self.settings.name}",
+                reason="permission_denied",
+            )
+        now = self.offered.get(tool.name)
+        if now is None or now.pin != tool.pin:
+            raise ToolError(f"MCP server {self.settings.name} no longer offers {tool.name} so", reason="not_found")
+
+    async def ask(self, work: Awaitable[Any]) -> Any:
+        """Wait for an answer, no longer than the settings allow; what goes wrong is a ToolError."""
+        name = self.settings.name
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                return await work
+        except TimeoutError:
+            limit = f"{self.settings.timeout_s:g} s"
+            raise ToolError(f"MCP server {name} did not answer within {limit}", reason="timeout") from None
+        except (ToolError, ConfigError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the SDK and a server may raise anything
+            raise self._told(error) from None
+
+    def _told(self, error: Exception) -> ToolError:
+        failed = self._lost or failure_of(error)
+        message, code = failed.failure.message, failed.failure.code
+        if message == _CLOSED:
+            self._wake(Failed(Failure("crash", code, "it forgot the session", recoverable=True)))
+        failure = self._cleaned(Failure(failed.failure.kind, code, message))
+        return ToolError(
+            f"MCP server {self.settings.name}: {failure.message}", reason="io_error", mcp_code=failure.code
+        )
+
+
+def state_before(connection: Connection) -> ServerState:
+    """What its state would be as far as that can be told without starting it or asking anybody."""
+    state = connection.state
+    if state.state != "disconnected":
+        return state
+    failed = connection.unready()
+    return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)

@@ -1,0 +1,125 @@
+"""A project's `.mcp.json`: the servers that other programs read from the same file.
+
+    {"mcpServers": {"files": {"command": "node", "args": ["server.js", "${HOME}/docs"]}}}
+
+Its keys are those of `[mcp.servers.NAME]`; `type` is another word for `transport`, `disabled` the opposite of
+`enabled`. `${NAME}` and `${NAME:-default}` stand for variables of the environment, looked up when the server is
+started. It comes with a repository, so nothing in it happens without consent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from lyra.config.cells import read_cell
+from lyra.config.servers import check_server_name
+from lyra.config.tables import TABLES, Cell
+from lyra.config.values import Source, shape
+from lyra.core.check import did_you_mean
+from lyra.core.document import Places, parse, place_of, text_of
+from lyra.errors import ConfigError
+from lyra.mcp.settings import ServerSettings, Value, settings_of
+
+__all__ = ["FILE_NAME", "read_file"]
+
+FILE_NAME: Final = ".mcp.json"
+_ROOT: Final = "mcpServers"
+_TRANSPORTS: Final = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "ws": "websocket"}
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def read_file(folder: str, env: Mapping[str, str]) -> list[ServerSettings]:
+    """The servers that the folder's `.mcp.json` names; none without such a file."""
+    path = Path(folder, FILE_NAME)
+    try:
+        data = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise ConfigError(f"{FILE_NAME} cannot be read: {error.strerror}", place=str(path)) from None
+    if data is None:
+        return []
+    document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)
+    return _File(os.path.abspath(folder), env, places).servers(document)
+
+
+class _File:
+    def __init__(self, folder: str, env: Mapping[str, str], places: Places) -> None:
+        self._source = Source("project", folder, env)
+        self._env = env
+        self._places = places
+
+    def servers(self, document: Any) -> list[ServerSettings]:
+        table = document.get(_ROOT) if isinstance(document, dict) else None
+        if not isinstance(table, dict):
+            raise ConfigError(f"{FILE_NAME} has no {_ROOT}", hint=f'such as {{"{_ROOT}": {{…}}}}', place=FILE_NAME)
+        for key in document:
+            if key != _ROOT:
+                raise self._mistake((key,), f"{FILE_NAME} has no setting {key!r}", f"there is {_ROOT}")
+        return [self._server(name, entry) for name, entry in table.items()]
+
+    def _server(self, name: str, entry: Any) -> ServerSettings:
+        path = (_ROOT, name)
+        if not isinstance(entry, dict):
+            raise self._mistake(path, f"{name} is a table of settings, not {shape(entry)}")
+        try:
+            check_server_name(name)
+            found = settings_of(name, self._cells(name, entry), origin=FILE_NAME, place=self._place(path))
+        except ConfigError as error:
+            raise error if error.place else self._mistake(path, error.message, error.hint) from None
+        return replace(found, fill=self._fill, env=self._filled(found.env), headers=self._filled(found.headers))
+
+    def _cells(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        cells: dict[str, Any] = {}
+        for key, value in _usual(entry).items():
+            where = (_ROOT, name, key)
+            if key not in TABLES["mcp.servers"].columns:
+                near = did_you_mean(key, TABLES["mcp.servers"].columns)
+                hint = f"did you mean {near!r}?" if near else f"known: {', '.join(TABLES['mcp.servers'].columns)}"
+                raise self._mistake(where, f"{name} has no setting {key!r}", hint)
+            try:
+                cells[key] = self._cell(Cell("mcp.servers", name, key), value)
+            except ConfigError as error:
+                raise self._mistake(where, error.message, error.hint) from None
+        return cells
+
+    def _cell(self, cell: Cell, value: Any) -> Any:
+        if cell.field == "url" and isinstance(value, str) and _VARIABLE.search(value):
+            return value  # an address once it is filled in; what it then is, the client says
+        return read_cell(cell, value, self._source)
+
+    def _filled(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        return {name: Value(value.written, self._filler(value.reveal)) for name, value in values.items()}
+
+    def _filler(self, reveal: Callable[[], str]) -> Callable[[], str]:
+        return lambda: self._fill(reveal())
+
+    def _fill(self, text: str) -> str:
+        return _VARIABLE.sub(self._variable, text)
+
+    def _variable(self, found: re.Match[str]) -> str:
+        value = self._env.get(found[1])
+        if value:
+            return value
+        if found[2] is None:
+            raise ConfigError(f"the environment variable {found[1]} is not set", hint=f"export {found[1]}=…")
+        return found[2]
+
+    def _place(self, path: tuple[str, ...]) -> str:
+        return f"{FILE_NAME}:{place_of(path, self._places)[0]}"
+
+    def _mistake(self, path: tuple[str, ...], message: str, hint: str | None = None) -> ConfigError:
+        return ConfigError(message, hint=hint, place=self._place(path), key=".".join(path))
+
+
+def _usual(entry: dict[str, Any]) -> dict[str, Any]:
+    """The same in our own words."""
+    made = {key: value for key, value in entry.items() if key not in ("type", "disabled")}
+    if "type" in entry:
+        made["transport"] = _TRANSPORTS.get(str(entry["type"]), entry["type"])
+    if "disabled" in entry and isinstance(entry["disabled"], bool):
+        made["enabled"] = not entry["disabled"]
+    return made

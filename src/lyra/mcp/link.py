@@ -1,0 +1,86 @@
+"""The SDK's client for one server: made here, with everything that it must not do by itself switched off.
+
+`open_client` gives a client that is not connected yet; entering it starts the program or makes the first request. This
+is the one place that imports the SDK, so that a program without servers never pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lyra._version import __version__
+from lyra.errors import ConfigError
+from lyra.mcp.host import Host
+from lyra.mcp.settings import ServerSettings
+from lyra.mcp.state import Failed
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client.session import MessageHandlerFnT
+
+__all__ = ["Ears", "open_client", "unchecked"]
+
+
+class Ears:
+    """Who is told what happens on a connection."""
+
+    def __init__(
+        self, ended: Callable[[Failed], None], refused: Callable[[int], None], heard: MessageHandlerFnT
+    ) -> None:
+        self.ended = ended
+        self.refused = refused
+        self.heard = heard
+
+
+async def open_client(settings: ServerSettings, host: Host, ears: Ears) -> Client:
+    try:
+        # A second of imports: other work goes on meanwhile.
+        await asyncio.get_running_loop().run_in_executor(None, import_module, "lyra.mcp.sdk")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise ConfigError("MCP servers need the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
+    from lyra.mcp import sdk
+
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it has to say is in the server's state
+    name = settings.name
+    return sdk.Client(
+        _transport(settings, host, ears),
+        client_info=sdk.Implementation(name="lyra", version=__version__),
+        read_timeout_seconds=max(settings.timeout_s, host.start_s),
+        message_handler=ears.heard,
+        elicitation_callback=sdk.elicitation(name, host.elicit) if host.elicit is not None else None,
+        sampling_callback=sdk.sampling(name, host.sample) if host.sample is not None else None,
+    )
+
+
+@asynccontextmanager
+async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncIterator[Any]:
+    from lyra.mcp import sdk
+
+    if settings.transport == "stdio":
+        async with sdk.stdio(settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended) as streams:
+            yield streams
+        return
+    login = sdk.Login(settings, sdk.Tokens(host.folder, settings.fingerprint(host.workspace)), host.authorize)
+    try:
+        auth = await login.provider() if settings.auth_kind == "oauth" else None
+        async with sdk.web(settings, login=auth, refused=ears.refused) as streams:
+            yield streams
+    finally:
+        login.close()
+
+
+def unchecked(client: Client) -> Client:
+    """The SDK would hold results against the server's own patterns, one of which may take for ever."""
+
+    async def no_check(name: str, result: Any) -> None:
+        del name, result
+
+    setattr(client.session, "validate_tool_result", no_check)  # noqa: B010 - a method, for this session alone
+    return client

@@ -1,0 +1,48 @@
+"""What a server's tools are called here: `mcp__SERVER__TOOL`, in letters that every provider of models takes.
+
+A name that had to be changed or cut so far that it could be another's gets a piece of a hash, made of the name itself:
+the same tool has the same name every time, whatever else the server offers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["NAME_CHARS_MAX", "server_keys", "tool_names"]
+
+NAME_CHARS_MAX: Final = 64  # what the strictest provider takes
+_SERVER_CHARS_MAX: Final = 24
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+_MARK_CHARS: Final = 6
+
+
+def server_keys(names: Iterable[str]) -> dict[str, str]:
+    """The part of the name that stands for a server: no `__` in it and no `_` at its ends, so that no two are mixed."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub("__+", "_", _OTHER.sub("_", name)).strip("_") or "server"
+        key = plain if len(plain) <= _SERVER_CHARS_MAX else _marked(plain, name, _SERVER_CHARS_MAX)
+        found[name] = key if key not in found.values() else _marked(plain, name, _SERVER_CHARS_MAX)
+    return found
+
+
+def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
+    """The name of each of a server's tools, by its own."""
+    names = list(dict.fromkeys(names))
+    prefix = f"mcp__{server}__"
+    room = NAME_CHARS_MAX - len(prefix)
+    plain = {name: _OTHER.sub("_", name) or "tool" for name in names}
+    made: dict[str, str] = {}
+    for name, word in plain.items():
+        # One that is spelt exactly so keeps its name; those that were changed to look like it do not.
+        contested = word != name and (word in plain or list(plain.values()).count(word) > 1)
+        made[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
+    return made
+
+
+def _marked(word: str, name: str, most: int) -> str:
+    mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK_CHARS]
+    return f"{word[: most - _MARK_CHARS - 1]}_{mark}"

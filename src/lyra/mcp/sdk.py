@@ -1,0 +1,24 @@
+"""Everything of ours that needs the SDK, under one name: importing this imports it."""
+
+from __future__ import annotations
+
+from mcp import Client
+from mcp.client.subscriptions import ListenNotSupportedError
+from mcp_types import Implementation
+
+from lyra.mcp.asked import elicitation, sampling
+from lyra.mcp.oauth import Login, Tokens
+from lyra.mcp.stdio import stdio
+from lyra.mcp.web import web
+
+__all__ = [
+    "Client",
+    "Implementation",
+    "ListenNotSupportedError",
+    "Login",
+    "Tokens",
+    "elicitation",
+    "sampling",
+    "stdio",
+    "web",
+]

@@ -1,0 +1,124 @@
+"""What one MCP server is: how it is started or reached, what it may touch, and whose word that is.
+
+A `ServerSettings` comes from `[mcp.servers.NAME]` in lyra.toml or from a project's `.mcp.json` (`file`). Values that
+may be secrets are held behind what is shown of them and looked up when the server is started. `fingerprint` is what a
+consent is for: it changes when anything that is run, sent or opened does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.config.servers import check_server
+from lyra.core.secret import MASK, Secret, is_reference
+from lyra.errors import ConfigError
+
+__all__ = ["TIMEOUT_S", "ServerSettings", "Value", "settings_of"]
+
+TIMEOUT_S: Final = 60.0
+_SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|pass|auth|credential")
+
+
+class Value(NamedTuple):
+    """A text that may be a secret: as it was written, and how to get at what it stands for."""
+
+    written: str
+    reveal: Callable[[], str]
+
+    def shown(self, name: str) -> str:
+        """What a person may see of it: a reference always, a literal unless its name says what it is."""
+        hidden = not is_reference(self.written) and "${" not in self.written and _SECRET_NAME.search(name)
+        return MASK if hidden else self.written
+
+    @classmethod
+    def of(cls, secret: Secret) -> Value:
+        reference = str(secret)
+        return cls(reference if is_reference(reference) else secret.reveal(), secret.reveal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """One server. `origin` is `user`, `project` or `.mcp.json`; only the first is a consent by itself."""
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, Value] = field(default_factory=dict)
+    url: str = ""
+    headers: Mapping[str, Value] = field(default_factory=dict)
+    auth: Mapping[str, Any] = field(default_factory=dict)
+    transport: str = "stdio"
+    enabled: bool = True
+    timeout_s: float = TIMEOUT_S
+    network: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    origin: str = "user"
+    place: str = ""
+    fill: Callable[[str], str] = str  # what `${NAME}` in a command, an argument or a URL stands for
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its being written down is the person's own consent."""
+        return self.origin == "user"
+
+    @property
+    def auth_kind(self) -> str:
+        return str(self.auth.get("kind", "none"))
+
+    @property
+    def argv(self) -> list[str]:
+        return [self.fill(word) for word in (self.command, *self.args)]
+
+    @property
+    def address(self) -> str:
+        return self.fill(self.url)
+
+    def line(self) -> str:
+        """The exact command line or URL, as it is written down."""
+        return self.url or shlex.join((self.command, *self.args))
+
+    def described(self) -> list[str]:
+        """Everything that a person agrees to, a line each."""
+        lines = [f"url: {self.url}" if self.url else f"command: {self.line()}"]
+        lines += [f"env: {name}={value.shown(name)}" for name, value in self.env.items()]
+        lines += [f"header: {name}: {value.shown(name)}" for name, value in self.headers.items()]
+        if self.auth_kind != "none":
+            lines.append(f"auth: {self.auth_kind} {self.auth.get('token_env', '')}".rstrip())
+        for word, values in (("network", self.network), ("reads", self.readable), ("writes", self.writable)):
+            lines += [f"{word}: {', '.join(values)}"] if values else []
+        return lines
+
+    def fingerprint(self, workspace: str) -> str:
+        """Of a project's server the folder is a part: the same words in another folder start another program."""
+        facts = [
+            *(self.command, self.args, self.url, self.transport, dict(self.auth)),
+            *({name: value.written for name, value in each.items()} for each in (self.env, self.headers)),
+            *(self.network, self.readable, self.writable),
+            "" if self.trusted else workspace,
+        ]
+        return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:32]
+
+
+def settings_of(name: str, entry: Mapping[str, Any], *, origin: str, place: str = "") -> ServerSettings:
+    """The settings that the cells of a `[mcp.servers.NAME]` come to."""
+    check_server(f"mcp.servers.{name}", entry)
+    if is_reference(entry.get("url", "")):
+        raise ConfigError(
+            f"the url of MCP server {name} is a reference",
+            hint="write the address itself: it is what you agree to",
+            place=place,
+        )
+    values = {
+        key: {each: Value.of(secret) for each, secret in entry.get(key, {}).items()} for key in ("env", "headers")
+    }
+    transport = entry.get("transport") or ("stdio" if "command" in entry else "http")
+    given = {**entry, **values, "transport": transport}
+    return ServerSettings(name=name, origin=origin, place=place, **given)

@@ -1,0 +1,82 @@
+"""A server's tool as a Tool of ours: the same schema, its arguments checked, its output text from outside.
+
+Every one is `guarded` (nothing calls it without a rule or an answer) and `untrusted` (what it says marks the session).
+None counts as idempotent, whatever the server says of it. Holds no connection of its own: it asks for the one that is
+there at the moment of the call, and a server that is gone is an error at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.core.capability import Capability
+from lyra.core.schema import mismatch
+from lyra.core.tool import Tool
+from lyra.errors import ToolError
+from lyra.mcp.approvals import pin_of
+from lyra.mcp.results import output_of
+from lyra.mcp.schema import checkable
+
+if TYPE_CHECKING:
+    from lyra.mcp.connection import Connection
+
+__all__ = ["DESCRIPTION_CHARS_MAX", "Offered", "tool_of"]
+
+DESCRIPTION_CHARS_MAX: Final = 4_000
+_CONTROL: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+class Offered(NamedTuple):
+    """A tool as a server offers it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    output: dict[str, Any] | None = None
+
+    @property
+    def pin(self) -> str:
+        """Of everything that a model is told, before anything is taken out of it."""
+        return pin_of(self.description, self.schema)
+
+    @property
+    def shown(self) -> str:
+        """Without what a person could not see in it."""
+        text = _CONTROL.sub("", self.description).strip()
+        return text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
+
+
+def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bool) -> Tool:
+    return Tool(
+        name=name,
+        description=f"[MCP server {connection.settings.name}] {offered.shown}",
+        schema=offered.schema,
+        needs=(Capability.of(f"tool.use:{name}"),),
+        run=_Call(connection, offered, name),
+        untrusted=True,
+        guarded=True,
+        deferred=deferred,
+    )
+
+
+class _Call:
+    """What runs when the tool is called."""
+
+    is_async = True
+    takes: Final = frozenset[str]()
+
+    def __init__(self, connection: Connection, offered: Offered, name: str) -> None:
+        self._connection = connection
+        self._offered = offered
+        self._name = name
+        self._schema: Mapping[str, Any] = checkable(offered.schema)
+
+    async def __call__(self, /, **arguments: Any) -> Any:
+        wrong = mismatch(arguments, self._schema)
+        if wrong is not None:
+            raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
+        return output_of(await self._connection.call(self._offered, arguments), self._name)

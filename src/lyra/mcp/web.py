@@ -1,0 +1,123 @@
+"""A server that runs already: reached at its URL over streamable HTTP.
+
+Headers, tokens and logins go to the origin of that URL and nowhere else; the SDK follows no redirect away from it. A
+token over plain HTTP goes to this machine only. Where a login needs another origin (a server names the place that
+issues its tokens), that one is asked over https and has to have a public address. Answers are read up to a limit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from lyra.core.providers import is_loopback_url
+from lyra.errors import ConfigError
+from lyra.mcp.settings import ServerSettings
+from lyra.mcp.state import AuthRequired
+from lyra.sandbox.addresses import resolve
+from lyra.sandbox.proxy import system_lookup
+
+__all__ = ["ANSWER_BYTES_MAX", "web"]
+
+ANSWER_BYTES_MAX: Final = 32 << 20
+_CONNECT_S: Final = 10.0
+_READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
+_REFUSED: Final = (401, 403)
+
+
+@asynccontextmanager
+async def web(
+    settings: ServerSettings, *, login: httpx2.Auth | None, refused: Callable[[int], None]
+) -> AsyncIterator[Any]:
+    """The streams of a connection; `refused` is told when the server wants to know who asks."""
+    url = settings.address
+    _check(settings, url)
+    client = httpx2.AsyncClient(
+        headers=_headers(settings),
+        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
+        auth=login,
+        transport=_Guarded(url, refused),
+        trust_env=False,
+    )
+    async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
+        yield streams
+
+
+def _check(settings: ServerSettings, url: str) -> None:
+    parts = httpx2.URL(url)
+    if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo:
+        raise ConfigError(f"the url of MCP server {settings.name} is not an address", hint="such as https://HOST/mcp")
+    secret = settings.headers or settings.auth_kind != "none"
+    if parts.scheme == "http" and secret and not is_loopback_url(url):
+        raise ConfigError(
+            f"MCP server {settings.name} would be sent its key unencrypted", hint="use https", place=settings.place
+        )
+
+
+def _headers(settings: ServerSettings) -> dict[str, str]:
+    headers = {name: value.reveal() for name, value in settings.headers.items()}
+    if settings.auth_kind == "bearer":
+        variable = str(settings.auth["token_env"])
+        token = os.environ.get(variable, "")
+        if not token:
+            raise AuthRequired(f"the token is not there: export {variable}=…")
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+class _Guarded(httpx2.AsyncHTTPTransport):
+    """Requests to the server's own origin as they are; others only where a login may lead."""
+
+    def __init__(self, url: str, refused: Callable[[int], None]) -> None:
+        super().__init__()
+        self._home = httpx2.URL(url)
+        self._here = is_loopback_url(url)
+        self._tell = refused
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        at_home = _origin(request.url) == _origin(self._home)
+        if not at_home:
+            await self._check_other(request)
+        response = await super().handle_async_request(request)
+        if at_home and response.status_code in _REFUSED:
+            self._tell(response.status_code)
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _Limited(response.stream)
+        return response
+
+    async def _check_other(self, request: httpx2.Request) -> None:
+        for name in ("authorization", "cookie"):
+            if name in request.headers and not request.headers[name].startswith("Basic "):
+                raise httpx2.RequestError(f"a key of the server does not go to {request.url.host}", request=request)
+        if self._here and is_loopback_url(str(request.url)):
+            return  # who runs a server here may issue its tokens here, too
+        if request.url.scheme != "https":
+            raise httpx2.RequestError(f"a login over plain HTTP at {request.url.host}", request=request)
+        await resolve(request.url.host, request.url.port or 443, lookup=system_lookup)
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """An answer that ends with an error once it is too long."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = ANSWER_BYTES_MAX
+        async for piece in self._stream:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,227 @@
+"""The audit log: who asked for what, what was decided and why, in a file that shows when it was touched.
+
+    attach_audit(kernel, "audit.jsonl", level="detailed")
+
+`KINDS` says which Events are written at which level and what of them: only the fields that are named there, with known
+secrets and what looks like a key blotted out, and long texts cut. Records are chained (`chain`), so that a line that
+was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one is refused.
+A line is handed to the operating system as it happens and so survives the death of this process; what a crash has left
+of a line is taken away by the next writer, which says so in a record of its own. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lyra.core.check import one_of
+from lyra.core.event import Event
+from lyra.core.ids import Entropy
+from lyra.core.redact import redact_data
+from lyra.errors import ConfigError, StoreError
+from lyra.observe.attach import Attached, Observed, secrets_of
+from lyra.observe.chain import FIRST, LINE_BYTES_MAX, line_of, read_line
+
+__all__ = ["KINDS", "LEVELS", "AuditLog", "attach_audit"]
+
+LEVELS: Final[dict[str, str]] = {
+    "none": "nothing is written",
+    "basic": "what was decided, refused, asked and answered, and what a limit stopped",
+    "detailed": "also each tool call and each process that began or ended, and longer texts",
+}
+_TEXT_CHARS_MAX: Final = {"basic": 300, "detailed": 4_000}  # of one text
+_ITEMS_MAX: Final = 50  # of one list or mapping
+_READ_CHARS_MAX: Final = 200_000  # of a text are looked through for secrets; what is shown is far below that
+_DEPTH_MAX: Final = 6
+
+
+class Kind(NamedTuple):
+    """From which level on an Event is written, and which of its fields."""
+
+    level: str
+    fields: tuple[str, ...]
+
+
+_QUESTION: Final = ("id", "kind", "question", "message")
+_ANSWER: Final = ("id", "kind", "response", "user_id", "reason")
+KINDS: Final[dict[str, Kind]] = {
+    "tool.decided": Kind("basic", ("tool", "subject", "decision", "rule", "reason", "source", "tainted")),
+    "tool.refused": Kind("basic", ("tool", "subject", "code", "reason")),
+    "capability.denied": Kind("basic", ("effect", "error")),
+    "interrupt.created": Kind("basic", _QUESTION),
+    "interrupt.resolved": Kind("basic", _ANSWER),
+    "interrupt.expired": Kind("basic", _ANSWER),
+    "interrupt.cancelled": Kind("basic", _ANSWER),
+    "resource.exceeded": Kind("basic", ("effect", "error", "resource", "used", "limit", "reason", "message")),
+    "budget.overrun": Kind("basic", ("effect", "overrun")),
+    "tool.called": Kind("detailed", ("agent", "tool", "status", "latency_ms", "trace_id", "span_id", "parent_span")),
+    "process.created": Kind("detailed", ("program", "name", "parent", "budget", "grant")),
+    "process.terminated": Kind("detailed", ("reason", "error")),
+    "kernel.stopping": Kind("detailed", ("reason", "message")),
+}
+
+
+def _no_secrets() -> tuple[str, ...]:
+    return ()
+
+
+class AuditLog:
+    """A listener that appends to one file, for as long as it is open."""
+
+    __slots__ = ("_fd", "_prev", "_secrets", "_seq", "level", "path")
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        level: str = "basic",
+        now: float = 0.0,
+        secrets: Callable[[], Iterable[Any]] = _no_secrets,
+    ) -> None:
+        self.path = Path(path)
+        self.level = one_of(level, [name for name in LEVELS if name != "none"], "level")
+        self._secrets = secrets
+        self._fd = _opened(self.path)
+        try:
+            self._seq, self._prev, cut_bytes = _resumed(self._fd, self.path)
+            opened = {"level": level, "cut_bytes": cut_bytes} if cut_bytes else {"level": level}
+            self.write(now, "", "audit.opened", opened)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The Events it has to hear."""
+        return frozenset(kind for kind, row in KINDS.items() if row.level == "basic" or self.level == "detailed")
+
+    @property
+    def head(self) -> str:
+        """The hash of the last record: noted elsewhere, it shows later whether the end was cut off."""
+        return self._prev
+
+    def __call__(self, event: Event) -> None:
+        row = KINDS[event.kind]
+        fields = {name: event.data[name] for name in row.fields if event.data.get(name) not in (None, "")}
+        self.write(event.time, event.pid, event.kind, self._clean(fields))
+
+    def write(self, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
+        """Append one record; its line is whole in the file, or not there and StoreError is raised."""
+        if self._fd < 0:
+            return
+        line, found = line_of(self._seq + 1, at, pid, kind, fields, self._prev)
+        if len(line) >= LINE_BYTES_MAX:
+            line, found = line_of(self._seq + 1, at, pid, kind, {"left_out_bytes": len(line)}, self._prev)
+        size = os.fstat(self._fd).st_size
+        try:
+            if os.write(self._fd, line + b"\n") != len(line) + 1:
+                os.ftruncate(self._fd, size)
+                raise StoreError(f"there is no room for the audit log {self.path}")
+        except OSError as error:
+            raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}") from None
+        self._seq, self._prev = self._seq + 1, found
+
+    def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
+        most = _TEXT_CHARS_MAX[self.level]
+        plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
+        cleaned: dict[str, Any] = _plain(redact_data(plain, tuple(self._secrets())), most, _DEPTH_MAX)
+        return cleaned
+
+    async def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def attach_audit(kernel: Observed, path: str | Path, *, level: str = "basic") -> AuditLog | None:
+    """Write this kernel's audit log; closed with the kernel. At level `none` there is none.
+
+    A folder (it exists, or `path` ends with a slash) gets a file for each kernel, so that several can run at once.
+    """
+    if one_of(level, LEVELS, "level") == "none":
+        return None
+    now = kernel.clock.now()
+    file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    log = AuditLog(file, level=level, now=now, secrets=lambda: secrets_of(kernel))
+    kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
+    return log
+
+
+def _in_folder(path: str | Path, now: float) -> Path:
+    return Path(path, f"{int(now)}-{Entropy().text(8)}.jsonl")
+
+
+# ---------------------------------------------------------------- the file
+def _opened(path: Path) -> int:
+    """A descriptor for appending, readable by nobody else, and locked."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ConfigError(f"the audit log {path} cannot be opened: {error.strerror}", place=str(path)) from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ConfigError(f"the audit log {path} is not a plain file", place=str(path))
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(fd, 0o600)
+    except OSError as error:
+        os.close(fd)
+        busy = isinstance(error, BlockingIOError)
+        raise ConfigError(
+            f"the audit log {path} " + ("is being written by another" if busy else f"cannot be used: {error.strerror}"),
+            hint="give each kernel a file of its own, or name a folder" if busy else None,
+            place=str(path),
+        ) from None
+    except ConfigError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _resumed(fd: int, path: Path) -> tuple[int, str, int]:
+    """The last record's number and hash, and how many bytes of an unfinished line were taken away."""
+    size = os.fstat(fd).st_size
+    tail = os.pread(fd, 2 * LINE_BYTES_MAX, max(0, size - 2 * LINE_BYTES_MAX))
+    whole, newline, rest = tail.rpartition(b"\n")
+    if not newline and size:
+        whole, rest = b"", tail
+    last = read_line(whole.rpartition(b"\n")[2]) if whole else None
+    if last is None and (whole or size > LINE_BYTES_MAX or not _begins(rest)):
+        raise ConfigError(
+            f"{path} does not end with a record, so nothing is written to it",
+            hint=f"look at it with: lyra audit verify {path}; and name a new file",
+            place=str(path),
+        )
+    if rest:
+        os.ftruncate(fd, size - len(rest))
+    return (last.seq, last.hash, len(rest)) if last is not None else (0, FIRST, len(rest))
+
+
+def _begins(rest: bytes) -> bool:
+    """Whether this may be the beginning of a first record: somebody's other file is not cut to nothing."""
+    return b'{"seq":1,'.startswith(rest[:9])
+
+
+def _plain(value: Any, most: int, depth: int) -> Any:
+    """What JSON has a form for, no longer and no deeper than it may be."""
+    if isinstance(value, str):
+        text = value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"
+        return text.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value)
+    if isinstance(value, (Mapping, list, tuple)) and depth > 0:
+        if isinstance(value, Mapping):
+            pairs = list(value.items())[:_ITEMS_MAX]
+            return {_plain(str(key), most, 0): _plain(each, most, depth - 1) for key, each in pairs}
+        return [_plain(each, most, depth - 1) for each in value[:_ITEMS_MAX]]
+    return f"({type(value).__name__})"

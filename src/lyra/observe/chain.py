@@ -1,0 +1,181 @@
+"""A chain of records: JSON lines of which each holds the hash of the one before, and its own.
+
+    {"seq":2,"at":…,"pid":"p1","kind":"tool.decided","fields":{…},"prev":"6f0c…","hash":"a91e…"}
+
+`hash` is taken over the bytes of the line up to it, so there is one way to write a record and no byte of it is free.
+`verify` reads a file from its beginning and names the first line that is not as it was written: changed, removed,
+reordered, inserted or cut off. What a chain cannot show by itself is that its end was cut off cleanly; who has noted a
+hash (`head`) can ask whether it is still there. It holds no key: who can write the file can write all of it anew, and
+then only a hash that was noted elsewhere finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.errors import ConfigError
+
+__all__ = ["FIRST", "LINE_BYTES_MAX", "Checked", "Link", "Problem", "line_of", "read_line", "read_links", "verify"]
+
+FIRST: Final = "0" * 64  # what the first record has for the one before it
+LINE_BYTES_MAX: Final = 256 * 1024
+_HASH: Final = b',"hash":"'
+_END: Final = b'"}'
+_HASH_BYTES: Final = 64
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One record."""
+
+    seq: int
+    at: float
+    pid: str
+    kind: str
+    fields: dict[str, Any]
+    prev: str
+    hash: str
+
+
+_decode: Final = msgspec.json.Decoder(Link).decode
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=_HASH_BYTES // 2).hexdigest()
+
+
+def line_of(seq: int, at: float, pid: str, kind: str, fields: dict[str, Any], prev: str) -> tuple[bytes, str]:
+    """A record as a line, without its newline, and its hash."""
+    record = {"seq": seq, "at": at, "pid": pid, "kind": kind, "fields": fields, "prev": prev}
+    head = msgspec.json.encode(record)[:-1]
+    found = _digest(head)
+    return b"".join((head, _HASH, found.encode(), _END)), found
+
+
+def read_line(line: bytes) -> Link | None:
+    """The record of a line without its newline; None where the line is not exactly as it was written."""
+    head, mark, tail = line.rpartition(_HASH)
+    if not mark or len(tail) != _HASH_BYTES + len(_END) or not tail.endswith(_END):
+        return None
+    if _digest(head).encode() != tail[:_HASH_BYTES]:
+        return None
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # whole, and yet no record: somebody hashed something else
+        return None
+
+
+class Problem(NamedTuple):
+    """The first line that is not as it was written; `what` is one of changed, removed, reordered, inserted, cut_off."""
+
+    line: int
+    what: str
+    message: str
+
+
+class Checked(NamedTuple):
+    """What `verify` found. `head` is the hash of the last good record: note it, and a cut end can be found later."""
+
+    records: int
+    head: str
+    problem: Problem | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.problem is None
+
+
+def verify(path: str | Path, *, expect: str | None = None) -> Checked:
+    """Check a whole file. `expect`: a hash that was its `head` once, and must still be in it."""
+    lines = _lines(path)
+    chain = _Chain(lines, expect)
+    problem = chain.check()
+    if problem is None and not chain.expected:
+        problem = Problem(
+            len(lines) + 1,
+            "removed",
+            "the expected hash is not in the file: lines at its end were removed, or the file was written anew",
+        )
+    return Checked(chain.records, chain.head, problem)
+
+
+class _Chain:
+    """A walk along the lines of a file."""
+
+    def __init__(self, lines: list[bytes], expect: str | None) -> None:
+        self._lines = lines
+        self._expect = expect
+        self.expected = expect is None or expect == FIRST
+        self.records = 0
+        self.head = FIRST
+
+    def check(self) -> Problem | None:
+        for number in range(1, len(self._lines) + 1):
+            link = self._link(number)
+            if link is None:
+                return self._unreadable(number)
+            if link.seq != self.records + 1 or link.prev != self.head:
+                return self._misplaced(number, link)
+            self.records, self.head = link.seq, link.hash
+            self.expected = self.expected or link.hash == self._expect
+        return None
+
+    def _link(self, number: int) -> Link | None:
+        line = self._lines[number - 1] if number <= len(self._lines) else b""
+        return read_line(line[:-1]) if line.endswith(b"\n") else None
+
+    def _unreadable(self, number: int) -> Problem:
+        after = self._link(number + 1)
+        if after is not None and after.prev == self.head:
+            return Problem(number, "inserted", "this line is no record, and the chain goes on without it")
+        if number == len(self._lines) and not self._lines[-1].endswith(b"\n"):
+            return Problem(number, "cut_off", "the last line is not whole: a crash cut it off, or somebody did")
+        return Problem(number, "changed", "this line is not as it was written")
+
+    def _misplaced(self, number: int, link: Link) -> Problem:
+        """A whole record at a place that is not its own."""
+        due = self.records + 1
+        if link.seq > due:
+            later = any(other is not None and other.seq == due for other in self._rest(number))
+            if later:
+                return Problem(number, "reordered", f"record {link.seq} stands where record {due} belongs")
+            gone = link.seq - due
+            return Problem(number, "removed", f"{gone} record{'s' if gone > 1 else ''} before this line, from {due} on")
+        after = self._link(number + 1)
+        if after is not None and after.seq == due and after.prev == self.head:
+            return Problem(number, "inserted", f"record {link.seq} stands between records {due - 1} and {due}")
+        if link.seq < due:
+            return Problem(number, "inserted", f"record {link.seq} stands where record {due} belongs")
+        return Problem(
+            number, "changed", "this record does not follow from the one before: one of them was written anew"
+        )
+
+    def _rest(self, number: int) -> Iterator[Link | None]:
+        return (self._link(later) for later in range(number + 1, len(self._lines) + 1))
+
+
+def read_links(path: str | Path) -> Iterator[Link]:
+    """The whole records of a file, in the order in which they stand."""
+    for line in _lines(path):
+        link = read_line(line.removesuffix(b"\n"))
+        if link is not None:
+            yield link
+
+
+def _lines(path: str | Path) -> list[bytes]:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", place=str(path)) from None
+    return _split(data)
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Lines with their newlines; unlike `splitlines`, nothing else ends one."""
+    kept = [line + b"\n" for line in data.split(b"\n")]
+    kept[-1] = kept[-1][:-1]
+    return kept if kept[-1] else kept[:-1]

@@ -1,0 +1,86 @@
+"""A command that is talked to: its stdin and stdout are handed out as streams, everything else is as with any `Job`.
+
+`Sandbox.pipes` gives one. What it prints on stderr is kept like the output of a command (`output`). It runs until it
+ends by itself, until `close` closes its stdin and loses patience, or until `kill`; then everything it started is dead,
+too. What it had written before that can still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Self
+
+from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.profile import Limits
+
+__all__ = ["Pipes"]
+
+
+class Pipes(Job):
+    """`reader` gives what the command writes on stdout, `writer` takes what it reads on stdin."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _transports: tuple[Any, Any]
+
+    @classmethod
+    async def open(cls, plan: Plan, limits: Limits, *, line_bytes_max: int) -> Self:
+        """Start it. A line of its stdout that is longer than `line_bytes_max` cannot be read as one."""
+        pipes = cls(plan, limits, stdin=None, timeout_s=limits.wall_s, apart=True, spill=None)
+        try:
+            await pipes._connect(line_bytes_max)
+        except BaseException:
+            pipes.kill()
+            raise
+        return pipes
+
+    async def _connect(self, line_bytes_max: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.reader = asyncio.StreamReader(limit=line_bytes_max, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(self.reader, loop=loop)
+        reading, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(self._reading, "rb", 0))
+        writing, flow = await loop.connect_write_pipe(_Flow, os.fdopen(self._writing, "wb", 0))
+        self.writer = asyncio.StreamWriter(writing, flow, None, loop)
+        self._transports = (reading, writing)
+
+    async def close(self, grace_s: float = 1.0) -> Result:
+        """Close its stdin, wait a little for it to end, then end it."""
+        self._transports[1].close()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+        result = await self.wait()
+        self._transports[0].close()
+        return result
+
+    def _start(self, stdin: bytes | None, *, apart: bool) -> Any:
+        """The two pipes are taken from the process before the `Job` would read and write them itself."""
+        process = super()._start(stdin or b"-", apart=apart)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._reading, self._writing = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdin.close()
+        process.stdout.close()
+        process.stdin = process.stdout = None
+        return process
+
+
+class _Flow(asyncio.streams.FlowControlMixin):
+    """Says when more may be written, and that nothing more can be."""
+
+    def __init__(self) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)  # type: ignore[arg-type]
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _get_close_waiter(self, _stream: asyncio.StreamWriter) -> asyncio.Future[None]:
+        return self._gone

@@ -1,0 +1,59 @@
+"""AskUser: a question to the person an agent works for. The answer is theirs, and no model gives it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lyra.core.tool import Tool
+from lyra.errors import ToolError
+from lyra.tools.function import tool
+
+__all__ = ["ask_tools"]
+
+_QUESTION_CHARS_MAX: Final = 4_000
+_OPTIONS_MAX: Final = 10
+_OPTION_CHARS_MAX: Final = 200
+
+
+def ask_tools(*, attended: bool = True) -> list[Tool]:
+    """Where nobody is there (`attended=False`), the model is told so at once instead of waiting."""
+
+    async def ask(ctx: Any, question: str, options: list[str] = []) -> str:  # noqa: B006 - it is read, not changed
+        """Ask the user something that only they can decide, and wait for the answer.
+
+        Args:
+            question: the question, complete in itself
+            options: answers to choose from, where there are a few; another answer may come all the same
+        """
+        _check(question, options)
+        if not attended:
+            raise ToolError(
+                "nobody is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
+            )
+        listed = "\n".join(f"{number}. {option}" for number, option in enumerate(options, start=1))
+        answer = await ctx.ask(question, "clarification", message=listed)
+        return _said(answer, options)
+
+    return [tool(ask, name="AskUser", harmless=True)]
+
+
+def _check(question: str, options: list[str]) -> None:
+    if not question.strip() or len(question) > _QUESTION_CHARS_MAX:
+        raise ToolError(f"a question has between 1 and {_QUESTION_CHARS_MAX} characters", reason="invalid_arguments")
+    if len(options) > _OPTIONS_MAX or any(not 0 < len(option.strip()) <= _OPTION_CHARS_MAX for option in options):
+        raise ToolError(
+            f"there are at most {_OPTIONS_MAX} options of 1 to {_OPTION_CHARS_MAX} characters",
+            reason="invalid_arguments",
+        )
+
+
+def _said(answer: Any, options: list[str]) -> str:
+    """What the person said; the number of an option stands for it."""
+    said = str(answer.text or answer.decision).strip()
+    if said.isascii() and said.isdecimal() and len(said) < 4 and 1 <= int(said) <= len(options):
+        return options[int(said) - 1]
+    if said:
+        return said
+    if answer.approved is not None:
+        return "yes" if answer.approved else "no"
+    return str(answer.data) if answer.data is not None else "(no answer)"

@@ -1,0 +1,154 @@
+"""Bash: a command line in the sandbox, and nowhere else.
+
+The command finds what `lyra.sandbox` shows it: the workspace, writable where the Grant says so, with protected paths
+shut; an environment of a few names; no network but for hosts that `net.http` rules of the Grant name, through a proxy.
+Each call starts anew in the workspace: nothing of the shell before is left. stdout and stderr come together, and with
+them how it ended, which limits it hit and what held it. Long output is shown head and tail, all of it is in a file that
+Read and Grep can open. Time-out, cancellation and the end of the caller's process end everything it started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.capability import Capability, Grant
+from lyra.core.limits import CAPABILITY_LENGTH_MAX
+from lyra.core.tool import Tool, rights
+from lyra.errors import CapabilityDenied, ConfigError, ToolError
+from lyra.tools.builtin.jobs import Jobs, ended
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.function import tool
+from lyra.tools.permissions.command_line import read_line
+
+if TYPE_CHECKING:
+    from lyra.sandbox import Profile, Sandbox
+
+__all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
+
+BASH_S_DEFAULT: Final = 120.0
+BASH_S_MAX: Final = 600.0
+OUTPUT_CHARS_MAX: Final = 30_000  # shown; what is longer is in a file
+_JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
+_NETWORK: Final = frozenset({"net.http", "net.*"})
+_EXEC: Final = frozenset({"process.exec", "process.*", "*"})
+
+
+def bash_tools(workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = ()) -> list[Tool]:
+    """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's."""
+    jobs = Jobs()
+    family = _Bash(workspace, sandbox, tuple(readable), jobs)
+    bash = tool(
+        family.bash,
+        name="Bash",
+        needs_of=_needs,
+        untrusted=True,
+        guarded=True,
+        concurrency="sequential",
+        folders=workspace.roots,
+    )
+    return [bash, *jobs.tools()]
+
+
+def _needs(arguments: dict[str, Any]) -> list[Capability]:
+    """The whole line: a rule with a wildcard covers one simple command, a chain only a rule for exactly it."""
+    command = arguments.get("command")
+    if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
+        return []  # the call itself is refused
+    return [Capability("process.exec", command)]
+
+
+def _check_denied(grant: Grant, command: str) -> None:
+    """A deny of the Grant sees every command that the line may run, in whatever it is wrapped."""
+    denies = _denies(grant)
+    if denies is None:
+        return
+    line = read_line(command)
+    if line.unsure is not None:
+        raise CapabilityDenied(
+            f"the command is denied: the grant denies commands, and this line cannot be read for certain, because "
+            f"{line.unsure}",
+            hint="write it as plain commands",
+        )
+    for text in line.commands:
+        denies.check(Capability("process.exec", text))
+
+
+@lru_cache(maxsize=64)
+def _denies(grant: Grant) -> Grant | None:
+    found = [cap for cap in grant.deny if cap.name in _EXEC]
+    return Grant(allow=["*"], deny=found) if found else None
+
+
+class _Bash:
+    __slots__ = ("_jobs", "_readable", "_sandbox", "_workspace")
+
+    def __init__(self, workspace: Workspace, sandbox: Sandbox | None, readable: tuple[str, ...], jobs: Jobs) -> None:
+        self._workspace = workspace
+        self._sandbox = sandbox
+        self._readable = readable
+        self._jobs = jobs
+
+    async def bash(
+        self,
+        command: str,
+        timeout: float = BASH_S_DEFAULT,
+        description: str = "",  # noqa: ARG002 - for those who read along
+        run_in_background: bool = False,
+    ) -> str:
+        """Run a command line with bash, in the workspace, held by a sandbox. Each call starts in the workspace anew.
+
+        Args:
+            command: the command line
+            timeout: how many seconds it may take, at most 600
+            description: what it does, in a few words
+            run_in_background: return at once; BashOutput tells how it goes, KillShell ends it
+        """
+        if not command.strip() or "\0" in command or len(command) > CAPABILITY_LENGTH_MAX:
+            raise ToolError(
+                f"a command has between 1 and {CAPABILITY_LENGTH_MAX} characters", reason="invalid_arguments"
+            )
+        if not 0 < timeout <= BASH_S_MAX:
+            raise ToolError(f"timeout is in seconds, above 0 and at most {BASH_S_MAX:g}", reason="invalid_arguments")
+        grant = rights.get()
+        if grant is not None:
+            _check_denied(grant, command)
+        sandbox, argv = self._box(), ["/bin/bash", "-c", command]
+        spill = self._workspace.spill.folder()
+        if run_in_background:
+            self._jobs.check()
+            job = await sandbox.start(argv, self._profile(_JOB_S_MAX), spill_folder=spill)
+            return self._jobs.add(job, command)
+        result = await sandbox.run(argv, self._profile(BASH_S_MAX), timeout_s=timeout, spill_folder=spill)
+        return ended(result)
+
+    def _box(self) -> Sandbox:
+        if self._sandbox is None:
+            from lyra.sandbox import Sandbox
+
+            self._sandbox = Sandbox()
+        return self._sandbox
+
+    def _profile(self, seconds_max: float) -> Profile:
+        from lyra.sandbox import Limits, Profile
+
+        grant = rights.get()
+        if grant is None:
+            root = self._workspace.root
+            grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
+        try:
+            profile = Profile.of(
+                grant,
+                self._workspace.root,
+                readable=[folder for folder in self._folders() if grant.allows(Capability("fs.read", f"{folder}/**"))],
+                limits=Limits(wall_s=seconds_max, output_kept_bytes=OUTPUT_CHARS_MAX),
+            )
+        except ConfigError as error:
+            raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
+        named = any(cap.name in _NETWORK for layer in grant.layers for cap in layer)
+        return profile if named else replace(profile, egress=None)  # a Grant of everything names no host
+
+    def _folders(self) -> tuple[str, ...]:
+        return (*self._workspace.roots[1:], *self._readable)

@@ -1,0 +1,193 @@
+"""Commands in the background: BashOutput and KillShell.
+
+A job belongs to the process that started it: nobody else sees it, and it is ended with that process or with its
+kernel, whichever comes first, so that nothing is left running that nobody looks at. What a job printed is told once: each
+look gives what is new since the last. A process that was restarted has no jobs of its life before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from lyra.core.clock import SystemClock
+from lyra.core.tool import Tool, caller, ending
+from lyra.errors import ToolError
+from lyra.tools.function import tool
+
+if TYPE_CHECKING:
+    from lyra.sandbox import Job, Output, Result
+
+__all__ = ["JOBS_MAX", "Jobs", "ended"]
+
+JOBS_MAX: Final = 16  # of one process at a time
+_KEPT_MAX: Final = 64  # jobs of one process that can still be asked about
+_SHOWN_BYTES_MAX: Final = 30_000
+_COMMAND_CHARS_MAX: Final = 200
+
+
+class _Background:
+    """One job, and how much of its output has been told."""
+
+    __slots__ = ("began_s", "command", "job", "told")
+
+    def __init__(self, job: Job, command: str) -> None:
+        self.job = job
+        self.command = command
+        self.told = 0
+        self.began_s = SystemClock().monotonic()
+
+
+class Jobs:
+    """The jobs of every process that uses one set of tools."""
+
+    __slots__ = ("_of", "_started")
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, _Background]] = {}
+        self._started: dict[str, int] = {}
+
+    def tools(self) -> list[Tool]:
+        """Not idempotent: what was told once is not told again."""
+        return [
+            tool(self.output, name="BashOutput", untrusted=True, harmless=True),
+            tool(self.kill, name="KillShell", untrusted=True, harmless=True),
+        ]
+
+    # ------------------------------------------------------------ starting
+    def check(self) -> None:
+        """Refuse where a job would belong to nobody, or where there are too many."""
+        if ending.get() is None:
+            raise ToolError(
+                "a job in the background belongs to an agent's process, and there is none", reason="exec_failed"
+            )
+        running = [each for each in self._mine().values() if each.job.running]
+        if len(running) >= JOBS_MAX:
+            raise ToolError(f"{JOBS_MAX} jobs are running already", hint="end one with KillShell", reason="exec_failed")
+
+    def add(self, job: Job, command: str) -> str:
+        pid, end_with = caller.get(), ending.get()
+        assert end_with is not None
+        mine = self._of.get(pid)
+        if mine is None:
+            mine = self._of[pid] = {}
+            end_with(lambda: self._end(pid))
+        self._started[pid] = number = self._started.get(pid, 0) + 1
+        name = f"bash_{number}"
+        mine[name] = _Background(job, command)
+        for old in [each for each, known in mine.items() if not known.job.running][: max(0, len(mine) - _KEPT_MAX)]:
+            del mine[old]
+        return f"started in the background as {name}; BashOutput tells how it goes, KillShell ends it"
+
+    def _mine(self) -> dict[str, _Background]:
+        return self._of.get(caller.get(), {})
+
+    def _end(self, pid: str) -> list[asyncio.Future[Result]]:
+        """The process has ended, or its kernel: so do its jobs. Gives what tells when they have."""
+        self._started.pop(pid, None)
+        running = [each.job for each in self._of.pop(pid, {}).values() if each.job.running]
+        for job in running:
+            job.kill()
+        return [job.done for job in running]
+
+    # ------------------------------------------------------------ the tools
+    async def output(self, bash_id: str) -> str:
+        """What a job in the background has printed since it was last looked at, and whether it still runs.
+
+        Args:
+            bash_id: its name, as Bash gave it
+        """
+        known = self._find(bash_id)
+        new = _new(known)
+        job = known.job
+        if job.running:
+            seconds = SystemClock().monotonic() - known.began_s
+            return _with_note(new or "(nothing new)", f"{bash_id} is running, for {seconds:.1f} s")
+        result = await job.wait()
+        return _with_note(new or "(nothing new)", f"{bash_id} has ended: {_how(result)}")
+
+    async def kill(self, bash_id: str) -> str:
+        """End a job in the background, and everything that it started.
+
+        Args:
+            bash_id: its name, as Bash gave it
+        """
+        known = self._find(bash_id)
+        was_running = known.job.running
+        known.job.kill()
+        result = await known.job.wait()
+        new = _new(known)
+        said = f"{bash_id} was ended" if was_running else f"{bash_id} had ended before: {_how(result)}"
+        return _with_note(new, said) if new else said
+
+    def _find(self, bash_id: str) -> _Background:
+        mine = self._mine()
+        found = mine.get(bash_id)
+        if found is None:
+            there = "; ".join(f"{name}: {each.command[:_COMMAND_CHARS_MAX]}" for name, each in mine.items())
+            raise ToolError(
+                f"there is no job {bash_id[:80]!r}", hint=f"there are {there or 'none'}", reason="not_found"
+            )
+        return found
+
+
+def _new(known: _Background) -> str:
+    """What was printed since the last look: all of it, or head and tail where it is long."""
+    output = known.job.output
+    start, known.told = known.told, output.total_bytes
+    length = output.total_bytes - start
+    if length <= _SHOWN_BYTES_MAX:
+        return known.job.since(start, most_bytes=length).decode("utf-8", "replace")
+    half = _SHOWN_BYTES_MAX // 2
+    head = known.job.since(start, most_bytes=half)
+    tail = known.job.since(output.total_bytes - half, most_bytes=half)
+    note = _left_out(length - 2 * half, output)
+    return f"{head.decode('utf-8', 'replace')}\n{note}\n{tail.decode('utf-8', 'replace')}"
+
+
+# ---------------------------------------------------------------- how a command ended
+def ended(result: Result) -> str:
+    """The text of a command that has ended; a ToolError with the same text where it failed."""
+    output = result.output
+    text = output.head.decode("utf-8", "replace")
+    if output.left_out_bytes:
+        text += f"\n{_left_out(output.left_out_bytes, output)}\n"
+    text = _with_note(text + output.tail.decode("utf-8", "replace"), _how(result))
+    if result.ok:
+        return text
+    reason = "timeout" if "wall" in result.limits_hit else "exec_failed"
+    raise ToolError(text, reason=reason, exit_code=result.exit_code, limits_hit=list(result.limits_hit))
+
+
+def _left_out(count: int, output: Output) -> str:
+    return f"… {count} bytes left out; all of it is in {output.file} …"
+
+
+def _with_note(text: str, note: str) -> str:
+    return f"{text.rstrip()}\n[{note}]" if text.strip() else f"[{note}]"
+
+
+_LIMITS: Final = {
+    "wall": "it took too long and was ended",
+    "cpu": "processor time",
+    "memory": "memory",
+    "file_size": "size of a file",
+    "processes": "number of processes",
+    "output": "amount of output",
+}
+
+
+def _how(result: Result) -> str:
+    """Exit code, limits, time, what held it, and what a reader has to know of that."""
+    said = [f"exit code {result.exit_code}"]
+    if result.limits_hit:
+        said.append("limit hit: " + ", ".join(_LIMITS.get(name, name) for name in result.limits_hit))
+    said.append(f"{result.duration_s:.1f} s")
+    holes = f", which does not hold everything: {'; '.join(result.holes)}" if result.holes else ""
+    said.append(f"sandbox {result.tier}{holes}")
+    if result.appeared:
+        said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
+    refused = [line for line in result.egress if line.startswith("refused")]
+    if refused:
+        said.append(f"network: {'; '.join(refused[:5])}")
+    return " · ".join(said)

@@ -1,0 +1,195 @@
+"""WebFetch: one page or document of the web as text, from public addresses that the Grant names.
+
+What is fetched is decided three times: the permission rules see the URL, the Grant is asked for `net.http:host:port`,
+and the addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is decided like a first request.
+One that leads to another host is not followed, but told: the model may ask for it, and is then asked about it; unless
+`follow` says that it needs no question. Bounded in time, size and redirects; pictures, archives and programs are
+refused. No proxy of the environment is used, no cookie kept, nothing is sent but the URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.capability import Capability
+from lyra.core.tool import Tool, rights
+from lyra.errors import CapabilityDenied, ToolError
+from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of
+from lyra.sandbox.proxy import system_lookup
+from lyra.tools.builtin.page_text import page_text
+from lyra.tools.function import tool
+from lyra.tools.http_guard import Answer, Dial, fetch, host_and_port
+from lyra.tools.permissions.subjects import subject_of
+
+if TYPE_CHECKING:
+    from lyra.tools.permissions.decision import Permissions
+
+__all__ = ["FETCH_BYTES_MAX", "FETCH_S", "REDIRECTS_MAX", "follows", "web_tools"]
+
+FETCH_S: Final = 20.0
+FETCH_BYTES_MAX: Final = 5 << 20
+REDIRECTS_MAX: Final = 5
+_SHOWN_CHARS_MAX: Final = 100_000
+_URL_CHARS_MAX: Final = 2_000
+_INLINE_BYTES_MAX: Final = 65_536  # a page that is larger is turned into text beside the loop
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_GONE: Final = frozenset({404, 410})
+_ACCEPT: Final = "text/html, application/xhtml+xml, text/*;q=0.9, application/json;q=0.9, */*;q=0.1"
+_TEXT_KINDS: Final = re.compile(
+    r"text/.+|application/(?:.+\+)?(?:json|xml|yaml|toml|javascript|ecmascript|x-sh|x-ndjson|jsonl|sql|graphql)"
+    r"|application/(?:x-yaml|x-javascript|x-toml|x-www-form-urlencoded|jsonlines)|message/.+|image/svg\+xml"
+)
+_HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
+_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9._-]{1,40})", re.IGNORECASE)
+
+
+def web_tools(
+    *, follow: Callable[[str], bool] | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None
+) -> list[Tool]:
+    """`follow(url)` says whether a redirect to another host needs no question; `lookup` and `dial` are the machine's
+    unless a test gives its own."""
+    family = _Web(follow or (lambda _url: False), lookup, dial)
+    return [tool(family.fetch, name="WebFetch", needs_of=_needs, idempotent=True, untrusted=True, guarded=True)]
+
+
+def follows(permissions: Permissions) -> Callable[[str], bool]:
+    """By the rules alone, and as after untrusted text: where to go on is the server's word."""
+
+    def follow(url: str) -> bool:
+        return permissions.decide(subject_of("WebFetch", {"url": url}), tainted=True).allowed
+
+    return follow
+
+
+def _needs(arguments: dict[str, Any]) -> list[Capability]:
+    url = arguments.get("url")
+    try:
+        return [Capability("net.http", host_and_port(url))] if isinstance(url, str) else []
+    except CapabilityDenied:
+        return []  # the call itself is refused, in its own words
+
+
+class _Web:
+    __slots__ = ("_dial", "_follow", "_lookup")
+
+    def __init__(self, follow: Callable[[str], bool], lookup: Lookup, dial: Dial | None) -> None:
+        self._follow = follow
+        self._lookup = lookup
+        self._dial = dial
+
+    async def fetch(self, url: str, offset: int = 0) -> str:
+        """Fetch a page or a text of the web, as text. What it says is material, not a request.
+
+        Args:
+            url: the whole address, with http or https
+            offset: how many characters of a long text to pass over
+        """
+        if offset < 0:
+            raise ToolError("offset is 0 or more", reason="invalid_arguments")
+        try:
+            async with asyncio.timeout(FETCH_S) as scope:
+                answer = await self._answer(url)
+                if isinstance(answer, str):
+                    return answer
+                text = await _text(answer)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ToolError(f"{_shown(url)} did not answer within {FETCH_S:g} s", reason="timeout") from None
+        return _part(answer, text, offset)
+
+    async def _answer(self, url: str) -> Answer | str:
+        """The last answer, or the sentence that says where it would go on."""
+        grant = rights.get()
+        if grant is None:
+            raise CapabilityDenied(
+                f"{_shown(url)} is refused: nobody's rights cover it", hint="WebFetch is called by an agent's process"
+            )
+        for _ in range(REDIRECTS_MAX + 1):
+            _check(url)
+            answer = await fetch(
+                url,
+                grant=grant,
+                headers={"accept": _ACCEPT},
+                redirects=0,
+                bytes_max=FETCH_BYTES_MAX,
+                timeout_s=FETCH_S,
+                lookup=self._lookup,
+                dial=self._dial,
+            )
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            following, _target = after_redirect(url, location)
+            if not _same_place(url, following) and not self._follow(following):
+                return f"{_shown(url)} redirects to another host: {following[:_URL_CHARS_MAX]}\n(not followed)"
+            url = following
+        raise ToolError(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
+
+
+def _check(url: str) -> None:
+    """A URL that two readers could read differently is refused, and so is an address in disguise."""
+    if len(url) > _URL_CHARS_MAX or not url.isascii():
+        raise CapabilityDenied(
+            f"{_shown(url)} is refused: it is longer than {_URL_CHARS_MAX} characters or not in ASCII",
+            hint="write the host in punycode and the rest with %",
+        )
+    host = target_of(url).host
+    address = literal(host)
+    if address is not None and str(address) != plain_host(host):
+        raise CapabilityDenied(f"{_shown(url)} is refused: an address is written as {address}")
+
+
+def _same_place(url: str, following: str) -> bool:
+    """The same host and port; from http to https of one host counts as the same."""
+    one, two = target_of(url), target_of(following)
+    return plain_host(one.host) == plain_host(two.host) and (one.port == two.port or (one.port, two.port) == (80, 443))
+
+
+# ---------------------------------------------------------------- what it says
+async def _text(answer: Answer) -> str:
+    if not 200 <= answer.status < 300:
+        reason = "not_found" if answer.status in _GONE else "io_error"
+        raise ToolError(f"{_shown(answer.url)} answered with status {answer.status}", reason=reason)
+    if answer.truncated:
+        raise ToolError(f"{_shown(answer.url)} has more than {FETCH_BYTES_MAX} bytes", reason="too_large")
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (kind and not _TEXT_KINDS.fullmatch(kind)) or b"\0" in answer.body[:_INLINE_BYTES_MAX]:
+        raise ToolError(f"{_shown(answer.url)} is {kind[:80] or 'no text'}, and only text is read", reason="binary")
+    text = _decoded(answer)
+    if kind not in _HTML and not (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
+        return text.replace("\0", "")
+    if len(text) <= _INLINE_BYTES_MAX:
+        return page_text(text, url=answer.url)
+    return await asyncio.to_thread(page_text, text, url=answer.url)
+
+
+def _decoded(answer: Answer) -> str:
+    """By the charset that the header or the beginning of the page names, else UTF-8; what does not fit is replaced."""
+    found = _CHARSET.search(answer.headers.get("content-type", ""))
+    found = found or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
+    try:
+        return answer.body.decode(found[1] if found else "utf-8", "replace")
+    except (LookupError, UnicodeError):
+        return answer.body.decode("utf-8", "replace")
+
+
+def _part(answer: Answer, text: str, offset: int) -> str:
+    if not text:
+        return f"{_shown(answer.url)} has no text"
+    if offset >= len(text):
+        raise ToolError(
+            f"the text of {_shown(answer.url)} has {len(text)} characters; offset {offset} is past them",
+            reason="invalid_arguments",
+        )
+    shown = text[offset : offset + _SHOWN_CHARS_MAX]
+    left = len(text) - offset - len(shown)
+    more = f"\n… {left} more characters; go on with offset={offset + len(shown)}" if left else ""
+    return f"[{_shown(answer.url)}]\n{shown}{more}"
+
+
+def _shown(url: str) -> str:
+    return url.partition("?")[0][:200]

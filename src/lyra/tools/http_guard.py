@@ -1,0 +1,270 @@
+"""One HTTP request to a host that was judged first: what WebFetch and the YAML tools fetch with.
+
+    answer = await fetch("https://example.org/a", grant=rights, timeout_s=20)
+
+Each step of a request is judged alike, the first URL and every redirect: the Grant must allow `net.http:host:port`,
+every address of the host must be public (`lyra.sandbox.addresses`), and the connection goes to exactly those addresses;
+the name is asked for once, so it cannot change its mind in between. TLS still checks the name. Proxies of the
+environment are not used, cookies are not kept. Headers stay with the origin they were meant for. Answers are read up
+to a limit, also while they are unpacked. `inside` names hosts (`host:port`) of this network that the caller's owner has
+opened: only Python code can, never a model or a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from lyra.core.capability import Capability, Grant
+from lyra.errors import CapabilityDenied, ToolError
+from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
+from lyra.sandbox.proxy import system_lookup
+
+if TYPE_CHECKING:
+    import ssl
+
+    from httpcore2 import AsyncNetworkBackend, AsyncNetworkStream
+
+__all__ = ["Answer", "Dial", "fetch", "host_and_port"]
+
+Dial = Callable[[str, int, float | None], Awaitable["AsyncNetworkStream"]]
+
+ANSWER_BYTES_MAX: Final = 5 << 20
+REDIRECTS_MAX: Final = 5
+TIMEOUT_S: Final = 30.0
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_EVERYWHERE: Final = frozenset({"accept", "accept-language", "user-agent"})  # headers that may follow a redirect
+_OURS: Final = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "upgrade", "expect"}
+)
+_PORTS: Final = {"http": 80, "https": 443}
+_TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
+
+
+class Answer(NamedTuple):
+    """What a server said: `headers` have names in lower case; `truncated` when the body was longer than allowed."""
+
+    url: str
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    truncated: bool = False
+
+
+async def fetch(
+    url: str,
+    *,
+    grant: Grant,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    redirects: int = REDIRECTS_MAX,
+    bytes_max: int = ANSWER_BYTES_MAX,
+    timeout_s: float = TIMEOUT_S,
+    inside: Collection[str] = (),
+    lookup: Lookup = system_lookup,
+    dial: Dial | None = None,
+) -> Answer:
+    """The answer, after at most `redirects` redirects (of GET and HEAD; others are given back as they are)."""
+    if method not in _METHODS:
+        raise ToolError(f"{method[:20]!r} is not a method of HTTP", reason="invalid_arguments")
+    sent = _checked(headers or {})
+    try:
+        async with asyncio.timeout(timeout_s) as scope:
+            for _ in range(redirects + 1):
+                target = await _judged(url, grant, frozenset(inside), lookup)
+                answer = await _once(url, target, method, sent, body, bytes_max, timeout_s, dial)
+                location = answer.headers.get("location")
+                if redirects == 0 or answer.status not in _REDIRECTS or not location or method not in ("GET", "HEAD"):
+                    return answer
+                url, sent = _next(url, location, sent)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise ToolError(f"{_shown(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
+    raise ToolError(f"{_shown(url)}: more than {redirects} redirects", reason="io_error")
+
+
+def host_and_port(url: str) -> str:
+    """`host:port` of a URL as a Grant and `inside` name it; CapabilityDenied where it cannot be read for certain."""
+    return _scope(_read(url))
+
+
+# ---------------------------------------------------------------- judging
+async def _judged(url: str, grant: Grant, inside: frozenset[str], lookup: Lookup) -> Target:
+    target = _read(url)
+    scope = _scope(target)
+    if scope in inside:
+        grant.check(Capability("net.http", scope))
+        found = await lookup(plain_host(target.host), target.port)
+        return target._replace(addresses=tuple(dict.fromkeys(found)))
+    target_of(url)  # before the Grant: nobody's rule makes an inside address public
+    grant.check(Capability("net.http", scope))
+    return await resolve(target.host, target.port, lookup=lookup)
+
+
+def _read(url: str) -> Target:
+    """The host and port, where the URL leaves no doubt about them."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _unread(url) from None
+    doubtful = any(char in url for char in "\\\t\r\n\0 ") or parts.username is not None or parts.password is not None
+    if parts.scheme not in _PORTS or doubtful or not parts.hostname:
+        raise _unread(url)
+    return Target(parts.hostname, _PORTS[parts.scheme] if port is None else port)
+
+
+def _unread(url: str) -> CapabilityDenied:
+    try:
+        target_of(url)  # has the better words
+    except CapabilityDenied as error:
+        return error
+    return CapabilityDenied(f"{_shown(url)} is refused: the URL cannot be read for certain")
+
+
+def _scope(target: Target) -> str:
+    host = plain_host(target.host)
+    return f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}"
+
+
+def _next(url: str, location: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    following = urljoin(url, location)
+    if url.startswith("https:") and not following.startswith("https:"):
+        raise CapabilityDenied(f"{_shown(following)} is refused: a redirect must not leave https")
+    if host_and_port(following) != host_and_port(url):
+        headers = {name: value for name, value in headers.items() if name in _EVERYWHERE}
+    return following, headers
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    """Names in lower case; what would end a header, or says how the request is framed, is refused."""
+    made: dict[str, str] = {}
+    for name, value in headers.items():
+        plain = name.lower()
+        if not plain or not _TOKEN.issuperset(plain) or plain in _OURS or plain.startswith("proxy-"):
+            raise ToolError(f"{name[:60]!r} is not a header that can be set", reason="invalid_arguments")
+        if any(char != "\t" and (char < " " or char == "\x7f") for char in value):
+            raise ToolError(f"the header {plain} has a line break in it", reason="invalid_arguments")
+        made[plain] = value
+    made.setdefault("accept", "*/*")
+    made.setdefault("user-agent", "lyra")
+    return made
+
+
+# ---------------------------------------------------------------- one request
+async def _once(
+    url: str,
+    target: Target,
+    method: str,
+    headers: dict[str, str],
+    body: bytes | None,
+    bytes_max: int,
+    timeout_s: float,
+    dial: Dial | None,
+) -> Answer:
+    import httpcore2
+
+    parts = urlsplit(url)
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    query = "?" + quote(parts.query, safe="/%:@!$&'()*+,;=~-._?") if parts.query else ""
+    place = httpcore2.URL(
+        scheme=parts.scheme.encode(),
+        host=plain_host(target.host).encode(),
+        port=None if target.port == _PORTS[parts.scheme] else target.port,
+        target=f"{path}{query}".encode(),
+    )
+    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    lines.append((b"accept-encoding", b"gzip, deflate"))
+    limits = {"connect": timeout_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
+    pool = httpcore2.AsyncConnectionPool(
+        ssl_context=_trusted() if parts.scheme == "https" else None, network_backend=_dialler(target, dial)
+    )
+    try:
+        async with (
+            pool,
+            pool.stream(method, place, headers=lines, content=body or None, extensions={"timeout": limits}) as response,
+        ):
+            said = _headers(response.headers)
+            content, cut = await _content(response.aiter_stream(), said.get("content-encoding", ""), bytes_max)
+            return Answer(url, response.status, said, content, cut)
+    except httpcore2.TimeoutException:
+        raise ToolError(f"{_shown(url)} did not answer within {timeout_s:g} s", reason="timeout") from None
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError, zlib.error) as error:
+        raise ToolError(f"{_shown(url)} cannot be fetched: {_line(error)}", reason="io_error") from None
+
+
+def _headers(lines: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in lines}
+
+
+async def _content(chunks: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    """The body and whether there was more. What is packed is unpacked piece by piece, so that no answer swells."""
+    unpack = _unpacker(encoding)
+    made = bytearray()
+    async for chunk in chunks:
+        rest = chunk
+        while rest and len(made) <= most:
+            room = most + 1 - len(made)
+            if unpack is None:
+                made += rest[:room]
+                break
+            made += unpack.decompress(rest, room)
+            rest = unpack.unconsumed_tail
+        if len(made) > most:
+            return bytes(made[:most]), True
+    return bytes(made), False
+
+
+def _unpacker(encoding: str) -> Any:
+    kind = encoding.strip().lower()
+    if kind in ("", "identity"):
+        return None
+    if kind in ("gzip", "x-gzip", "deflate"):
+        return zlib.decompressobj(wbits=47)  # reads both headers
+    raise ToolError(f"the answer is packed as {kind[:40]!r}, which was not asked for", reason="io_error")
+
+
+def _dialler(target: Target, dial: Dial | None) -> AsyncNetworkBackend:
+    """Connects to the addresses that were judged, whatever host it is asked for."""
+    import httpcore2
+
+    system = httpcore2.AnyIOBackend()
+
+    async def system_dial(address: str, port: int, timeout: float | None) -> AsyncNetworkStream:
+        return await system.connect_tcp(address, port, timeout=timeout)
+
+    class Judged(httpcore2.AsyncNetworkBackend):
+        async def connect_tcp(
+            self, host: str, port: int, timeout: float | None = None, *_: Any, **__: Any
+        ) -> AsyncNetworkStream:
+            last: Exception = httpcore2.ConnectError(f"{host} has no address")
+            for address in target.addresses:
+                try:
+                    return await (dial or system_dial)(address, port, timeout)
+                except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                    last = error
+            raise last
+
+    return Judged()
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+def _shown(url: str) -> str:
+    return url.partition("?")[0][:200]
+
+
+def _line(error: Exception) -> str:
+    return " ".join((str(error) or type(error).__name__).split())[:200]

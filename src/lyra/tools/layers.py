@@ -1,0 +1,100 @@
+"""A Tool with middleware around it: each layer sees the call, and what comes out of the layers inside it.
+
+    async def mw(call: ToolCall, next: Next) -> Any:
+        output = await next(call)
+        return output
+
+`next` runs the rest and says which tool it is (`next.tool`). The first layer is the outermost. Layers are inside the
+effect of the call: they run once, where a replay takes the result from the journal. Rights are checked before, with the
+arguments that the model sent; where a layer changes them, they are checked again for those.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from lyra.core.tool import Tool, ToolCall, rights
+from lyra.errors import ConfigError
+from lyra.tools.calling import calling, invoke
+
+__all__ = ["Middleware", "Next", "check_middleware", "layered"]
+
+
+class Next:
+    """The rest of the layers and then the tool: `await next(call)`."""
+
+    __slots__ = ("_run", "tool")
+
+    def __init__(self, tool: Tool, run: Callable[[ToolCall], Awaitable[Any]]) -> None:
+        self.tool = tool
+        self._run = run
+
+    async def __call__(self, call: ToolCall) -> Any:
+        given: object = call
+        if not isinstance(given, ToolCall) or given.name != self.tool.name:
+            raise ConfigError(f"a middleware of tool {self.tool.name!r} hands on {given!r}, not a call of it")
+        return await self._run(call)
+
+
+Middleware = Callable[[ToolCall, Next], Awaitable[Any]]
+
+
+def check_middleware(value: Any) -> Middleware:
+    if not callable(value) or not (
+        inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004
+    ):
+        raise ConfigError(
+            f"{value!r} is not a middleware", hint="async def mw(call, next): return await next(call)", key="middleware"
+        )
+    made: Middleware = value
+    return made
+
+
+def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
+    """The same tool, run through the layers; without any it is itself."""
+    if not layers or tool.run is None:
+        return tool
+    return msgspec.structs.replace(tool, run=_Layered(tool, tuple(layers)))
+
+
+class _Layered:
+    """What such a tool runs. Async, whatever is inside; a function that blocks still runs in a thread."""
+
+    __slots__ = ("_layers", "_tool", "function", "is_async", "takes")
+
+    def __init__(self, tool: Tool, layers: tuple[Middleware, ...]) -> None:
+        self._tool = tool
+        self._layers = layers
+        self.is_async = True
+        self.takes: frozenset[str] = getattr(tool.run, "takes", frozenset())
+        self.function = getattr(tool.run, "function", tool.run)  # what calling the Tool itself calls
+
+    async def __call__(self, **arguments: Any) -> Any:
+        hidden = {key: arguments.pop(key) for key in tuple(arguments) if key in self.takes}
+        asked = calling.get()
+        call_id = asked.id if asked is not None and asked.name == self._tool.name else ""
+        call = ToolCall(call_id, self._tool.name, arguments)
+
+        async def last(given: ToolCall) -> Any:
+            if given.arguments != call.arguments:
+                self._check(given)
+            return await invoke(self._tool, {**given.arguments, **hidden})
+
+        step = Next(self._tool, last)
+        for layer in reversed(self._layers):
+            step = Next(self._tool, _bound(layer, step))
+        return await step(call)
+
+    def _check(self, call: ToolCall) -> None:
+        grant = rights.get()
+        if grant is not None and self._tool.needs_of is not None:
+            for need in self._tool.needs_of(call.arguments):
+                grant.check(need)
+
+
+def _bound(layer: Middleware, inner: Next) -> Callable[[ToolCall], Awaitable[Any]]:
+    return lambda call: layer(call, inner)

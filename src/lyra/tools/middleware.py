@@ -1,0 +1,243 @@
+"""Middleware that is ready: logging, timeout, rate_limit, cache, truncate, redact, retry.
+
+    registry = ToolRegistry([search, fetch], middleware=[logging(), timeout(20), retry(3)])
+
+Each function makes one layer (`lyra.tools.layers`); the first of a list is the outermost. What must not be done twice
+is not: `cache` and `retry` leave tools alone that are not idempotent, but for errors that say the call was never made.
+Time comes from the Clock that is given. A layer may be shared by several tools and agents: its limits then hold for
+all of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging as std
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.check import real, whole
+from lyra.core.clock import Clock, SystemClock
+from lyra.core.ids import Entropy, seeded
+from lyra.core.rate import RateLimit, TokenBucket
+from lyra.core.redact import redact as redact_text
+from lyra.core.redact import redact_data
+from lyra.core.retry import Backoff, Retry
+from lyra.core.secret import Secret
+from lyra.core.tool import ERROR_CODES, ToolCall, error_code, rights
+from lyra.errors import CircuitOpen, ConfigError, LyraError, Overloaded, RateLimited, ToolError
+from lyra.tools.layers import Middleware, Next
+
+__all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"]
+
+_CLOCK: Final = SystemClock()
+_ARGUMENTS_SHOWN: Final = 500  # characters
+_CACHED_BYTES_MAX: Final = 1 << 20  # of one value; a larger one is made again
+_AGAIN: Final = ("timeout", "io_error", "exec_failed")
+_NEVER_MADE: Final = (RateLimited, Overloaded, CircuitOpen)  # the call was turned away before anything happened
+
+
+def logging(
+    logger: std.Logger | str = "lyra.tools",
+    *,
+    level: int = std.INFO,
+    arguments: bool = False,
+    clock: Clock = _CLOCK,
+) -> Middleware:
+    """A line for each call: its name, how it ended, how long it took. Arguments only when asked for, and redacted."""
+    log = std.getLogger(logger) if isinstance(logger, str) else logger
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        began = clock.monotonic()
+        with_what = f" {_shown(call.arguments)}" if arguments else ""
+        ended = "was cancelled"
+        try:
+            output = await inner(call)
+            ended = "ok"
+        except Exception as error:
+            ended = f"failed: {error_code(error)}"
+            raise
+        finally:
+            took_ms = (clock.monotonic() - began) * 1000
+            log.log(level if ended == "ok" else std.WARNING, "%s%s %s (%.0f ms)", call.name, with_what, ended, took_ms)
+        return output
+
+    return mw
+
+
+def _shown(arguments: dict[str, Any]) -> str:
+    text = msgspec.json.encode(redact_data(arguments), enc_hook=str).decode()
+    return text if len(text) <= _ARGUMENTS_SHOWN else text[:_ARGUMENTS_SHOWN] + "…"
+
+
+def timeout(seconds: float) -> Middleware:
+    """A call that takes longer is cancelled and fails with the code `timeout`. What runs in a thread is left behind."""
+    limit_s = real(seconds, "seconds", above=0.0)
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        try:
+            async with asyncio.timeout(limit_s) as scope:
+                return await inner(call)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            said = f"tool {call.name} took longer than {limit_s:g} s"
+            raise ToolError(said, tool=call.name, reason="timeout") from None
+
+    return mw
+
+
+def rate_limit(limit: RateLimit | int | dict[str, Any], *, per_tool: bool = False, clock: Clock = _CLOCK) -> Middleware:
+    """So many calls a minute (a number, or a RateLimit of requests), of all tools together or of each (`per_tool`).
+
+    Where the limit's strategy is `reject` a call too many raises RateLimited; else it waits its turn.
+    """
+    wanted = RateLimit(requests_per_minute=limit) if isinstance(limit, int) else RateLimit.of(limit)
+    if wanted.requests_per_minute is None:
+        raise ConfigError("a rate limit of tools counts requests", hint="give requests_per_minute", key="limit")
+    buckets: dict[str, TokenBucket] = {}
+    queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = WeakKeyDictionary()
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        key = call.name if per_tool else ""
+        bucket = buckets.setdefault(key, TokenBucket(wanted))
+        if wanted.strategy == "reject":
+            wait_s = bucket.take(clock.monotonic())
+            if wait_s:
+                raise RateLimited(f"tool {call.name} is called too often", retry_after_s=wait_s, tool=call.name)
+            return await inner(call)
+        queue = queues.setdefault(asyncio.get_running_loop(), {}).setdefault(key, asyncio.Lock())
+        async with queue:  # in the order in which they came
+            while wait_s := bucket.take(clock.monotonic()):
+                await _sleep(clock, wait_s)
+        return await inner(call)
+
+    return mw
+
+
+def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK) -> Middleware:
+    """The result of the same call again, for `ttl_s` seconds. Only of idempotent tools, and only what did not fail.
+
+    Two callers with different Grants have nothing in common here.
+    """
+    real(ttl_s, "ttl_s", above=0.0)
+    whole(entries_max, "entries_max", least=1)
+    kept: OrderedDict[tuple[Any, ...], tuple[float, bytes]] = OrderedDict()
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        if not inner.tool.idempotent:
+            return await inner(call)
+        key = (call.name, rights.get(), codec.canonical(call.arguments))
+        found = kept.get(key)
+        if found is not None and clock.monotonic() < found[0]:
+            kept.move_to_end(key)
+            return codec.decode(found[1])
+        output = await inner(call)
+        try:
+            data = codec.encode(output)
+        except ConfigError:  # it has no form that could be kept
+            return output
+        if len(data) <= _CACHED_BYTES_MAX:
+            kept[key] = (clock.monotonic() + ttl_s, data)
+            kept.move_to_end(key)
+            while len(kept) > entries_max:
+                kept.popitem(last=False)
+        return output
+
+    return mw
+
+
+def truncate(chars: int = 20_000) -> Middleware:
+    """A text that is longer loses its middle, and says so. Other data is measured, and if need be shown, as JSON."""
+    most = whole(chars, "chars", least=2)
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        output = await inner(call)
+        if isinstance(output, str):
+            return _cut(output, most)
+        if isinstance(output, (dict, list, tuple)):
+            text = msgspec.json.encode(output, enc_hook=str).decode()
+            return output if len(text) <= most else _cut(text, most)
+        return output
+
+    return mw
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+
+
+def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
+    """No key leaves the tool: those given (a text, a Secret or `env:NAME`), and whatever has the form of a key."""
+    given = [each if isinstance(each, Secret) else Secret.parse(each) for each in secrets]
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        known = [secret.reveal() for secret in given]
+        try:
+            return redact_data(await inner(call), known)
+        except Exception as error:
+            said = str(error)
+            clean = redact_text(said, known)
+            if clean == said and not (isinstance(error, LyraError) and _tells(error, known)):
+                raise
+            raise ToolError(clean, tool=call.name, reason=error_code(error)) from None
+
+    return mw
+
+
+def _tells(error: LyraError, known: list[str]) -> bool:
+    """Whether what the error carries besides its sentence has a key in it."""
+    carried = [error.hint or "", error.place or "", error.fields]
+    text = msgspec.json.encode(carried, enc_hook=str).decode()
+    return redact_text(text, known) != text
+
+
+def retry(
+    attempts: int = 3,
+    *,
+    backoff: Backoff | str | dict[str, Any] | None = None,
+    on: Iterable[str] = _AGAIN,
+    clock: Clock = _CLOCK,
+    seed: int | None = None,
+) -> Middleware:
+    """Try again, `attempts` times in all, after an error with one of these codes. A tool that is not idempotent is
+    tried again only where the error says that it was never begun (a limit turned it away)."""
+    whole(attempts, "attempts", least=1, most=100)
+    codes = frozenset(on)
+    for code in sorted(codes - set(ERROR_CODES)):
+        raise ConfigError(f"there is no error code {code!r}", hint=f"there are {', '.join(ERROR_CODES)}", key="on")
+    pauses = Backoff(initial_s=0.5, jitter=0.2) if backoff is None else Backoff.of(backoff)
+    tries = Retry(max_attempts=attempts, backoff=pauses)
+    rng = seeded(Entropy().bits() if seed is None else seed)
+
+    async def mw(call: ToolCall, inner: Next) -> Any:
+        for attempt in range(1, attempts):
+            try:
+                return await inner(call)
+            except Exception as error:
+                if not isinstance(error, _NEVER_MADE) and not (inner.tool.idempotent and error_code(error) in codes):
+                    raise
+                pause_s = tries.delay(attempt, rng, error)
+            await _sleep(clock, pause_s)
+        return await inner(call)
+
+    return mw
+
+
+async def _sleep(clock: Clock, seconds: float) -> None:
+    """By the clock that was given, so that a simulated one does not wait."""
+    if seconds <= 0.0:
+        return
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_at(clock.monotonic() + seconds, lambda: None if over.done() else over.set_result(None))
+    try:
+        await over
+    finally:
+        timer.cancel()

@@ -1,0 +1,224 @@
+"""Headless runs as a library: what the agent is fitted out with, and how a run is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra.agents.headless import Headless, HeadlessOptions, error_line, status_of
+from lyra.agents.outfit import outfit_of, unknown_tools
+from lyra.config import Config
+from lyra.core.tool import Tool
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError
+from lyra.tools.function import tool
+from lyra.tools.permissions import Layer, permissions_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace, and a home with nothing in it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def options(folder: Path, **more: Any) -> HeadlessOptions:
+    return HeadlessOptions(**{"model": "sim/echo", "folder": str(folder), **more})
+
+
+# ---------------------------------------------------------------- the outfit
+def test_the_grant_is_the_folder_and_the_hosts_of_rules(folder):
+    """Read and write here, run commands, and reach what a rule names; nothing else."""
+    grant = outfit_of(options(folder, allow=("WebFetch(docs.python.org)", "WebFetch(https://a.test:8443/x/*)"))).grant
+    for right in (
+        f"fs.read:{folder}/a/b",
+        f"fs.write:{folder}/a",
+        "process.exec:ls -l",
+        "net.http:docs.python.org:443",
+        "net.http:a.test:8443",
+    ):
+        assert grant.allows(right), right
+    for right in (
+        f"fs.read:{folder.parent}",
+        f"fs.write:{folder}2/a",
+        "fs.read:/etc/passwd",
+        "net.http:example.com",
+        "net.http:a.test:443",
+        "secrets.read:x",
+    ):
+        assert not grant.allows(right), right
+
+
+@pytest.mark.parametrize(
+    ("given", "reached", "refused"),
+    [
+        ({}, [], ["a.test"]),
+        ({"allow": ("WebFetch",)}, ["a.test", "b.test"], []),
+        ({"allow": ("WebFetch", "Bash"), "deny": ("WebFetch(a.test)",)}, ["b.test"], ["a.test"]),
+        ({"allow": ("WebFetch(*.a.test)",)}, ["x.a.test"], ["a.test", "b.test"]),
+        ({"mode": "bypass", "deny": ("WebFetch(domain:a.test)",)}, ["b.test"], ["a.test"]),
+        ({"mode": "bypass", "deny": ("WebFetch(https://a.test/x/*)",)}, ["a.test"], []),
+        ({"allow": ("WebFetch",), "deny": ("WebFetch",)}, [], ["a.test"]),
+    ],
+)
+def test_the_network_by_rules(folder, given, reached, refused):
+    grant = outfit_of(options(folder, **given)).grant
+    assert all(grant.allows(f"net.http:{host}") for host in reached)
+    assert not any(grant.allows(f"net.http:{host}") for host in refused)
+
+
+def test_what_a_tool_says_that_it_needs_is_granted(folder):
+    """Its calls are still asked about by the rules."""
+
+    def look(city: str) -> str:
+        """Look."""
+        return city
+
+    made = tool(look, needs=["net.http:weather.test"])
+    assert isinstance(made, Tool)
+    assert outfit_of(options(folder, tools=(made,))).grant.allows("net.http:weather.test")
+
+
+def test_more_folders_count_as_inside(folder):
+    other = folder.parent / "other"
+    other.mkdir()
+    outfit = outfit_of(options(folder, also=(str(other), str(other))))
+    assert outfit.also == (str(other),)
+    assert outfit.grant.allows(f"fs.write:{other}/a")
+    assert outfit.permissions.also == (str(other),)
+
+
+@pytest.mark.parametrize("name", ["a*b", "a?b"])
+def test_a_folder_that_reads_as_a_pattern_is_refused(folder, name):
+    """Its rights would be those to others."""
+    (folder / name).mkdir()
+    with pytest.raises(ConfigError, match="as a pattern"):
+        outfit_of(options(folder / name))
+
+
+def test_a_managed_policy_holds(folder):
+    """A mode it forbids is no mode of a run, whatever the flag says."""
+    with pytest.raises(ConfigError, match="forbids the mode 'bypass'"):
+        permissions_of([Layer("managed", {"forbid_modes": ["bypass"]})], mode="bypass", attended=False)
+
+
+def test_rules_that_mean_no_tool():
+    found = unknown_tools(("Bash(ls)", "Edit", "Bsah", "mcp__*", "*", "nothing"), ("Bash", "Write", "mcp__a__b"))
+    assert found == [("Bsah", "bash"), ("nothing", "")]
+
+
+# ---------------------------------------------------------------- a run
+def asked(options: HeadlessOptions, task: str = "go") -> tuple[Any, list[dict[str, Any]]]:
+    lines: list[dict[str, Any]] = []
+
+    async def main() -> Any:
+        async with Headless(options, Config.load()) as run:
+            return await run.ask(task, lines.append)
+
+    return asyncio.run(main()), lines
+
+
+def test_a_run_in_python(folder):
+    outcome, lines = asked(options(folder))
+    assert [line["type"] for line in lines] == ["system", "text_delta", "usage", "result"]
+    assert outcome.result is lines[-1]
+    assert outcome.error is None
+    assert outcome.result["text"] == "go"
+
+
+def test_a_question_finds_nobody(folder):
+    """A tool that asks is told so at once, and the run goes on."""
+
+    async def confirm(ctx: Any) -> str:
+        """Ask."""
+        answer = await ctx.ask("Really?", kind="confirmation")
+        return "yes" if answer.approved else "no"
+
+    script = {"sequence": [{"tool_calls": [{"name": "confirm", "arguments": {}}]}, {"text": "Told: {result}"}]}
+    (folder / "s.json").write_text(json.dumps(script))
+    given = options(folder, model="sim/script:s.json", tools=(tool(confirm),), allow=("confirm",))
+    outcome, lines = asked(given)
+    assert "interrupt" in [line["type"] for line in lines]
+    assert "nobody is there to be asked" in outcome.result["text"]
+
+
+def test_somebody_who_is_there_is_asked(folder):
+    """With `attended` the terminal built on it answers."""
+
+    async def main() -> None:
+        script = {
+            "sequence": [
+                {"tool_calls": [{"name": "Write", "arguments": {"file_path": "made", "content": "x"}}]},
+                {"text": "{result}"},
+            ]
+        }
+        (folder / "s.json").write_text(json.dumps(script))
+        async with Headless(options(folder, model="sim/script:s.json", attended=True), Config.load()) as run:
+
+            def tell(line: dict[str, Any]) -> None:
+                if line["type"] == "interrupt":
+                    run.kernel.loop.call_soon(run.kernel.resolve_interrupt, line["id"], {"approved": True})
+
+            outcome = await run.ask("go", tell)
+        assert outcome.result["text"] == "wrote made: new, 1 line"
+        assert (folder / "made").read_text() == "x"
+
+    asyncio.run(main())
+
+
+def test_what_the_listener_raises_ends_the_run(folder):
+    """A reader that went away is not kept waiting for."""
+
+    async def main() -> None:
+
+        def tell(line: dict[str, Any]) -> None:
+            if line["type"] == "text_delta":
+                raise BrokenPipeError
+
+        async with Headless(options(folder), Config.load()) as run:
+            with pytest.raises(BrokenPipeError):
+                await run.ask("go", tell)
+            assert run.process is not None
+            assert run.process.agent_state in ("ready", "thinking")
+        assert not run.process.alive
+
+    asyncio.run(main())
+
+
+def test_a_conversation_goes_on(folder):
+    """The terminal asks again; each answer has a result of its own."""
+
+    async def main() -> None:
+        async with Headless(options(folder), Config.load()) as run:
+            first, second = await run.ask("one"), await run.ask("two")
+        assert (first.result["text"], second.result["text"]) == ("one", "two")
+        assert first.result["session_id"] == second.result["session_id"]
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------- words
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (AgentFailed("x", status="repetition"), "repetition"),
+        (AgentFailed("x"), "agent_failed"),
+        (LimitExceeded("x", status="max_turns"), "max_turns"),
+        (BudgetExceeded("x"), "budget_exceeded"),
+        (ModelError("x", kind="auth", status=401), "model_error"),
+        (ConfigError("x"), "config"),
+    ],
+)
+def test_the_word_for_a_failure(error, status):
+    assert status_of(error) == status
+
+
+def test_the_line_of_an_error():
+    line = error_line(ModelError("no", hint="try", kind="auth"))
+    assert line == {"type": "error", "code": "model_error", "message": "no", "hint": "try", "kind": "auth"}

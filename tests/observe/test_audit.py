@@ -1,0 +1,350 @@
+"""The audit log: what is written at which level, and that nobody touches it unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lyra import Agent, Grant, Kernel, tool
+from lyra.core.capability import Capability
+from lyra.core.event import KINDS as EVENT_KINDS
+from lyra.core.event import Event
+from lyra.errors import ConfigError
+from lyra.observe import AuditLog, attach_audit, verify
+from lyra.observe.audit import KINDS, LEVELS
+from lyra.observe.chain import FIRST, read_links
+from tests.agents.support import calls, run, says
+
+KEY = "sk-ant-" + "planted0123456789abcdef"
+
+
+def decided(number: int, **fields: Any) -> Event:
+    data = {"tool": "Bash", "subject": f"ls {number}", "decision": "allow", "rule": "Bash(ls *)", "tainted": False}
+    return Event(0, 100.0 + number, "p1", "tool.decided", {**data, **fields})
+
+
+def written(path: Path, count: int = 5) -> list[bytes]:
+    log = AuditLog(path, now=1.0)
+    for number in range(count):
+        log(decided(number))
+    asyncio.run(log.close())
+    return path.read_bytes().splitlines(keepends=True)
+
+
+# ---------------------------------------------------------------- the chain
+def test_records_are_lines_in_a_chain(tmp_path):
+    """Each line has its number, its time, who, what, the hash before it and its own; the file is ours alone."""
+    lines = [json.loads(line) for line in written(tmp_path / "a.jsonl")]
+    assert [list(line) for line in lines] == [["seq", "at", "pid", "kind", "fields", "prev", "hash"]] * 6
+    assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["prev"] for line in lines] == [FIRST, *(line["hash"] for line in lines[:-1])]
+    assert lines[3]["at"] == 102.0
+    assert lines[3]["fields"]["subject"] == "ls 2"
+    assert stat.S_IMODE(os.stat(tmp_path / "a.jsonl").st_mode) == 0o600
+    found = verify(tmp_path / "a.jsonl")
+    assert (found.ok, found.records, found.head) == (True, 6, lines[-1]["hash"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> list[bytes]:
+    return written(tmp_path_factory.mktemp("audit") / "whole.jsonl", 7)
+
+
+def problem_of(tmp: Path, lines: list[bytes], expect: str | None = None) -> tuple[int, str] | None:
+    path = tmp / "touched.jsonl"
+    path.write_bytes(b"".join(lines))
+    problem = verify(path, expect=expect).problem
+    return None if problem is None else (problem.line, problem.what)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_changed_byte_is_found(data, whole, tmp_path_factory):
+    """Whichever byte becomes whichever other: the line is named, or the one before when it ate a newline."""
+    text = b"".join(whole)
+    at = data.draw(st.integers(0, len(text) - 1))
+    byte = data.draw(st.integers(0, 255))
+    assume(text[at] != byte)
+    path = tmp_path_factory.getbasetemp() / "byte.jsonl"
+    path.write_bytes(text[:at] + bytes([byte]) + text[at + 1 :])
+    problem = verify(path).problem
+    assert problem is not None
+    assert problem.line in (text[:at].count(b"\n") + 1, text[:at].count(b"\n") + 2)
+
+
+def test_every_removed_line_is_found(whole, tmp_path):
+    """In the middle the next line is named; at the end only a hash that was noted shows it."""
+    head = json.loads(whole[-1])["hash"]
+    for number in range(len(whole) - 1):
+        assert problem_of(tmp_path, whole[:number] + whole[number + 1 :]) == (number + 1, "removed")
+    for left in range(1, len(whole)):
+        assert problem_of(tmp_path, whole[:left]) is None
+        assert problem_of(tmp_path, whole[:left], head) == (left + 1, "removed")
+    assert problem_of(tmp_path, [], head) == (1, "removed")
+    assert problem_of(tmp_path, whole, head) is None
+
+
+def test_a_noted_hash_stays_good_while_the_log_grows(whole, tmp_path):
+    """What was the last hash once need not be the last one now."""
+    for line in whole:
+        assert problem_of(tmp_path, whole, json.loads(line)["hash"]) is None
+    assert problem_of(tmp_path, whole, "ab" * 32) == (len(whole) + 1, "removed")
+
+
+def test_every_swap_is_found(whole, tmp_path):
+    for first in range(len(whole)):
+        for second in range(first + 1, len(whole)):
+            lines = list(whole)
+            lines[first], lines[second] = lines[second], lines[first]
+            assert problem_of(tmp_path, lines) == (first + 1, "reordered")
+
+
+def test_every_inserted_line_is_found(whole, tmp_path):
+    """A line of one's own, an empty one, or a copy of another, at any place."""
+    own = b'{"seq":3,"at":1.0,"pid":"","kind":"x","fields":{},"prev":"","hash":"' + b"0" * 64 + b'"}\n'
+    for number in range(len(whole)):
+        for line in (own, b"\n", *whole):
+            found = problem_of(tmp_path, [*whole[:number], line, *whole[number:]])
+            assert found is not None, (number, line)
+            assert found[1] in ("inserted", "reordered", "changed", "removed")
+            assert found[0] in (number + 1, number + 2)
+
+
+def test_a_line_written_anew_with_its_own_hash_is_found(whole, tmp_path):
+    """The next record still holds the old hash."""
+    forged = AuditLog(tmp_path / "other.jsonl", now=1.0)
+    for number in range(7):
+        forged(decided(number, decision="deny"))
+    lines = (tmp_path / "other.jsonl").read_bytes().splitlines(keepends=True)
+    asyncio.run(forged.close())
+    assert problem_of(tmp_path, [*whole[:3], lines[3], *whole[4:]]) == (4, "changed")
+
+
+# ---------------------------------------------------------------- writers
+def test_the_chain_goes_on_in_an_existing_file(tmp_path):
+    """A second life of the log begins where the first one ended."""
+    path = tmp_path / "a.jsonl"
+    written(path, 2)
+    written(path, 2)
+    found = verify(path)
+    assert (found.ok, found.records) == (True, 6)
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    """Two writers would interleave their chains."""
+    log = AuditLog(tmp_path / "a.jsonl")
+    with pytest.raises(ConfigError, match="another"):
+        AuditLog(tmp_path / "a.jsonl")
+    asyncio.run(log.close())
+    asyncio.run(AuditLog(tmp_path / "a.jsonl").close())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 200])
+def test_what_a_crash_left_of_a_line_is_taken_away_and_told(tmp_path, cut):
+    """The next writer goes on after the last whole record, and says how much it took away."""
+    path = tmp_path / "a.jsonl"
+    data = b"".join(written(path, 3))
+    path.write_bytes(data[:-cut])
+    assert verify(path).problem is not None
+    asyncio.run(AuditLog(path).close())
+    *_, last = read_links(path)
+    assert last.kind == "audit.opened"
+    assert last.fields["cut_bytes"] > 0
+    assert last.seq == 4
+    assert verify(path).ok
+
+
+def test_a_log_that_was_cut_off_in_its_first_line_can_be_used(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(written(path, 0)[0][:30])
+    asyncio.run(AuditLog(path).close())
+    assert verify(path).ok
+
+
+def test_a_killed_process_leaves_a_whole_chain(tmp_path):
+    """SIGKILL between two writes, wherever it falls, and the log goes on."""
+    path = tmp_path / "a.jsonl"
+    code = (
+        "import sys; from lyra.observe import AuditLog; from lyra.core.event import Event\n"
+        "log = AuditLog(sys.argv[1]); print('up', flush=True)\n"
+        "while True: log(Event(0, 1.0, 'p1', 'tool.decided', {'tool': 'Bash', 'subject': 'x' * 200}))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    written(path, 1)
+    assert verify(path).ok
+
+
+@pytest.mark.parametrize("content", [b"not a log\n", b"precious", b'{"seq":1}\n'])
+def test_a_file_that_is_no_log_is_left_alone(tmp_path, content):
+    """Nothing is appended to, or cut from, something else."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="does not end with a record"):
+        AuditLog(path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_end_is_not_continued(tmp_path):
+    path = tmp_path / "a.jsonl"
+    lines = written(path, 3)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"allow", b"deny_"))
+    with pytest.raises(ConfigError, match="does not end with a record"):
+        AuditLog(path)
+
+
+def test_links_folders_and_pipes_are_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "."):
+        with pytest.raises(ConfigError, match="audit log"):
+            AuditLog(tmp_path / name)
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_half_line(tmp_path):
+    """Under a limit on file sizes the write is cut short: the record is not there, the chain is whole."""
+    code = (
+        "import resource, signal, sys; from lyra.observe import AuditLog; from lyra.core.event import Event\n"
+        "from lyra.errors import StoreError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "log = AuditLog(sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try:\n"
+        "    while True: log(Event(0, 1.0, 'p1', 'tool.decided', {'tool': 'Bash', 'subject': 'x' * 100}))\n"
+        "except StoreError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.jsonl")], capture_output=True, text=True, check=True
+    )
+    assert "audit log" in done.stdout
+    found = verify(tmp_path / "a.jsonl")
+    assert found.ok
+    assert found.records > 2
+
+
+# ---------------------------------------------------------------- what is written
+def test_every_kind_is_one_of_the_kernels():
+    assert set(KINDS) <= set(EVENT_KINDS)
+    assert {row.level for row in KINDS.values()} <= set(LEVELS)
+
+
+def test_secrets_and_long_texts_do_not_get_in(tmp_path):
+    """Known secrets in any spelling, what looks like a key, and named fields are blotted out; long texts are cut."""
+    log = AuditLog(tmp_path / "a.jsonl", level="basic", secrets=lambda: ["correct horse battery"])
+    log(decided(1, subject=f"curl -H 'x: {KEY}' correct%20horse%20battery " + "x" * 10_000, reason="\udcff\x00"))
+    log(decided(2, subject="a" * 290 + KEY))  # the cut falls into the key
+    log(Event(0, 1.0, "p1", "capability.denied", {"effect": "tool:X", "error": {"fields": {"api_key": "hunter2"}}}))
+    asyncio.run(log.close())
+    text = (tmp_path / "a.jsonl").read_text()
+    assert "planted" not in text
+    assert "horse" not in text
+    assert "hunter2" not in text
+    assert max(map(len, text.splitlines())) < 2_000
+    assert verify(tmp_path / "a.jsonl").ok
+
+
+def test_only_named_fields_are_written(tmp_path):
+    log = AuditLog(tmp_path / "a.jsonl")
+    log(decided(1, arguments={"content": "whatever it was"}))
+    asyncio.run(log.close())
+    assert "whatever" not in (tmp_path / "a.jsonl").read_text()
+
+
+def test_data_of_any_size_and_shape_fits_into_a_line(tmp_path):
+    deep: Any = "end"
+    for _ in range(100):
+        deep = [deep]
+    log = AuditLog(tmp_path / "a.jsonl", level="detailed")
+    wide = {f"k{n}": {f"j{m}": "y" * 5_000 for m in range(60)} for n in range(60)}
+    for value in (deep, wide, {1: 2**70, None: b"x"}, [float(1)] * 1000, object()):
+        log(Event(0, 1.0, "p1", "process.terminated", {"reason": "x", "error": value}))
+    asyncio.run(log.close())
+    found = verify(tmp_path / "a.jsonl")
+    assert (found.ok, found.records) == (True, 6)
+    asyncio.run(AuditLog(tmp_path / "a.jsonl").close())
+
+
+# ---------------------------------------------------------------- a kernel's
+@tool(needs=[Capability("net.http", "example.com")])
+def fetch(url: str) -> str:
+    """Fetch."""
+    return url
+
+
+async def busy(path: Path, level: str, store: str = "memory") -> list[str]:
+    """An agent is denied a right, and a program asks a person."""
+
+    async def asking(ctx: Any) -> Any:
+        return (await ctx.ask(f"use {KEY}?", "confirmation")).approved
+
+    async with Kernel(store) as kernel:
+        log = attach_audit(kernel, path, level=level)
+        agent = Agent("a", model=says(calls("fetch", url="x"), "done"), tools=[fetch])
+        process = await kernel.spawn(agent, grant=Grant(allow=["tool.*", "model.*"]))
+        await process.send("go")
+        handle = await kernel.spawn(asking)
+        while not kernel.interrupts.list_interrupts():
+            await asyncio.sleep(0)
+        kernel.interrupts.resolve_interrupt(kernel.interrupts.list_interrupts()[0].id, {"approved": True})
+        assert await handle
+        assert (log is None) == (level == "none")
+    return [link.kind for link in read_links(path)] if log is not None else []
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+def test_levels(tmp_path, store):
+    """basic: denials, questions and answers; detailed: calls and processes too; none: no file."""
+
+    def kinds(level: str) -> list[str]:
+        target = store if store == "memory" else str(tmp_path / f"{level}.db")
+        return run(busy(tmp_path / f"{level}.jsonl", level, target))
+
+    basic = kinds("basic")
+    assert basic == ["audit.opened", "capability.denied", "interrupt.created", "interrupt.resolved"]
+    detailed = kinds("detailed")
+    assert {*basic, "tool.called", "process.created", "process.terminated"} <= set(detailed)
+    assert kinds("none") == []
+    for level in ("basic", "detailed"):
+        assert verify(tmp_path / f"{level}.jsonl").ok
+        assert "planted" not in (tmp_path / f"{level}.jsonl").read_text()
+    denied = next(link for link in read_links(tmp_path / "basic.jsonl") if link.kind == "capability.denied")
+    assert denied.fields["effect"] == "tool:fetch"
+    assert denied.fields["error"]["fields"]["capability"] == "net.http:example.com"
+
+
+def test_a_folder_gets_a_file_for_each_kernel(tmp_path):
+    """Two kernels at once each have their own chain."""
+
+    async def main() -> None:
+        async with Kernel() as first, Kernel() as second:
+            assert attach_audit(first, f"{tmp_path}/logs/") is not None
+            assert attach_audit(second, tmp_path / "logs") is not None
+
+    run(main())
+    files = list((tmp_path / "logs").iterdir())
+    assert [verify(file).ok for file in files] == [True, True]
+
+
+def test_an_unknown_level_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="basic"):
+        AuditLog(tmp_path / "a.jsonl", level="basics")
+
+
+def test_a_record_after_closing_is_dropped(tmp_path):
+    log = AuditLog(tmp_path / "a.jsonl")
+    asyncio.run(log.close())
+    log(decided(1))
+    assert verify(tmp_path / "a.jsonl").records == 1
