@@ -128,3 +128,8 @@ EGRESS_LOG_MAX: Final = 1_000  # decisions remembered by one proxy
 # ---------------------------------------------------------------- reactions
 RETRY_AFTER_S_MAX: Final = 600.0  # a server that asks for a longer pause is not believed
 RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make
+
+# ---------------------------------------------------------------- Vega sources
+VEGA_SOURCE_CHARS_MAX: Final = 16 * 1024 * 1024  # characters of one file
+VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; each costs up to three Python frames of 1 000
+VEGA_PROBLEMS_MAX: Final = 50  # mistakes told in one run; the rest usually follow from these

@@ -1,0 +1,43 @@
+"""Vega: a small compiled language for agent programs.
+
+    from lyra import vega
+
+    module = vega.parse('print("hello");')
+    for problem in vega.check(text, "review.vega"):
+        print(problem.render())
+
+`source` says where things stand, `lexer` and `parser` make the tree of `ast`, `checker` judges it, `format` writes it
+back. Everything is imported at its first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lyra.vega.ast import Module
+    from lyra.vega.checker import Load
+    from lyra.vega.source import Diagnostic
+
+__all__ = ["check", "format_source", "parse"]
+
+
+def parse(text: str, name: str = "<vega>") -> Module:
+    """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
+    from lyra.vega.parser import parse as parse_text
+
+    return parse_text(text, name)
+
+
+def check(text: str, name: str = "<vega>", *, load: Load | None = None) -> list[Diagnostic]:
+    """Every mistake and warning in a source, in order of place. `load` finds the text of an import."""
+    from lyra.vega.checker import check_source
+
+    return check_source(text, name, load=load)
+
+
+def format_source(text: str, name: str = "<vega>") -> str:
+    """The source in its one layout; ParseError if it cannot be read."""
+    from lyra.vega.format import format_source as format_text
+
+    return format_text(text, name)

@@ -1,0 +1,423 @@
+"""Checking expressions: every name is known, every call fits, and the kinds of what is put together go together.
+
+`kind(expression)` looks at an expression and gives what is known of its value. Long chains of operators are walked in a
+loop, not by recursion: a generated source may hold thousands of `+` in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.ast import (
+    Argument,
+    Arm,
+    Await,
+    Binary,
+    Block,
+    Call,
+    Expression,
+    Field,
+    Index,
+    Interpolation,
+    Lambda,
+    ListLiteral,
+    ListPattern,
+    Literal,
+    MapLiteral,
+    Match,
+    MethodCall,
+    Name,
+    NamePattern,
+    Parameter,
+    Path,
+    Pattern,
+    Receive,
+    Send,
+    Spawn,
+    TypeLiteral,
+    Unary,
+    VariantPattern,
+    Wildcard,
+)
+from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, Scopes, Signature, nearest, of_entry
+from lyra.vega.checker_types import ANY, BOOL, STR, Kind, an, kind_of_literal, of_operator, of_word
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
+
+__all__ = ["ExpressionChecker"]
+
+_NOT_CALLED: Final = ("agent", "supervisor")
+_FIELDS: Final[dict[str, dict[str, Kind]]] = {
+    "response": {"status": Kind("int"), "body": STR, "headers": Kind("map")},
+}
+_SCALARS: Final = ("null", "bool", "int", "float", "money", "duration", "str")
+
+
+class ExpressionChecker(Scopes):
+    def block(self, block: Block, scope: Scope | None = None) -> None:
+        raise NotImplementedError
+
+    def supervision(self, settings: dict[str, Expression], places: dict[str, int]) -> None:
+        raise NotImplementedError
+
+    def kind(self, node: Expression) -> Kind:
+        return _KINDS[type(node)](self, node)
+
+    # ---------------------------------------------------------------- values and names
+
+    def _literal(self, node: Literal) -> Kind:
+        return kind_of_literal(node.value)
+
+    def _interpolation(self, node: Interpolation) -> Kind:
+        for part in node.parts:
+            if isinstance(part, Expression):
+                self.kind(part)
+        return STR
+
+    def _name(self, node: Name) -> Kind:
+        binding = self.scope.find(node.name)
+        if binding is None:
+            if node.name not in GLOBALS:
+                self.unknown(node, node.name)
+                return ANY
+            return Kind("function")
+        if binding.role in _NOT_CALLED:
+            hint = f"start it with `spawn {node.name}`"
+            self.error_on(node, f"`{node.name}` is {ROLES[binding.role]}, not a value", hint)
+            return ANY
+        if binding.role == "import" and binding.members is not None:
+            self.error_on(node, f"`{node.name}` is an imported file, not a value", f"write `{node.name}::name`")
+        return binding.kind
+
+    def _path(self, node: Path) -> Kind:
+        binding = self.member(node)
+        if binding is not None and binding.role in _NOT_CALLED:
+            hint = f"start it with `spawn {node.module}::{node.name}`"
+            self.error_on(node, f"`{node.module}::{node.name}` is {ROLES[binding.role]}, not a value", hint)
+        return binding.kind if binding is not None else ANY
+
+    def member(self, node: Path) -> Binding | None:
+        """What `module::name` stands for; None if unknown, which is told, or if nobody can know."""
+        found = self.scope.find(node.module)
+        if found is not None and found.role == "import":
+            if found.members is None:
+                return None
+            known: Any = found.members
+        elif node.module in LIBRARY:
+            known = LIBRARY[node.module]
+        else:
+            modules = {name for name in self.scope.all_names() if self._is_import(name)} | set(LIBRARY)
+            near = nearest(node.module, modules)
+            hint = f"did you mean `{near}`?" if near else None
+            if found is not None:
+                hint = f"`{node.module}` is {ROLES[found.role]}; its parts are reached with `.`"
+            self.error(node.at, node.at + len(node.module), f"unknown module `{node.module}`", hint)
+            return None
+        if node.name not in known:
+            near = nearest(node.name, known)
+            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(sorted(known)[:12])}"
+            self.error(node.end - len(node.name), node.end, f"`{node.module}` has no `{node.name}`", hint)
+            return None
+        entry = known[node.name]
+        return entry if isinstance(entry, Binding) else Binding("function", Kind("function"), of_entry(entry))
+
+    def _is_import(self, name: str) -> bool:
+        binding = self.scope.find(name)
+        return binding is not None and binding.role == "import"
+
+    def _list(self, node: ListLiteral) -> Kind:
+        kinds = {self.kind(item) for item in node.items}
+        return Kind("list", (kinds.pop(),)) if len(kinds) == 1 else Kind("list", (ANY,))
+
+    def _map(self, node: MapLiteral) -> Kind:
+        seen: set[tuple[type, Any]] = set()
+        for key, value in node.entries:
+            if isinstance(key, Name) and self.scope.find(key.name) is None:
+                self.error_on(key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`')
+            else:
+                self.kind(key)
+            self.kind(value)
+            if isinstance(key, Literal) and isinstance(key.value, (str, int)):
+                if (type(key.value), key.value) in seen:
+                    self.warn(key.at, key.end, "this key is given twice", "the last value wins")
+                seen.add((type(key.value), key.value))
+        return Kind("map", (ANY, ANY))
+
+    def _type(self, node: TypeLiteral) -> Kind:
+        return self.kind_of_type(node.type)
+
+    # ---------------------------------------------------------------- operators
+
+    def _unary(self, node: Unary) -> Kind:
+        kind = self.kind(node.operand)
+        if node.operator == "!":
+            return BOOL
+        if kind.name not in ("any", "int", "float", "money", "duration"):
+            self.error_on(node, f"{an(kind)} has no `-`")
+            return ANY
+        return kind
+
+    def _binary(self, node: Binary) -> Kind:
+        chain = [node]
+        while isinstance(chain[-1].left, Binary):
+            chain.append(chain[-1].left)
+        kind = self.kind(chain[-1].left)
+        for each in reversed(chain):
+            kind = self._joined(each, kind, self.kind(each.right))
+        return kind
+
+    def _joined(self, node: Binary, left: Kind, right: Kind) -> Kind:
+        found = of_operator(node.operator, left, right)
+        if found is None:
+            self.error_on(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", _mix_hint(left, right))
+            return ANY
+        amounts = {"money", "duration"} & {left.name, right.name}
+        if node.operator in ("==", "!=") and amounts and left.name != right.name:
+            if not {"any", "null"} & {left.name, right.name}:
+                self.warn(node.at, node.end, f"{an(left)} never equals {an(right)}", _mix_hint(left, right))
+        return found
+
+    def _index(self, node: Index) -> Kind:
+        target, index = self.kind(node.target), self.kind(node.index)
+        if target.name not in ("any", "list", "map", "str"):
+            self.error_on(node, f"{an(target)} has no items", "only lists and maps have `[…]`")
+            return ANY
+        if target.name in ("list", "str") and index.name not in ("any", "int"):
+            self.error_on(node.index, f"the index of {an(target)} is an int, not {an(index)}")
+        if target.name == "map" and target.inner:
+            self.wanted(node.index, target.inner[0], index, "the key of this map")
+        return target.inner[-1] if target.inner else ANY
+
+    def _field(self, node: Field) -> Kind:
+        kind = self.kind(node.target)
+        known = _FIELDS.get(kind.name)
+        if known is not None and node.name not in known:
+            near = nearest(node.name, known)
+            hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
+            self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
+        elif kind.name in _SCALARS or kind.name in ("list", "function"):
+            hint = f"a method is called: `.{node.name}()`" if node.name in self._methods(kind) else None
+            self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
+        return known.get(node.name, ANY) if known is not None else ANY
+
+    # ---------------------------------------------------------------- calls
+
+    def _given(self, arguments: list[Argument]) -> list[tuple[Argument, Kind]]:
+        return [(argument, self.kind(argument.value)) for argument in arguments]
+
+    def _call(self, node: Call) -> Kind:
+        callee = node.callee
+        name, signature, kind = "", None, ANY
+        if isinstance(callee, Name):
+            name, binding = callee.name, self.scope.find(callee.name)
+            if binding is None and name in GLOBALS:
+                signature = of_entry(GLOBALS[name])
+            elif binding is not None and binding.role in _NOT_CALLED:
+                self.error_on(callee, f"`{name}` is {ROLES[binding.role]} and cannot be called", f"`spawn {name}`")
+            else:
+                kind = self.kind(callee)
+                signature = binding.signature if binding is not None else None
+        elif isinstance(callee, Path):
+            name, found = f"{callee.module}::{callee.name}", self.member(callee)
+            if found is not None and found.role in _NOT_CALLED:
+                self.error_on(callee, f"`{name}` is {ROLES[found.role]} and cannot be called", f"`spawn {name}`")
+            elif found is not None:
+                kind, signature = found.kind, found.signature
+        else:
+            kind = self.kind(callee)
+            if isinstance(callee, Lambda):
+                name, signature = "the function", self.signature(callee.parameters, None)
+        given = self._given(node.arguments)
+        if signature is not None:
+            self.arguments(name, node, given, signature)
+            return signature.result
+        if kind.name not in ("any", "function"):
+            self.error_on(callee, f"{an(kind)} cannot be called")
+        return ANY
+
+    def _methods(self, kind: Kind) -> dict[str, Signature]:
+        """What may stand behind the dot of a value of that kind; {} when that is not known."""
+        if kind.name not in METHODS:
+            return {}
+        rows = {name: of_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind.name, {}).items()}
+        for name, target in METHODS[kind.name].items():
+            module, _, function = target.partition("::")
+            entry = LIBRARY.get(module, {}).get(function)
+            rows[name] = of_entry(entry, is_method=True) if entry is not None else _ANYHOW
+        return rows
+
+    def _method(self, node: MethodCall) -> Kind:
+        kind = self.kind(node.target)
+        given = self._given(node.arguments)
+        methods = self._methods(kind)
+        signature = methods.get(node.name)
+        if signature is not None and signature is not _ANYHOW:
+            self.arguments(f".{node.name}", node, given, signature)
+            return signature.result
+        # A map may hold functions under its keys, so any name may be one of its own.
+        if signature is None and (methods or kind.name in _SCALARS) and kind.name != "map":
+            near = nearest(node.name, methods)
+            at = self.source.text.find(node.name, node.target.end, node.end)
+            message = f"{an(kind)} has no method `{node.name}`"
+            self.error(at, at + len(node.name), message, f"did you mean `{near}`?" if near else None)
+        return ANY
+
+    def _lambda(self, node: Lambda) -> Kind:
+        self.function_body(node.parameters, node.body, ANY)
+        return Kind("function")
+
+    def function_body(self, parameters: list[Parameter], body: Block, result: Kind) -> None:
+        """Parameters, their defaults and the body, in a scope of their own."""
+        outer, context = self.scope, self.context
+        self.scope = Scope(outer)
+        self.context = Context(in_function=True, in_test=context.in_test, result=result)
+        had_default = ""
+        for parameter in parameters:
+            kind = self.kind_of_type(parameter.type)
+            if parameter.default is not None:
+                had_default = parameter.name
+                self.wanted(parameter.default, kind, self.kind(parameter.default), f"`{parameter.name}`")
+            elif had_default:
+                hint = f"`{had_default}` before it has one"
+                self.error_on(parameter, f"`{parameter.name}` needs a default too", hint)
+            if parameter.name in self.scope.names:
+                self.error_on(parameter, f"two parameters are called `{parameter.name}`")
+            self.scope.names[parameter.name] = Binding("variable", kind, is_declared=parameter.type is not None)
+        self.block(body)
+        self.scope, self.context = outer, context
+
+    # ---------------------------------------------------------------- processes
+
+    def _spawn(self, node: Spawn) -> Kind:
+        self.target(node.target, is_function=node.is_function)
+        if node.supervision is not None:
+            self.supervision(node.supervision.settings, node.supervision.places)
+        return Kind("future" if node.is_async else "process")
+
+    def target(self, node: Expression, *, is_function: bool) -> None:
+        """What `spawn` and `child` may start."""
+        if is_function:
+            self.kind(node)
+            return
+        assert isinstance(node, (Name, Path))
+        name = node.name if isinstance(node, Name) else f"{node.module}::{node.name}"
+        binding = self.scope.find(node.name) if isinstance(node, Name) else self.member(node)
+        if binding is None:
+            if isinstance(node, Name):
+                near = nearest(node.name, self.agents)
+                hint = f"did you mean `{near}`?" if near else "an agent is declared with `agent`"
+                self.error_on(node, f"unknown agent `{node.name}`", hint)
+        elif binding.role in ("function", "tool"):
+            self.error_on(node, f"`{name}` is {ROLES[binding.role]}, not an agent", f"write `spawn fn {name}(…)`")
+        elif binding.role not in _NOT_CALLED:
+            self.error_on(node, f"`{name}` is {ROLES[binding.role]}, not an agent")
+
+    def _send(self, node: Send) -> Kind:
+        sign = "<~" if node.is_stream else "<-"
+        if isinstance(node.target, Name) and self._role(node.target) in _NOT_CALLED:
+            hint = f"start it first: `let p = spawn {node.target.name};`"
+            self.error_on(node.target, f"`{node.target.name}` is no process yet", hint)
+        else:
+            target = self.kind(node.target)
+            if target.name not in ("any", "process", "null"):
+                hint = "to compare with a negative number write `x < -1`" if target.name in ("int", "float") else None
+                self.error_on(node.target, f"only a process can be sent to, not {an(target)}", hint)
+        self.kind(node.message)
+        text = self.source.text
+        if isinstance(node.message, Literal) and type(node.message.value) in (int, float):
+            if text[node.message.at - 2 : node.message.at] == sign:
+                shown = text[node.message.at : node.message.end]
+                hint = f"to compare write `< -{shown}`; to send, put a space before `{shown}`"
+                self.warn(node.message.at - 2, node.message.end, f"`<-{shown}` sends {shown}", hint)
+        if node.timeout is not None:
+            self.wanted(node.timeout, Kind("duration"), self.kind(node.timeout), "`timeout`")
+        if node.budget is not None:
+            self.wanted(node.budget, Kind("money"), self.kind(node.budget), "`budget`")
+        return Kind("stream") if node.is_stream else ANY
+
+    def _role(self, node: Name) -> str:
+        binding = self.scope.find(node.name)
+        return binding.role if binding is not None else ""
+
+    def _await(self, node: Await) -> Kind:
+        kind = self.kind(node.operand)
+        if kind.name not in ("any", "future", "stream", "process"):
+            self.error_on(node.operand, f"only a future or a stream can be awaited, not {an(kind)}")
+        return Kind("process") if isinstance(node.operand, Spawn) else ANY
+
+    # ---------------------------------------------------------------- match and receive
+
+    def _match(self, node: Match) -> Kind:
+        self.kind(node.subject)
+        self._arms(node.arms)
+        return ANY
+
+    def _receive(self, node: Receive) -> Kind:
+        self._arms(node.arms)
+        if node.after is not None and node.after_body is not None:
+            self.wanted(node.after, Kind("duration"), self.kind(node.after), "`after`")
+            self.block(node.after_body.body)
+        return ANY
+
+    def _arms(self, arms: list[Arm]) -> None:
+        catch_all = False
+        for arm in arms:
+            if catch_all:
+                self.warn(arm.at, arm.pattern.end, "this arm is never reached", "an arm above it takes everything")
+                catch_all = False  # told once
+            scope = Scope(self.scope)
+            self._pattern(arm.pattern, scope)
+            self.block(arm.body, scope)
+            catch_all = catch_all or isinstance(arm.pattern, (Wildcard, NamePattern))
+
+    def _pattern(self, pattern: Pattern, scope: Scope) -> None:
+        if isinstance(pattern, NamePattern):
+            outer = self.scope.find(pattern.name)
+            if pattern.name in scope.names:
+                self.error_on(pattern, f"`{pattern.name}` is bound twice in this pattern")
+            elif outer is not None and outer.role == "constant":
+                hint = "bind a name and compare it in the arm"
+                self.warn(pattern.at, pattern.end, f"this binds a new `{pattern.name}`, it is not compared", hint)
+            scope.names[pattern.name] = Binding("variable")
+        elif isinstance(pattern, VariantPattern):
+            self._pattern(pattern.inner, scope)
+        elif isinstance(pattern, ListPattern):
+            for item in pattern.items:
+                self._pattern(item, scope)
+
+
+_ANYHOW: Final = Signature((), frozenset(), of_word("any"))
+
+
+def _mix_hint(left: Kind, right: Kind) -> str | None:
+    both = {left.name, right.name}
+    if both == {"money", "duration"}:
+        return "an amount of money and a duration have nothing in common"
+    if "money" in both and both & {"int", "float"}:
+        return "money goes with money (`$0.50`) and is multiplied with whole numbers"
+    if "duration" in both and both & {"int", "float"}:
+        return "durations go with durations (`30s`) and are multiplied with whole numbers"
+    return None
+
+
+_KINDS: Final[dict[type, Callable[[Any, Any], Kind]]] = {
+    Literal: ExpressionChecker._literal,
+    Interpolation: ExpressionChecker._interpolation,
+    Name: ExpressionChecker._name,
+    Path: ExpressionChecker._path,
+    ListLiteral: ExpressionChecker._list,
+    MapLiteral: ExpressionChecker._map,
+    TypeLiteral: ExpressionChecker._type,
+    Lambda: ExpressionChecker._lambda,
+    Unary: ExpressionChecker._unary,
+    Binary: ExpressionChecker._binary,
+    Index: ExpressionChecker._index,
+    Field: ExpressionChecker._field,
+    Call: ExpressionChecker._call,
+    MethodCall: ExpressionChecker._method,
+    Spawn: ExpressionChecker._spawn,
+    Send: ExpressionChecker._send,
+    Await: ExpressionChecker._await,
+    Match: ExpressionChecker._match,
+    Receive: ExpressionChecker._receive,
+}

@@ -1,0 +1,502 @@
+"""Expressions to register code.
+
+`expression(node, into)` leaves the value in `into` or, without one, in whatever register is cheapest: a variable's
+own, a constant's own, a temporary. A condition becomes jumps without a bool in between: `jump_false` and `jump_true`
+give the jumps to patch, `loop_while` the jump back at the end of a loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from lyra.vega import ast
+from lyra.vega.emitter import Emitter
+from lyra.vega.opcodes import (
+    OP_ADD,
+    OP_ADD_INT,
+    OP_CALL,
+    OP_CALL_NAMED,
+    OP_CALL_VALUE,
+    OP_CELL_GET,
+    OP_CLOSURE,
+    OP_DIV,
+    OP_EQ,
+    OP_FIELD,
+    OP_GLOBAL_GET,
+    OP_IF,
+    OP_INDEX,
+    OP_JOIN,
+    OP_LE,
+    OP_LENGTH,
+    OP_LIST,
+    OP_LIST_ADD,
+    OP_LOOP_EQ,
+    OP_LOOP_IF,
+    OP_LOOP_LE,
+    OP_LOOP_LT,
+    OP_LOOP_NE,
+    OP_LT,
+    OP_MAP,
+    OP_MAP_ADD,
+    OP_METHOD,
+    OP_MOD,
+    OP_MUL,
+    OP_NE,
+    OP_NEG,
+    OP_NOT,
+    OP_PUSH,
+    OP_SUB,
+    OP_SUB_INT,
+    OP_UNLESS,
+    OP_UNLESS_EQ,
+    OP_UNLESS_LE,
+    OP_UNLESS_LT,
+    OP_UNLESS_NE,
+)
+from lyra.vega.scopes import ModuleScope, Symbol, Unit, Variable, complaint
+from lyra.vega.stdlib.table import LIBRARY
+from lyra.vega.values import UNSET
+
+if TYPE_CHECKING:
+    from lyra.vega.compiler import Linker
+
+__all__ = ["Expressions"]
+
+_CHUNK: Final = 32  # items of a literal that are in registers at one time
+_IMMEDIATE_MAX: Final = 1 << 30
+
+_ARITHMETIC: Final = {"+": OP_ADD, "-": OP_SUB, "*": OP_MUL, "/": OP_DIV, "%": OP_MOD}
+# operator: (value, unless, loop, whether the operands change places)
+_COMPARISONS: Final = {
+    "==": (OP_EQ, OP_UNLESS_EQ, OP_LOOP_EQ, False),
+    "!=": (OP_NE, OP_UNLESS_NE, OP_LOOP_NE, False),
+    "<": (OP_LT, OP_UNLESS_LT, OP_LOOP_LT, False),
+    "<=": (OP_LE, OP_UNLESS_LE, OP_LOOP_LE, False),
+    ">": (OP_LT, OP_UNLESS_LT, OP_LOOP_LT, True),
+    ">=": (OP_LE, OP_UNLESS_LE, OP_LOOP_LE, True),
+}
+_OPPOSITE: Final = {"==": "!=", "!=": "=="}
+_BLOCK_EXPRESSIONS: Final = (ast.Match, ast.Receive)
+_VEGA_METHODS: Final = frozenset(name for name, entry in LIBRARY["list"].items() if entry.how == "vega")
+
+
+class Expressions(Emitter):
+    """The half of the function compiler that makes expressions."""
+
+    linker: Linker
+    module: ModuleScope
+    unit: Unit
+    captured: dict[int, int]  # id(Variable) → register, for what the function captured
+    rules: ClassVar[dict[type, Any]]  # how each kind of expression is made; the subclasses add theirs
+
+    def expression(self, node: ast.Expression, into: int | None = None) -> int:
+        self.at(node)
+        result: int = self.rules[type(node)](self, node, into)
+        return result
+
+    def target(self, into: int | None) -> int:
+        return self.register() if into is None else into
+
+    def run_of(self, nodes: list[ast.Expression]) -> int:
+        """The values of some expressions in fresh registers in a row."""
+        first = self.register(len(nodes))
+        for index, node in enumerate(nodes):
+            self.expression_in(node, first + index)
+        return first
+
+    def expression_in(self, node: ast.Expression, register: int) -> None:
+        """The value in exactly that register, temporaries given back."""
+        mark = self.next_register
+        self.expression(node, register)
+        self.next_register = mark
+
+    def fail(self, node: ast.Node, message: str, hint: str = "") -> Exception:
+        return complaint(self.source, node, message, hint)
+
+    # ------------------------------------------------------------ simple ones
+
+    def literal(self, node: ast.Literal, into: int | None) -> int:
+        return self.constant(node.value, into)
+
+    def interpolation(self, node: ast.Interpolation, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        first = self.register(len(node.parts))
+        for index, part in enumerate(node.parts):
+            if isinstance(part, str):
+                self.constant(part, first + index)
+            else:
+                self.expression_in(part, first + index)
+        self.at(node)
+        self.emit(OP_JOIN, into, first, len(node.parts))
+        self.next_register = mark
+        return into
+
+    def list_literal(self, node: ast.ListLiteral, into: int | None) -> int:
+        return self.literal_of(node, node.items, into, OP_LIST, OP_LIST_ADD)
+
+    def map_literal(self, node: ast.MapLiteral, into: int | None) -> int:
+        flat = [part for entry in node.entries for part in entry]
+        return self.literal_of(node, flat, into, OP_MAP, OP_MAP_ADD)
+
+    def literal_of(self, node: ast.Node, items: list[ast.Expression], into: int | None, make: int, add: int) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        # Built in a temporary one: an item may read the variable that the literal is assigned to.
+        whole = into if len(items) <= _CHUNK else self.register()
+        for start in range(0, max(len(items), 1), _CHUNK):
+            part = items[start : start + _CHUNK]
+            first = self.run_of(part)
+            self.at(node)
+            self.emit(add if start else make, whole, first, len(part))
+            self.next_register = max(mark, whole + 1) if whole != into else mark
+        self.move(into, whole)
+        self.next_register = mark
+        return into
+
+    # ------------------------------------------------------------ names
+
+    def name(self, node: ast.Name, into: int | None) -> int:
+        meaning = self.module.meanings.get(id(node))
+        if isinstance(meaning, Variable):
+            return self.variable(meaning, into)
+        if isinstance(meaning, Symbol):
+            return self.symbol(node, meaning, into)
+        return self.linker.library_value(self, node, "", node.name, into)
+
+    def path(self, node: ast.Path, into: int | None) -> int:
+        meaning = self.module.meanings.get(id(node))
+        if isinstance(meaning, Variable):
+            return self.variable(meaning, into)
+        if isinstance(meaning, Symbol):
+            return self.symbol(node, meaning, into)
+        return self.linker.library_value(self, node, node.module, node.name, into)
+
+    def variable(self, variable: Variable, into: int | None) -> int:
+        if variable.literal is not None:
+            return self.constant(variable.literal.value, into)
+        if variable.is_global:
+            into = self.target(into)
+            self.emit(OP_GLOBAL_GET, into, self.linker.slot(variable), self.other(variable.name))
+            return into
+        home = self.home(variable)
+        if variable.is_cell:
+            into = self.target(into)
+            self.emit(OP_CELL_GET, into, home, self.other(variable.name))
+            return into
+        if into is None:
+            return home
+        self.move(into, home)
+        return into
+
+    def home(self, variable: Variable) -> int:
+        """The register of a variable, or of its cell, in this function."""
+        return self.captured.get(id(variable), variable.register)
+
+    def symbol(self, node: ast.Node, symbol: Symbol, into: int | None) -> int:
+        if symbol.kind in ("function", "tool"):
+            into = self.target(into)
+            self.emit(OP_CLOSURE, into, self.linker.function_of(symbol), self.other([]))
+            return into
+        if symbol.kind in ("agent", "supervisor"):
+            return self.constant(symbol.name, into)  # an agent's name stands for it in messages and settings
+        return self.linker.host_value(self, node, symbol, into)
+
+    def lambda_(self, node: ast.Lambda, into: int | None) -> int:
+        into = self.target(into)
+        self.closure(node, "lambda", into)
+        return into
+
+    def closure(self, node: Any, name: str, into: int) -> None:
+        """Make the function value of a lambda, nested fn or defer from the variables it captures."""
+        unit = self.module.units[id(node)]
+        function = self.linker.function(self.module, node, unit, name)
+        registers = [self.home(variable) for variable in unit.captures]
+        self.at(node)
+        self.emit(OP_CLOSURE, into, function, self.other(["registers", *registers] if registers else []))
+
+    # ------------------------------------------------------------ operators
+
+    def unary(self, node: ast.Unary, into: int | None) -> int:
+        if node.operator == "-" and type(node.operand) is ast.Literal and type(node.operand.value) in (int, float):
+            return self.constant(-node.operand.value, into)
+        into = self.target(into)
+        mark = self.next_register
+        operand = self.expression(node.operand)
+        self.at(node)
+        self.emit(OP_NEG if node.operator == "-" else OP_NOT, into, operand)
+        self.next_register = mark
+        return into
+
+    def binary(self, node: ast.Binary, into: int | None) -> int:
+        if node.operator in ("&&", "||"):
+            return self.logical(node, into)
+        into = self.target(into)
+        mark = self.next_register
+        # The left side of a long chain is compiled first, from its deepest operator up: no recursion on it.
+        chain = [node]
+        while type(chain[-1].left) is ast.Binary and chain[-1].left.operator not in ("&&", "||"):
+            chain.append(chain[-1].left)
+        left = self.operand(chain[-1].left, chain[-1].right)
+        accumulator = -1
+        for link in reversed(chain):
+            if link is node:
+                goal = into
+            elif accumulator < 0:
+                goal = accumulator = self.register()
+            else:
+                goal = accumulator
+            inner = self.next_register
+            self.operator(link, left, goal)
+            self.next_register = inner
+            left = goal
+        self.next_register = mark
+        return into
+
+    def operator(self, node: ast.Binary, left: int, into: int) -> None:
+        step = node.right.value if type(node.right) is ast.Literal else None
+        if node.operator in ("+", "-") and type(step) is int and 0 <= step < _IMMEDIATE_MAX:
+            self.at(node)
+            self.emit(OP_ADD_INT if node.operator == "+" else OP_SUB_INT, into, left, step)
+            return
+        right = self.expression(node.right)
+        self.at(node)
+        if node.operator in _ARITHMETIC:
+            self.emit(_ARITHMETIC[node.operator], into, left, right)
+            return
+        op, _, _, is_swapped = _COMPARISONS[node.operator]
+        self.emit(op, into, right if is_swapped else left, left if is_swapped else right)
+
+    def operand(self, node: ast.Expression, then: ast.Expression) -> int:
+        """The left operand; kept in a register of its own when the right side may assign the variable it is."""
+        left = self.expression(node)
+        if type(node) is ast.Name and _has_block(then):
+            copy = self.register()
+            self.move(copy, left)
+            return copy
+        return left
+
+    def logical(self, node: ast.Binary, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        value = self.register()
+        false = self.jump_false(node)
+        self.constant(True, value)
+        end = self.jump()
+        self.patch_all(false)
+        self.constant(False, value)
+        self.patch(end)
+        self.move(into, value)
+        self.next_register = mark
+        return into
+
+    # ------------------------------------------------------------ conditions
+
+    def jump_false(self, node: ast.Expression) -> list[int]:
+        """Jumps (to be patched) that are taken when the condition is false."""
+        if type(node) is ast.Binary and node.operator == "&&":
+            return self.jump_false(node.left) + self.jump_false(node.right)
+        if type(node) is ast.Binary and node.operator == "||":
+            true = self.jump_true(node.left)
+            false = self.jump_false(node.right)
+            self.patch_all(true)
+            return false
+        if type(node) is ast.Unary and node.operator == "!":
+            return self.jump_true(node.operand)
+        mark = self.next_register
+        if type(node) is ast.Binary and node.operator in _COMPARISONS:
+            _, unless, _, is_swapped = _COMPARISONS[node.operator]
+            index = self.emit(unless, 0, *self.compared(node, is_swapped))
+        else:
+            value = self.expression(node)
+            self.at(node)
+            index = self.emit(OP_UNLESS, 0, value)
+        self.next_register = mark
+        return [index]
+
+    def jump_true(self, node: ast.Expression) -> list[int]:
+        """Jumps that are taken when the condition is true."""
+        if type(node) is ast.Binary and node.operator == "||":
+            return self.jump_true(node.left) + self.jump_true(node.right)
+        if type(node) is ast.Binary and node.operator == "&&":
+            false = self.jump_false(node.left)
+            true = self.jump_true(node.right)
+            self.patch_all(false)
+            return true
+        if type(node) is ast.Unary and node.operator == "!":
+            return self.jump_false(node.operand)
+        mark = self.next_register
+        if type(node) is ast.Binary and node.operator in _OPPOSITE:
+            _, unless, _, is_swapped = _COMPARISONS[_OPPOSITE[node.operator]]
+            index = self.emit(unless, 0, *self.compared(node, is_swapped))
+        else:
+            value = self.expression(node)
+            self.at(node)
+            index = self.emit(OP_IF, 0, value)
+        self.next_register = mark
+        return [index]
+
+    def loop_while(self, node: ast.Expression, body: int) -> None:
+        """The end of a loop: back to `body` while the condition is true."""
+        mark = self.next_register
+        if type(node) is ast.Binary and node.operator == "&&":
+            false = self.jump_false(node.left)
+            self.loop_while(node.right, body)
+            self.patch_all(false)
+        elif type(node) is ast.Binary and node.operator in _COMPARISONS:
+            _, _, loop, is_swapped = _COMPARISONS[node.operator]
+            self.emit(loop, body, *self.compared(node, is_swapped))
+        else:
+            value = self.expression(node)
+            self.at(node)
+            self.emit(OP_LOOP_IF, body, value)
+        self.next_register = mark
+
+    def compared(self, node: ast.Binary, is_swapped: bool) -> tuple[int, int]:
+        left = self.operand(node.left, node.right)
+        right = self.expression(node.right)
+        self.at(node)
+        return (right, left) if is_swapped else (left, right)
+
+    # ------------------------------------------------------------ parts of values
+
+    def index(self, node: ast.Index, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        whole = self.operand(node.target, node.index)
+        index = self.expression(node.index)
+        self.at(node)
+        self.emit(OP_INDEX, into, whole, index)
+        self.next_register = mark
+        return into
+
+    def field(self, node: ast.Field, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        whole = self.expression(node.target)
+        self.at(node)
+        self.emit(OP_FIELD, into, whole, self.other(node.name))
+        self.next_register = mark
+        return into
+
+    # ------------------------------------------------------------ calls
+
+    def call(self, node: ast.Call, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        callee = node.callee
+        meaning = self.module.meanings.get(id(callee))
+        if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+            function = self.linker.function_of(meaning)
+            first = self.arguments(node, meaning.node.parameters, meaning.name)
+            self.at(node)
+            self.emit(OP_CALL, into, function, first)
+        elif isinstance(meaning, Symbol):
+            self.linker.host_call(self, node, meaning, into)
+        elif meaning is None and isinstance(callee, (ast.Name, ast.Path)):
+            self.linker.library_call(self, node, into)
+        else:
+            self.call_value(node, into)
+        self.next_register = mark
+        return into
+
+    def arguments(self, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:
+        """The arguments of a known function in a run of registers, in the order of its parameters."""
+        order = self.matched(node, [parameter.name for parameter in parameters], name)
+        for index, parameter in enumerate(parameters):
+            if index not in order and parameter.default is None:
+                raise self.fail(node, f"`{name}` needs `{parameter.name}`", _signature(parameters))
+        first = self.register(max(len(parameters), 1))
+        for index, argument in order.items():
+            self.expression_in(argument, first + index)
+        for index in range(len(parameters)):
+            if index not in order:
+                self.constant(UNSET, first + index)
+        return first
+
+    def matched(self, node: ast.Call, names: list[str], name: str) -> dict[int, ast.Expression]:
+        """Which argument goes to which parameter, in the order they are written."""
+        order: dict[int, ast.Expression] = {}
+        for position, argument in enumerate(node.arguments):
+            if argument.name and argument.name not in names:
+                raise self.fail(argument, f"`{name}` has no parameter `{argument.name}`")
+            index = names.index(argument.name) if argument.name else position
+            if index >= len(names):
+                raise self.fail(argument, f"`{name}` takes {len(names)} arguments, got {len(node.arguments)}")
+            if index in order:
+                raise self.fail(argument, f"`{names[index]}` is given twice")
+            order[index] = argument.value
+        return order
+
+    def call_value(self, node: ast.Call, into: int) -> None:
+        first = self.register(1 + len(node.arguments))
+        self.expression_in(node.callee, first)
+        for index, argument in enumerate(node.arguments):
+            self.expression_in(argument.value, first + 1 + index)
+        self.at(node)
+        names = [argument.name for argument in node.arguments]
+        if any(names):
+            self.emit(OP_CALL_NAMED, into, first, self.other(["names", *names]))
+        else:
+            self.emit(OP_CALL_VALUE, into, first, len(names))
+
+    def method_call(self, node: ast.MethodCall, into: int | None) -> int:
+        into = self.target(into)
+        mark = self.next_register
+        if any(argument.name for argument in node.arguments):
+            raise self.fail(node, "arguments of a method have no names")
+        values = [node.target, *(argument.value for argument in node.arguments)]
+        if node.name == "len" and len(values) == 1:
+            whole = self.expression(node.target)
+            self.at(node)
+            self.emit(OP_LENGTH, into, whole)
+        elif node.name == "push" and len(values) == 2:
+            whole = self.operand(node.target, values[1])
+            item = self.expression(values[1])
+            self.at(node)
+            self.emit(OP_PUSH, into, whole, item)
+        elif node.name in _VEGA_METHODS:
+            first = self.run_of(values)
+            self.linker.prelude_call(self, node, f"list::{node.name}", first, len(values), into)
+        else:
+            first = self.run_of(values)
+            self.at(node)
+            self.emit(OP_METHOD, into, first, self.other([node.name, len(values)]))
+        self.next_register = mark
+        return into
+
+
+def _has_block(node: Any) -> bool:
+    """Whether an expression holds a match or receive, whose arms may assign variables."""
+    if isinstance(node, (ast.Literal, ast.Name, ast.Path, ast.Lambda, str)) or node is None:
+        return False
+    if isinstance(node, _BLOCK_EXPRESSIONS):
+        return True
+    if isinstance(node, msgspec.Struct):
+        return any(_has_block(getattr(node, field)) for field in node.__struct_fields__ if field not in ("at", "end"))
+    if isinstance(node, (list, tuple)):
+        return any(_has_block(part) for part in node)
+    return False
+
+
+def _signature(parameters: list[ast.Parameter]) -> str:
+    return f"its parameters are ({', '.join(parameter.name for parameter in parameters)})"
+
+
+Expressions.rules = {
+    ast.Literal: Expressions.literal,
+    ast.Interpolation: Expressions.interpolation,
+    ast.Name: Expressions.name,
+    ast.Path: Expressions.path,
+    ast.ListLiteral: Expressions.list_literal,
+    ast.MapLiteral: Expressions.map_literal,
+    ast.Lambda: Expressions.lambda_,
+    ast.Unary: Expressions.unary,
+    ast.Binary: Expressions.binary,
+    ast.Index: Expressions.index,
+    ast.Field: Expressions.field,
+    ast.Call: Expressions.call,
+    ast.MethodCall: Expressions.method_call,
+}
