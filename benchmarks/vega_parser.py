@@ -15,7 +15,7 @@ from lyra.vega.lexer import lex
 from lyra.vega.parser import parse
 from lyra.vega.source import Source
 
-PIECE = '''
+PIECE = """
 // Worker number {n} and what it needs.
 agent Coder{n} {{
     model "claude-sonnet-4-20250514"
@@ -68,9 +68,9 @@ fn review{n}(task) {{
     }}
     return Err("no answer");
 }}
-'''
+"""
 
-PYTHON = '''
+PYTHON = """
 # Worker number {n} and what it needs.
 class Coder{n}:
     model = "claude-sonnet-4-20250514"
@@ -89,7 +89,7 @@ def total{n}(items, start=0):
         else:
             sum = sum - 1
     return sum
-'''
+"""
 
 
 def program(lines: int) -> str:

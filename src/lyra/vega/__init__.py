@@ -15,11 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lyra.vega.ast import Module
     from lyra.vega.checker import Load
+    from lyra.vega.program import Program
     from lyra.vega.source import Diagnostic
 
-__all__ = ["check", "format_source", "parse"]
+__all__ = ["check", "compile", "format_source", "parse"]
 
 
 def parse(text: str, name: str = "<vega>") -> Module:
@@ -41,3 +44,16 @@ def format_source(text: str, name: str = "<vega>") -> str:
     from lyra.vega.format import format_source as format_text
 
     return format_text(text, name)
+
+
+def compile(  # noqa: A001 - the word for it, as in `re.compile`
+    text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
+) -> Program:
+    """A source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names` are
+    functions that the program may call and its host will answer."""
+    from lyra.vega.checker import checked
+    from lyra.vega.compiler import compile_module
+    from lyra.vega.source import Source
+
+    module = checked(text, name, load=load)
+    return compile_module(module, Source(name, text), load=load, host_names=host_names)

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from lyra.vega.ast import (
     Argument,
-    Arm,
-    Await,
     Binary,
     Block,
     Call,
@@ -22,31 +20,22 @@ from lyra.vega.ast import (
     Interpolation,
     Lambda,
     ListLiteral,
-    ListPattern,
     Literal,
     MapLiteral,
-    Match,
     MethodCall,
     Name,
-    NamePattern,
     Parameter,
     Path,
-    Pattern,
-    Receive,
-    Send,
-    Spawn,
     TypeLiteral,
     Unary,
-    VariantPattern,
-    Wildcard,
 )
 from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, Scopes, Signature, nearest, of_entry
 from lyra.vega.checker_types import ANY, BOOL, STR, Kind, an, kind_of_literal, of_operator, of_word
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 
-__all__ = ["ExpressionChecker"]
+__all__ = ["KINDS", "NOT_CALLED", "ExpressionChecker"]
 
-_NOT_CALLED: Final = ("agent", "supervisor")
+NOT_CALLED: Final = ("agent", "supervisor")
 _FIELDS: Final[dict[str, dict[str, Kind]]] = {
     "response": {"status": Kind("int"), "body": STR, "headers": Kind("map")},
 }
@@ -57,11 +46,8 @@ class ExpressionChecker(Scopes):
     def block(self, block: Block, scope: Scope | None = None) -> None:
         raise NotImplementedError
 
-    def supervision(self, settings: dict[str, Expression], places: dict[str, int]) -> None:
-        raise NotImplementedError
-
     def kind(self, node: Expression) -> Kind:
-        return _KINDS[type(node)](self, node)
+        return KINDS[type(node)](self, node)
 
     # ---------------------------------------------------------------- values and names
 
@@ -81,7 +67,7 @@ class ExpressionChecker(Scopes):
                 self.unknown(node, node.name)
                 return ANY
             return Kind("function")
-        if binding.role in _NOT_CALLED:
+        if binding.role in NOT_CALLED:
             hint = f"start it with `spawn {node.name}`"
             self.error_on(node, f"`{node.name}` is {ROLES[binding.role]}, not a value", hint)
             return ANY
@@ -91,7 +77,7 @@ class ExpressionChecker(Scopes):
 
     def _path(self, node: Path) -> Kind:
         binding = self.member(node)
-        if binding is not None and binding.role in _NOT_CALLED:
+        if binding is not None and binding.role in NOT_CALLED:
             hint = f"start it with `spawn {node.module}::{node.name}`"
             self.error_on(node, f"`{node.module}::{node.name}` is {ROLES[binding.role]}, not a value", hint)
         return binding.kind if binding is not None else ANY
@@ -126,14 +112,18 @@ class ExpressionChecker(Scopes):
         return binding is not None and binding.role == "import"
 
     def _list(self, node: ListLiteral) -> Kind:
-        kinds = {self.kind(item) for item in node.items}
+        kinds: set[Kind] = set()
+        for item in node.items:  # a comprehension would cost a frame for each level of nesting
+            kinds.add(self.kind(item))
         return Kind("list", (kinds.pop(),)) if len(kinds) == 1 else Kind("list", (ANY,))
 
     def _map(self, node: MapLiteral) -> Kind:
         seen: set[tuple[type, Any]] = set()
         for key, value in node.entries:
             if isinstance(key, Name) and self.scope.find(key.name) is None:
-                self.error_on(key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`')
+                self.error_on(
+                    key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`'
+                )
             else:
                 self.kind(key)
             self.kind(value)
@@ -171,9 +161,9 @@ class ExpressionChecker(Scopes):
         if found is None:
             self.error_on(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", _mix_hint(left, right))
             return ANY
-        amounts = {"money", "duration"} & {left.name, right.name}
-        if node.operator in ("==", "!=") and amounts and left.name != right.name:
-            if not {"any", "null"} & {left.name, right.name}:
+        if node.operator in ("==", "!=") and left.name != right.name:
+            both = {left.name, right.name}
+            if both & {"money", "duration"} and not both & {"any", "null"}:
                 self.warn(node.at, node.end, f"{an(left)} never equals {an(right)}", _mix_hint(left, right))
         return found
 
@@ -196,30 +186,29 @@ class ExpressionChecker(Scopes):
             hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
             self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
         elif kind.name in _SCALARS or kind.name in ("list", "function"):
-            hint = f"a method is called: `.{node.name}()`" if node.name in self._methods(kind) else None
-            self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
+            called = f"a method is called: `.{node.name}()`" if node.name in self._methods(kind) else None
+            self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", called)
         return known.get(node.name, ANY) if known is not None else ANY
 
     # ---------------------------------------------------------------- calls
 
-    def _given(self, arguments: list[Argument]) -> list[tuple[Argument, Kind]]:
-        return [(argument, self.kind(argument.value)) for argument in arguments]
-
     def _call(self, node: Call) -> Kind:
         callee = node.callee
-        name, signature, kind = "", None, ANY
+        name = ""
+        signature: Signature | None = None
+        kind = ANY
         if isinstance(callee, Name):
             name, binding = callee.name, self.scope.find(callee.name)
             if binding is None and name in GLOBALS:
                 signature = of_entry(GLOBALS[name])
-            elif binding is not None and binding.role in _NOT_CALLED:
+            elif binding is not None and binding.role in NOT_CALLED:
                 self.error_on(callee, f"`{name}` is {ROLES[binding.role]} and cannot be called", f"`spawn {name}`")
             else:
                 kind = self.kind(callee)
                 signature = binding.signature if binding is not None else None
         elif isinstance(callee, Path):
             name, found = f"{callee.module}::{callee.name}", self.member(callee)
-            if found is not None and found.role in _NOT_CALLED:
+            if found is not None and found.role in NOT_CALLED:
                 self.error_on(callee, f"`{name}` is {ROLES[found.role]} and cannot be called", f"`spawn {name}`")
             elif found is not None:
                 kind, signature = found.kind, found.signature
@@ -227,7 +216,9 @@ class ExpressionChecker(Scopes):
             kind = self.kind(callee)
             if isinstance(callee, Lambda):
                 name, signature = "the function", self.signature(callee.parameters, None)
-        given = self._given(node.arguments)
+        given: list[tuple[Argument, Kind]] = []
+        for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
+            given.append((argument, self.kind(argument.value)))  # noqa: PERF401
         if signature is not None:
             self.arguments(name, node, given, signature)
             return signature.result
@@ -248,7 +239,9 @@ class ExpressionChecker(Scopes):
 
     def _method(self, node: MethodCall) -> Kind:
         kind = self.kind(node.target)
-        given = self._given(node.arguments)
+        given: list[tuple[Argument, Kind]] = []
+        for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
+            given.append((argument, self.kind(argument.value)))  # noqa: PERF401
         methods = self._methods(kind)
         signature = methods.get(node.name)
         if signature is not None and signature is not _ANYHOW:
@@ -286,105 +279,6 @@ class ExpressionChecker(Scopes):
         self.block(body)
         self.scope, self.context = outer, context
 
-    # ---------------------------------------------------------------- processes
-
-    def _spawn(self, node: Spawn) -> Kind:
-        self.target(node.target, is_function=node.is_function)
-        if node.supervision is not None:
-            self.supervision(node.supervision.settings, node.supervision.places)
-        return Kind("future" if node.is_async else "process")
-
-    def target(self, node: Expression, *, is_function: bool) -> None:
-        """What `spawn` and `child` may start."""
-        if is_function:
-            self.kind(node)
-            return
-        assert isinstance(node, (Name, Path))
-        name = node.name if isinstance(node, Name) else f"{node.module}::{node.name}"
-        binding = self.scope.find(node.name) if isinstance(node, Name) else self.member(node)
-        if binding is None:
-            if isinstance(node, Name):
-                near = nearest(node.name, self.agents)
-                hint = f"did you mean `{near}`?" if near else "an agent is declared with `agent`"
-                self.error_on(node, f"unknown agent `{node.name}`", hint)
-        elif binding.role in ("function", "tool"):
-            self.error_on(node, f"`{name}` is {ROLES[binding.role]}, not an agent", f"write `spawn fn {name}(…)`")
-        elif binding.role not in _NOT_CALLED:
-            self.error_on(node, f"`{name}` is {ROLES[binding.role]}, not an agent")
-
-    def _send(self, node: Send) -> Kind:
-        sign = "<~" if node.is_stream else "<-"
-        if isinstance(node.target, Name) and self._role(node.target) in _NOT_CALLED:
-            hint = f"start it first: `let p = spawn {node.target.name};`"
-            self.error_on(node.target, f"`{node.target.name}` is no process yet", hint)
-        else:
-            target = self.kind(node.target)
-            if target.name not in ("any", "process", "null"):
-                hint = "to compare with a negative number write `x < -1`" if target.name in ("int", "float") else None
-                self.error_on(node.target, f"only a process can be sent to, not {an(target)}", hint)
-        self.kind(node.message)
-        text = self.source.text
-        if isinstance(node.message, Literal) and type(node.message.value) in (int, float):
-            if text[node.message.at - 2 : node.message.at] == sign:
-                shown = text[node.message.at : node.message.end]
-                hint = f"to compare write `< -{shown}`; to send, put a space before `{shown}`"
-                self.warn(node.message.at - 2, node.message.end, f"`<-{shown}` sends {shown}", hint)
-        if node.timeout is not None:
-            self.wanted(node.timeout, Kind("duration"), self.kind(node.timeout), "`timeout`")
-        if node.budget is not None:
-            self.wanted(node.budget, Kind("money"), self.kind(node.budget), "`budget`")
-        return Kind("stream") if node.is_stream else ANY
-
-    def _role(self, node: Name) -> str:
-        binding = self.scope.find(node.name)
-        return binding.role if binding is not None else ""
-
-    def _await(self, node: Await) -> Kind:
-        kind = self.kind(node.operand)
-        if kind.name not in ("any", "future", "stream", "process"):
-            self.error_on(node.operand, f"only a future or a stream can be awaited, not {an(kind)}")
-        return Kind("process") if isinstance(node.operand, Spawn) else ANY
-
-    # ---------------------------------------------------------------- match and receive
-
-    def _match(self, node: Match) -> Kind:
-        self.kind(node.subject)
-        self._arms(node.arms)
-        return ANY
-
-    def _receive(self, node: Receive) -> Kind:
-        self._arms(node.arms)
-        if node.after is not None and node.after_body is not None:
-            self.wanted(node.after, Kind("duration"), self.kind(node.after), "`after`")
-            self.block(node.after_body.body)
-        return ANY
-
-    def _arms(self, arms: list[Arm]) -> None:
-        catch_all = False
-        for arm in arms:
-            if catch_all:
-                self.warn(arm.at, arm.pattern.end, "this arm is never reached", "an arm above it takes everything")
-                catch_all = False  # told once
-            scope = Scope(self.scope)
-            self._pattern(arm.pattern, scope)
-            self.block(arm.body, scope)
-            catch_all = catch_all or isinstance(arm.pattern, (Wildcard, NamePattern))
-
-    def _pattern(self, pattern: Pattern, scope: Scope) -> None:
-        if isinstance(pattern, NamePattern):
-            outer = self.scope.find(pattern.name)
-            if pattern.name in scope.names:
-                self.error_on(pattern, f"`{pattern.name}` is bound twice in this pattern")
-            elif outer is not None and outer.role == "constant":
-                hint = "bind a name and compare it in the arm"
-                self.warn(pattern.at, pattern.end, f"this binds a new `{pattern.name}`, it is not compared", hint)
-            scope.names[pattern.name] = Binding("variable")
-        elif isinstance(pattern, VariantPattern):
-            self._pattern(pattern.inner, scope)
-        elif isinstance(pattern, ListPattern):
-            for item in pattern.items:
-                self._pattern(item, scope)
-
 
 _ANYHOW: Final = Signature((), frozenset(), of_word("any"))
 
@@ -400,7 +294,7 @@ def _mix_hint(left: Kind, right: Kind) -> str | None:
     return None
 
 
-_KINDS: Final[dict[type, Callable[[Any, Any], Kind]]] = {
+KINDS: Final[dict[type, Callable[[Any, Any], Kind]]] = {
     Literal: ExpressionChecker._literal,
     Interpolation: ExpressionChecker._interpolation,
     Name: ExpressionChecker._name,
@@ -415,9 +309,4 @@ _KINDS: Final[dict[type, Callable[[Any, Any], Kind]]] = {
     Field: ExpressionChecker._field,
     Call: ExpressionChecker._call,
     MethodCall: ExpressionChecker._method,
-    Spawn: ExpressionChecker._spawn,
-    Send: ExpressionChecker._send,
-    Await: ExpressionChecker._await,
-    Match: ExpressionChecker._match,
-    Receive: ExpressionChecker._receive,
 }

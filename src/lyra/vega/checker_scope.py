@@ -1,7 +1,7 @@
 """Names and what they stand for, while a module is checked.
 
-A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `Scopes` is the chain of
-them plus the list of remarks: the ground that the other checker modules stand on.
+A `Binding` is one name: a variable, a constant, a function and so on, with what is known of it. `Scopes` is the chain
+of them plus the list of remarks: the ground that the other checker modules stand on.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Scopes:
             at, end = self.name_place(node, name)
             self.error(at, end, f"`{name}` is already {ROLES[before.role]} here", "choose another name")
             return
-        elif before is not None and self.scope is self.top:
+        if before is not None and self.scope is self.top:
             binding = Binding("variable", ANY)  # functions may see either of the two
         self.scope.names[name] = binding
 
@@ -170,7 +170,9 @@ class Scopes:
                     return
                 if index >= len(order):
                     count = "no arguments" if not order else _counted(len(order), signature.optional)
-                    self.error_on(argument, f"`{name}` takes {count}, and {len(given)} are given", _heading(name, order))
+                    self.error_on(
+                        argument, f"`{name}` takes {count}, and {len(given)} are given", _heading(name, order)
+                    )
                     return
                 parameter = order[index]
             else:
@@ -178,7 +180,9 @@ class Scopes:
                 if parameter not in kinds:
                     near = nearest(parameter, order)
                     hint = f"did you mean `{near}`?" if near else _heading(name, order)
-                    self.error(argument.at, argument.at + len(parameter), f"`{name}` has no parameter `{parameter}`", hint)
+                    self.error(
+                        argument.at, argument.at + len(parameter), f"`{name}` has no parameter `{parameter}`", hint
+                    )
                     continue
                 if parameter in filled:
                     self.error_on(argument, f"`{parameter}` is given twice")

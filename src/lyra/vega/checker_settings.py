@@ -15,7 +15,7 @@ from lyra.core.limits import RETRY_ATTEMPTS_MAX
 from lyra.core.restart import OTP, STRATEGIES
 from lyra.core.retry import ERROR_CLASSES
 from lyra.vega.ast import Agent, Argument, Call, Expression, ListLiteral, Literal, Name, Path, Tool, TypeLiteral, Unary
-from lyra.vega.checker_expressions import ExpressionChecker
+from lyra.vega.checker_processes import ProcessChecker
 from lyra.vega.checker_scope import nearest
 from lyra.vega.checker_types import Kind, accepts
 
@@ -82,7 +82,7 @@ _WANTED: Final[dict[str, tuple[str, Kind]]] = {
 }
 
 
-class SettingsChecker(ExpressionChecker):
+class SettingsChecker(ProcessChecker):
     has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
 
     def supervision(self, settings: dict[str, Expression], places: dict[str, int]) -> None:
@@ -101,7 +101,9 @@ class SettingsChecker(ExpressionChecker):
                 places = {setting: agent.places[f"{name}.{setting}"] for setting in value}
                 self._all(name, value, places, BLOCKS[name])
                 if name == "rate_limit" and not {"requests_per_minute", "tokens_per_minute"} & set(value):
-                    self.error(at, at + len(name), "`rate_limit` says neither requests_per_minute nor tokens_per_minute")
+                    self.error(
+                        at, at + len(name), "`rate_limit` says neither requests_per_minute nor tokens_per_minute"
+                    )
             elif takes == "block":
                 settings = ", ".join(BLOCKS[name])
                 self.error_on(value, f"`{name}` takes a block", f"write `{name} {{ … }}` with {settings}")
@@ -126,7 +128,9 @@ class SettingsChecker(ExpressionChecker):
         near = nearest(name, table)
         hint = f"did you mean `{near}`?" if near else f"there are {', '.join(table)}"
         noun = "field" if what == "an agent" else "setting"
-        self.error(at, at + len(name), f"{what if what[:2] in ('a ', 'an') else f'`{what}`'} has no {noun} `{name}`", hint)
+        self.error(
+            at, at + len(name), f"{what if what[:2] in ('a ', 'an') else f'`{what}`'} has no {noun} `{name}`", hint
+        )
 
     def _one(self, name: str, value: Expression, takes: str) -> None:
         form, _, rest = takes.partition(" ")
@@ -155,9 +159,7 @@ class SettingsChecker(ExpressionChecker):
         if word in known:
             return
         near = nearest(word, known) if isinstance(word, str) else None
-        self.error_on(
-            value, f"`{name}` is one of {', '.join(known)}", f"did you mean `{near}`?" if near else None
-        )
+        self.error_on(value, f"`{name}` is one of {', '.join(known)}", f"did you mean `{near}`?" if near else None)
 
     def _words(self, name: str, value: Expression, rest: str) -> None:
         for item in self._items(name, value, "words"):
@@ -260,12 +262,12 @@ class SettingsChecker(ExpressionChecker):
                 self.error_on(item, "a capability is written `fs::read`", 'or as a text: `"fs.read:/project/**"`')
 
 
-def _number(value: Expression) -> int | float | None:
+def _number(value: Expression) -> float | None:
     """The number that is written there, if one is."""
     if isinstance(value, Unary) and isinstance(value.operand, Literal) and type(value.operand.value) in (int, float):
-        return -value.operand.value
+        return float(-value.operand.value)
     if isinstance(value, Literal) and type(value.value) in (int, float):
-        return value.value
+        return float(value.value)
     return None
 
 

@@ -166,7 +166,9 @@ class StatementChecker(SettingsChecker):
         if self.context.in_defer:
             self.error(node.at, node.at + 6, "`return` cannot stand in `defer`", "the function has returned already")
         elif not self.context.in_function:
-            self.error(node.at, node.at + 6, "`return` stands outside a function", "to end the program: `process::exit()`")
+            self.error(
+                node.at, node.at + 6, "`return` stands outside a function", "to end the program: `process::exit()`"
+            )
         elif node.value is not None and not accepts(self.context.result, kind):
             self.wanted(node.value, self.context.result, kind, "what this function gives")
 

@@ -15,7 +15,19 @@ from lyra.core.money import Money
 from lyra.vega.ast import Type
 from lyra.vega.values import Duration
 
-__all__ = ["ANY", "BOOL", "NULL", "STR", "Kind", "accepts", "an", "kind_of_literal", "of_operator", "of_type", "of_word"]
+__all__ = [
+    "ANY",
+    "BOOL",
+    "NULL",
+    "STR",
+    "Kind",
+    "accepts",
+    "an",
+    "kind_of_literal",
+    "of_operator",
+    "of_type",
+    "of_word",
+]
 
 
 class Kind(NamedTuple):
@@ -35,8 +47,8 @@ STR: Final = Kind("str")
 
 # How a type may be written → the word for it. The capitals are how document and library headings write them.
 TYPES: Final[dict[str, str]] = {
-    **{word: word for word in "any null bool int float str duration money list map".split()},
-    **{word: word for word in "process future stream response span builder result".split()},
+    **{word: word for word in ("any", "null", "bool", "int", "float", "str", "duration", "money", "list", "map")},
+    **{word: word for word in ("process", "future", "stream", "response", "span", "builder", "result")},
     "fn": "function",
     "function": "function",
     "Result": "result",
@@ -118,7 +130,7 @@ def kind_of_literal(value: Any) -> Kind:
 
 
 def accepts(wanted: Kind, given: Kind) -> bool:
-    """Whether a value of the given kind may stand where the wanted one is declared. null stands for anything missing."""
+    """Whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
     if wanted.name == "any" or given.name in ("any", "null"):
         return True
     if wanted.name != given.name:

@@ -127,7 +127,7 @@ class Processes(Expressions):
         self.at(node)
         self.emit(OP_RECEIVE, state)
         again = self.emit(OP_RECEIVE_NEXT, state, message)
-        self.patch(again, again)
+        self.patch(again)  # never taken without `after`
         ends: list[int] = []
         for arm in node.arms:
             inner = self.next_register

@@ -47,14 +47,14 @@ _BAD: Final = {
     "&": "`and` is written `&&`",
     "?": "there is no conditional operator; use `if` or `match`",
     "$": "an amount of money is written `$0.50`",
-    "\u201c": "use the plain quote `\"`",
-    "\u201d": "use the plain quote `\"`",
+    "\u201c": 'use the plain quote `"`',
+    "\u201d": 'use the plain quote `"`',
     "\u00a0": "this is a no-break space; use a plain one",
 }
 
 
 class Lexed(NamedTuple):
-    """`cut_off` says that a string or comment ran to the end of the file: what follows from that is not worth telling."""
+    """`cut_off`: a string or comment ran to the end of the file, and what follows from that is not worth telling."""
 
     tokens: Tokens
     comments: list[tuple[int, str]]
@@ -97,7 +97,7 @@ class _Lexer:
                     if nested and (sign == "{" or sign == "}"):
                         open_braces += 1 if sign == "{" else -1
                         if open_braces < 0:
-                            tokens.add("end", None, found.start(2), found.start(2))
+                            tokens.add("end", "}", found.start(2), found.start(2))
                             return found.end()
                     add_kind(fixed[sign])
                     add_value(None)
@@ -280,7 +280,9 @@ class _Lexer:
     def _nested(self, inside: Tokens, at: int) -> int:
         """The tokens of one `${…}`; gives the place behind its `}`."""
         if self.depth >= _TEMPLATES_MAX:
-            self._error(at, at + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another")
+            self._error(
+                at, at + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another"
+            )
             self.cut_off = True
             return len(self.text)
         self.depth += 1

@@ -68,10 +68,10 @@ def parse_all(source: Source) -> Parsed:
         parser.note(0, 1, "this is nested too deeply", f"at most {VEGA_NESTING_MAX} levels")
         statements = []
     module = Module(statements, lexed.comments, at=0, end=len(source.text))
-    return Parsed(module, _together(source, lexed.problems, parser.problems))
+    return Parsed(module, _together(lexed.problems, parser.problems))
 
 
-def _together(source: Source, lexical: list[Diagnostic], syntactical: list[Diagnostic]) -> list[Diagnostic]:
+def _together(lexical: list[Diagnostic], syntactical: list[Diagnostic]) -> list[Diagnostic]:
     """Both kinds in order of place; a line whose characters are wrong is not judged a second time."""
     told = {problem.line for problem in lexical}
     kept = [problem for problem in syntactical if problem.line not in told]
@@ -237,12 +237,10 @@ class Parser(Statements):
         """Skip a wrong field: to the next line of the agent, to its `}`, or to a tool."""
         inner = max(0, len(self.braces) - braces)
         del self.braces[braces:]
-        text = self.source.text
         while (kind := self.kinds[self.i]) != "end" and not (inner == 0 and kind == "}"):
             inner += (kind == "{") - (kind == "}")
             self.i += 1
-            new_line = "\n" in text[self.ends[self.i - 1] : self.starts[self.i]]
-            if inner == 0 and (self.kinds[self.i] == "tool" or (new_line and self.kinds[self.i] == "name")):
+            if inner == 0 and (self.kinds[self.i] == "tool" or (self.kinds[self.i] == "name" and self.begins_line())):
                 return
 
     def supervisor(self) -> Statement:
@@ -313,7 +311,7 @@ class Parser(Statements):
             self.i += 1
             name = self.name("the name of an import")
         elif kind != "mcp":
-            stem = _STEM.search(target.rpartition("/")[2].rpartition(":")[2])
+            stem = _STEM.match(target.rpartition("/")[2].rpartition(":")[2])
             if stem is None:
                 self.note(self.starts[place], self.ends[place], "this import needs a name", "add `as name`")
             name = stem[1] if stem else "_"

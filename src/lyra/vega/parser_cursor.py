@@ -40,23 +40,25 @@ FOREIGN: Final = {
 
 # A token that can only be the first of a statement: recovery stops there when it begins a line.
 _STARTS: Final = frozenset(
-    "agent break const continue defer fn for if import let parallel return session supervisor throw tool try while".split()
+    {"agent", "break", "const", "continue", "defer", "fn", "for", "if", "import", "let", "parallel", "return"}
+    | {"session", "supervisor", "throw", "tool", "try", "while"}
 )
 
 
-class Stop(Exception):  # noqa: N818 - never leaves the parser
+class Stop(Exception):
     """A mistake was noted; the statement it stands in is given up."""
 
 
 class Cursor:
     """The tokens, the place in them, and the mistakes so far."""
 
-    __slots__ = ("braces", "comments", "depth", "ends", "i", "kinds", "problems", "source", "starts", "values")
+    __slots__ = ("braces", "depth", "ends", "i", "is_lost", "kinds", "problems", "source", "starts", "values")
 
     def __init__(self, source: Source, tokens: Tokens) -> None:
         self.source = source
         self.problems: list[Diagnostic] = []
         self.depth = 0
+        self.is_lost = False  # a brace is known to miss its partner: what else is open at the end follows from that
         self.braces: list[int] = []  # offsets of the `{` that are open
         self.enter(tokens)
 
@@ -101,12 +103,18 @@ class Cursor:
     def fail_unclosed(self) -> NoReturn:
         """At the end of the file: the innermost brace is what misses its partner; the outer ones follow from it."""
         brace = self.braces[-1]
+        if self.is_lost:
+            raise Stop
+        self.is_lost = True
         self.fail(brace, brace + 1, "this `{` is never closed")
 
     def expected(self, what: str, *, where: str = "", hint: str | None = None) -> NoReturn:
         """`expected X where, found Y`."""
-        found = described(self.kinds[self.i], self.values[self.i])
-        self.fail_here(f"expected {what}{' ' + where if where else ''}, found {found}", hint or self.word_hint())
+        i, kind = self.i, self.kinds[self.i]
+        message = f"expected {what}{' ' + where if where else ''}, found {described(kind, self.values[i])}"
+        if i and (kind in _STARTS or kind == "}") and self.begins_line():
+            self.fail(self.ends[i - 1], self.ends[i - 1], message, hint)  # it is missing on the line before
+        self.fail_here(message, hint or self.word_hint())
 
     def word_hint(self) -> str | None:
         """What a wrong word at this place may have meant."""
@@ -116,10 +124,15 @@ class Cursor:
         near = FOREIGN.get(word) or did_you_mean(word, KEYWORDS)
         return f"did you mean `{near}`?" if near else None
 
+    def begins_line(self) -> bool:
+        """Whether the present token is the first of its line."""
+        return "\n" in self.source.text[self.ends[self.i - 1] if self.i else 0 : self.starts[self.i]]
+
     def too_deep(self) -> NoReturn:
-        self.fail_here(
-            "this is nested too deeply", f"at most {VEGA_NESTING_MAX} levels; take a part out into a function or a `let`"
-        )
+        self.is_lost = True
+        i = self.i
+        hint = f"at most {VEGA_NESTING_MAX} levels; take a part out into a function or a `let`"
+        self.fail(self.starts[i], self.ends[i], "this is nested too deeply", hint)
 
     # ---------------------------------------------------------------- expectations
 
@@ -148,14 +161,14 @@ class Cursor:
         word = self.values[self.i]
         if self.kinds[self.i] in KEYWORDS:
             self.fail_here(f"`{word}` is a keyword and cannot be {what}", f"another name: `{word}_`")
-        self.expected(what)
+        return self.expected(what)
 
     def any_word(self, what: str) -> str:
         """A name that may also be a keyword: behind `.` and `::` nothing else can be meant."""
         if self.kinds[self.i] == "name" or self.kinds[self.i] in KEYWORDS:
             self.i += 1
             return str(self.values[self.i - 1])
-        self.expected(what)
+        return self.expected(what)
 
     def open_brace(self, where: str) -> int:
         """Step over a `{` and remember it; gives its offset."""
@@ -187,20 +200,21 @@ class Cursor:
             self.i = i + 1
             return
         end = self.ends[i - 1]
-        if self.kinds[i] in ("end", "}") or "\n" in self.source.text[end : self.starts[i]]:
+        if self.kinds[i] in ("end", "}") or self.begins_line():
             self.note(end, end, f"missing `;` after {what}")
             return
         self.expected("`;`", where=f"after {what}")
 
     # ---------------------------------------------------------------- going on
 
-    def recover(self, braces: int) -> None:
-        """Skip to where the next statement of a block can begin; `braces` were open when the block's statement began."""
+    def recover(self, start: int, braces: int) -> None:
+        """Skip to where the next statement of a block can begin. The wrong one began at the token `start`, with so
+        many braces open."""
         if len(self.problems) >= VEGA_PROBLEMS_MAX:
             self.i = len(self.kinds) - 1
         inner = max(0, len(self.braces) - braces)  # braces of the statement itself, still open
         del self.braces[braces:]
-        kinds, text, first = self.kinds, self.source.text, self.i
+        kinds = self.kinds
         while (kind := kinds[self.i]) != "end":
             if kind == "{":
                 inner += 1
@@ -214,9 +228,8 @@ class Cursor:
             elif inner == 0 and kind == ";":
                 self.i += 1
                 return
-            elif inner == 0 and kind in _STARTS and self.i > first and self.i:
-                if "\n" in text[self.ends[self.i - 1] : self.starts[self.i]]:
-                    return
+            elif inner == 0 and kind in _STARTS and self.i > start and self.begins_line():
+                return
             self.i += 1
 
     def _goes_on(self) -> bool:

@@ -316,8 +316,14 @@ class Expressions(Cursor):
         return settings, places
 
 
+def _no_compound(sign: str) -> tuple[str, str]:
+    return f"there is no `{sign}=`", f"write `x = x {sign} …`"
+
+
 def _no_expression(parser: Any) -> Expression:
-    kind = parser.kinds[parser.i]
+    kind, before = parser.kinds[parser.i], parser.kinds[parser.i - 1]
+    if kind == "=" and before in ("+", "-", "*", "/", "%"):
+        parser.fail(parser.starts[parser.i - 1], parser.ends[parser.i], *_no_compound(before))
     hints = {
         "fn": "a function without a name is a lambda: `|x| …`",
         "=": "equality is `==`",

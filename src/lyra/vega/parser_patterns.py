@@ -91,7 +91,7 @@ class Patterns(Expressions):
         if "\n" in self.source.text[end : self.starts[self.i]] and self.kinds[self.i] != "end":
             self.note(end, end, "missing `,` after this arm")
             return True
-        self.expected("`,` or `}`", where="after an arm")
+        return self.expected("`,` or `}`", where="after an arm")
 
     def _arm(self, pattern: Pattern) -> Arm:
         self.expect("=>", "after the pattern")

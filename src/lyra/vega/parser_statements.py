@@ -40,8 +40,6 @@ from lyra.vega.parser_patterns import Patterns
 
 __all__ = ["STATEMENTS", "Statements"]
 
-_COMPOUND: Final = ("+", "-", "*", "/", "%")
-
 
 class Statements(Patterns):
     __slots__ = ()
@@ -66,11 +64,12 @@ class Statements(Patterns):
             if kind == ";":  # a statement that is not there
                 self.i += 1
                 continue
+            start = self.i
             try:
                 found.append(STATEMENTS.get(kind, _other)(self))
             except Stop:
                 self.depth = depth
-                self.recover(braces)
+                self.recover(start, braces)
 
     # ---------------------------------------------------------------- without a keyword
 
@@ -78,19 +77,14 @@ class Statements(Patterns):
         at = self.starts[self.i]
         value = self.expression()
         if self.kinds[self.i] != "=":
-            self._no_compound()
             return ExpressionStatement(value, at=at, end=self.ends[self.i - 1])
         if not isinstance(value, (Name, Index, Field)):
-            self.fail(value.at, value.end, "this cannot be assigned to", "a name, `list[i]`, `map[key]` or `value.field`")
+            self.fail(
+                value.at, value.end, "this cannot be assigned to", "a name, `list[i]`, `map[key]` or `value.field`"
+            )
         self.i += 1
         new = self.expression()
         return Assign(value, new, at=at, end=self.ends[self.i - 1])
-
-    def _no_compound(self) -> None:
-        """`x += 1` and `x++` stop at the second sign; say what to write."""
-        i = self.i
-        if self.kinds[i] in _COMPOUND and self.kinds[i + 1] == "=":
-            self.fail_here(f"there is no `{self.kinds[i]}=`", f"write `x = x {self.kinds[i]} …`")
 
     def other(self) -> Statement:
         i, at = self.i, self.starts[self.i]
@@ -203,7 +197,7 @@ class Statements(Patterns):
             body = self.block("after the head of `for`")
             return ForIn(self.values[i], source, body, at=at, end=self.ends[self.i - 1])
         if self.kinds[i] == "(" and (self.kinds[i + 1] in ("let", ";") or self.kinds[i + 2] in ("name", "=")):
-            self.fail_here("`for` takes no parentheses", "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`")
+            return self._parenthesised_for(at)
         start: Statement | None = None
         if self.kinds[i] == "let":
             start = self._let_open()
@@ -217,6 +211,13 @@ class Statements(Patterns):
         step = None if self.kinds[self.i] == "{" else self.simple()
         body = self.block("after the head of `for`")
         return For(start, condition, step, body, at=at, end=self.ends[self.i - 1])
+
+    def _parenthesised_for(self, at: int) -> Statement:
+        hint = "write `for x in list {` or `for let i = 0; i < n; i = i + 1 {`"
+        self.note(self.starts[self.i], self.ends[self.i], "`for` takes no parentheses", hint)
+        while self.kinds[self.i] not in ("{", "}", "end"):
+            self.i += 1
+        return For(None, None, None, self.block("after the head of `for`"), at=at, end=self.ends[self.i - 1])
 
     # ---------------------------------------------------------------- scopes
 

@@ -126,6 +126,4 @@ def source_error(kind: type[ParseError] | type[CheckError], problems: Sequence[D
     """The error to raise for these remarks: the first error speaks, all of them are in `problems`."""
     first = next((problem for problem in problems if problem.is_error), problems[0])
     fields: dict[str, Any] = {"problems": list(problems)}
-    return kind(
-        first.message, file=first.file, line=first.line, column=first.column, hint=first.hint or None, **fields
-    )
+    return kind(first.message, file=first.file, line=first.line, column=first.column, hint=first.hint or None, **fields)

@@ -87,8 +87,8 @@ class Tokens:
 
 def described(kind: str, value: Any) -> str:
     """A token as a message names it: `;`, the keyword `let`, the name `x`, a string."""
-    if kind == "name":
-        return f"`{value}`"
+    if kind == "name" or (kind == "end" and value):
+        return f"`{value}`"  # the end of a `${…}` is its brace
     if kind in KINDS:
         return KINDS[kind]
     return f"`{kind}`"

@@ -230,6 +230,7 @@ def checked(number: int) -> int:
 
 # ---------------------------------------------------------------- shown
 
+_PIECES_MAX: Final = 1 << 23  # a few lists that hold each other twice would else be endless
 
 def _float_shown(value: float) -> str:
     text = repr(value)
@@ -278,6 +279,8 @@ def shown(value: Any) -> str:
             open_ids.add(id(item))
             todo.append(("close", id(item)))
             todo.extend(reversed(_pieces(item)))
+            if len(todo) + len(parts) > _PIECES_MAX:
+                raise Fault("LimitExceeded", "the value is too large to be shown")
     return "".join(parts)
 
 

@@ -1,0 +1,73 @@
+"""A Program made ready to run: what the VM's loop reads.
+
+Linking copies each function's code as it is, builds the list of registers that every call starts from (empty ones,
+then the constants), and looks up the library functions that its instructions name. A linked program is shared by all
+its processes and never changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lyra.errors import BytecodeError
+from lyra.vega.opcodes import OP_CLOSURE, OP_LIBRARY
+from lyra.vega.program import Function, Handler, Instruction, Program
+from lyra.vega.stdlib.natives import native
+
+__all__ = ["Code", "Linked", "link"]
+
+
+class Code:
+    """One function as the loop wants it."""
+
+    __slots__ = (
+        "captures",
+        "code",
+        "constants",
+        "function",
+        "handlers",
+        "index",
+        "name",
+        "parameters",
+        "required",
+        "template",
+    )
+
+    def __init__(self, index: int, function: Function) -> None:
+        self.index = index
+        self.name = function.name
+        self.function = function
+        self.code: list[Instruction] = function.code
+        self.handlers: list[Handler] = function.handlers
+        self.parameters = len(function.parameters)
+        self.required = function.required
+        self.captures = function.captures
+        self.constants: list[Any] = list(function.constants)
+        self.template: list[Any] = [None] * function.registers + function.constants[: function.pinned]
+        for op, _, _, c in function.code:
+            if op == OP_LIBRARY:
+                name, count = function.constants[c]
+                found = native(name)
+                if found is None:
+                    raise BytecodeError(f"the library has no function {name!r}", hint="compile the source again")
+                self.constants[c] = (found, count)
+            elif op == OP_CLOSURE:
+                self.constants[c] = tuple(function.constants[c][1:])
+
+
+class Linked:
+    """All functions of a program, with its hash, by which saved processes name it."""
+
+    __slots__ = ("functions", "hash", "program")
+
+    def __init__(self, program: Program, content_hash: str) -> None:
+        self.program = program
+        self.hash = content_hash
+        self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
+
+
+def link(program: Program) -> Linked:
+    """A program ready to run. The program must be verified, or fresh from the compiler."""
+    from lyra.vega.bytecode import content_hash
+
+    return Linked(program, content_hash(program))

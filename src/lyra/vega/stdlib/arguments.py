@@ -1,0 +1,23 @@
+"""Checking what a library function was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lyra.vega.values import Fault, kind_of
+
+__all__ = ["need", "needed"]
+
+
+def need(value: Any, kind: str, function: str) -> Any:
+    """The value, if it is of that kind; else a TypeError that names the function."""
+    if kind_of(value) != kind:
+        raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")
+    return value
+
+
+def needed(function: str, *pairs: tuple[Any, str]) -> None:
+    """The same for several values."""
+    for value, kind in pairs:
+        if kind_of(value) != kind:
+            raise Fault("TypeError", f"{function} needs {kind}, got {kind_of(value)}")

@@ -1,0 +1,70 @@
+"""`json::…`. Money is written as a number of dollars, a duration as seconds; neither is read back as such."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.operators import STRING_CHARS_MAX
+from lyra.vega.stdlib.arguments import need
+from lyra.vega.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
+
+__all__ = ["FUNCTIONS"]
+
+_DEPTH_MAX: Final = 200
+_NODES_MAX: Final = 1 << 23
+
+
+def _whole(text: str) -> int | float:
+    number = int(text) if len(text) < 25 else None
+    return number if number is not None and INT_MIN <= number <= INT_MAX else float(text)
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _parse(text: Any) -> Any:
+    need(text, "str", "json::parse")
+    try:
+        return json.loads(text, parse_int=_whole, parse_constant=_constant)
+    except RecursionError:
+        raise Fault("ValueError", "json::parse: nested too deeply") from None
+    except ValueError as error:
+        raise Fault("ValueError", f"json::parse: {error}") from None
+
+
+def _stringify(value: Any, indent: Any = None) -> str:
+    if indent is not None:
+        need(indent, "int", "json::stringify")
+    plain = _plain(value, 0, [_NODES_MAX])
+    text = json.dumps(plain, ensure_ascii=False, indent=None if indent is None else max(0, min(indent, 16)))
+    if len(text) > STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+    return text
+
+
+def _plain(value: Any, depth: int, left: list[int]) -> Any:
+    left[0] -= 1
+    if depth > _DEPTH_MAX or left[0] < 0:
+        raise Fault("ValueError", "json::stringify: nested too deeply, or a list that holds itself")
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        if value - value != 0:
+            raise Fault("ValueError", f"json::stringify: {shown(value)} is not JSON")
+        return int(value) if value.is_integer() and abs(value) < 1 << 53 else value
+    if kind is list:
+        return [_plain(item, depth + 1, left) for item in value]
+    if kind is dict:
+        return {shown(name): _plain(item, depth + 1, left) for name, item in value.items()}
+    if kind is Money:
+        return float(value.usd)
+    if kind is Duration:
+        return value.seconds
+    raise Fault("TypeError", f"json::stringify: {kind_of(value)} is not JSON")
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"json::parse": _parse, "json::stringify": _stringify}

@@ -1,0 +1,189 @@
+"""`list::…` and `map::…`, as far as they call no lambda."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.operators import LIST_ITEMS_MAX, add, key, less
+from lyra.vega.stdlib.arguments import need, needed
+from lyra.vega.stdlib.strings import bounds
+from lyra.vega.values import Duration, Fault, Money, equal
+
+__all__ = ["FUNCTIONS"]
+
+_SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})
+
+
+def limited(size: int) -> None:
+    if size > LIST_ITEMS_MAX:
+        raise Fault("LimitExceeded", f"a list may have at most {LIST_ITEMS_MAX} items")
+
+
+def _push(items: Any, item: Any) -> Any:
+    need(items, "list", "list::push").append(item)
+    return items
+
+
+def _pop(items: Any) -> Any:
+    if not need(items, "list", "list::pop"):
+        raise Fault("IndexError", "list::pop of an empty list: there is no index to take from")
+    return items.pop()
+
+
+def _position(function: str, items: Any, index: Any, size: int) -> int:
+    needed(function, (items, "list"), (index, "int"))
+    if not 0 <= index < size:
+        raise Fault("IndexError", f"index {index} is outside a list of length {len(items)}")
+    return int(index)
+
+
+def _insert(items: Any, index: Any, item: Any) -> Any:
+    need(items, "list", "list::insert")
+    items.insert(_position("list::insert", items, index, len(items) + 1), item)
+    return items
+
+
+def _remove(items: Any, index: Any) -> Any:
+    need(items, "list", "list::remove")
+    return items.pop(_position("list::remove", items, index, len(items)))
+
+
+def _index_of(items: Any, item: Any) -> int:
+    need(items, "list", "list::index_of")
+    for index, other in enumerate(items):
+        if other is item or equal(other, item):
+            return index
+    return -1
+
+
+def _slice(items: Any, start: Any, end: Any = None) -> list[Any]:
+    needed("list::slice", (items, "list"), (start, "int"))
+    start, end = bounds("list::slice", start, end, len(items))
+    return list(items[start:end])
+
+
+def _concat(items: Any, others: Any) -> Any:
+    needed("list::concat", (items, "list"), (others, "list"))
+    return add(items, others)
+
+
+def _range(start: Any, end: Any, step: Any = 1) -> list[int]:
+    needed("list::range", (start, "int"), (end, "int"), (step, "int"))
+    if step == 0:
+        raise Fault("ValueError", "list::range needs a step that is not zero")
+    numbers = range(start, end, step)
+    limited((end - start) // step)
+    return list(numbers)
+
+
+def _end(function: str, at: int) -> Callable[[Any], Any]:
+    def take(items: Any) -> Any:
+        if not need(items, "list", function):
+            raise Fault("IndexError", f"{function} of an empty list: there is no such index")
+        return items[at]
+
+    return take
+
+
+def _sum(items: Any) -> Any:
+    need(items, "list", "list::sum")
+    return functools.reduce(add, items) if items else 0
+
+
+def _unique(items: Any) -> list[Any]:
+    need(items, "list", "list::unique")
+    seen: set[Any] = set()
+    out: list[Any] = []
+    for item in items:
+        if type(item) in _SIMPLE:
+            # Kinds that are never equal to each other must not share a hash; the two kinds of number are.
+            mark = ("number", item) if type(item) in (int, float) else (type(item), item)
+            if mark not in seen:
+                seen.add(mark)
+                out.append(item)
+        elif not any(equal(item, other) for other in out if type(other) is type(item)):
+            out.append(item)
+    return out
+
+
+def _flatten(items: Any) -> list[Any]:
+    need(items, "list", "list::flatten")
+    out: list[Any] = []
+    for item in items:
+        if type(item) is list:
+            out.extend(item)
+            limited(len(out))
+        else:
+            out.append(item)
+    return out
+
+
+def _zip(items: Any, others: Any) -> list[Any]:
+    needed("list::zip", (items, "list"), (others, "list"))
+    return [[one, other] for one, other in zip(items, others, strict=False)]
+
+
+def _compare(left: Any, right: Any) -> int:
+    return -1 if less(left, right) else int(less(right, left))
+
+
+def _sorted(items: Any) -> list[Any]:
+    need(items, "list", "list::sort")
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= {int, str, Money, Duration}:
+        return sorted(items)
+    return sorted(items, key=functools.cmp_to_key(_compare))
+
+
+# ---------------------------------------------------------------- maps
+
+
+def _has(mapping: Any, wanted: Any) -> bool:
+    return key(wanted) in need(mapping, "map", "map::has")
+
+
+def _get(mapping: Any, wanted: Any, default: Any = None) -> Any:
+    return need(mapping, "map", "map::get").get(key(wanted), default)
+
+
+def _set(mapping: Any, wanted: Any, value: Any) -> Any:
+    need(mapping, "map", "map::set")[key(wanted)] = value
+    return mapping
+
+
+def _merge(mapping: Any, other: Any) -> dict[Any, Any]:
+    needed("map::merge", (mapping, "map"), (other, "map"))
+    return {**mapping, **other}
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "list::len": lambda items: len(need(items, "list", "list::len")),
+    "list::push": _push,
+    "list::pop": _pop,
+    "list::insert": _insert,
+    "list::remove": _remove,
+    "list::contains": lambda items, item: _index_of(items, item) >= 0,
+    "list::index_of": _index_of,
+    "list::reverse": lambda items: need(items, "list", "list::reverse")[::-1],
+    "list::slice": _slice,
+    "list::concat": _concat,
+    "list::range": _range,
+    "list::first": _end("list::first", 0),
+    "list::last": _end("list::last", -1),
+    "list::sum": _sum,
+    "list::unique": _unique,
+    "list::flatten": _flatten,
+    "list::zip": _zip,
+    "list::sorted": _sorted,
+    "map::len": lambda mapping: len(need(mapping, "map", "map::len")),
+    "map::has": _has,
+    "map::get": _get,
+    "map::set": _set,
+    "map::keys": lambda mapping: list(need(mapping, "map", "map::keys")),
+    "map::values": lambda mapping: list(need(mapping, "map", "map::values").values()),
+    "map::entries": lambda mapping: [list(pair) for pair in need(mapping, "map", "map::entries").items()],
+    "map::remove": lambda mapping, wanted: need(mapping, "map", "map::remove").pop(key(wanted), None),
+    "map::merge": _merge,
+}

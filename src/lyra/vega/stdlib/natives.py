@@ -1,0 +1,60 @@
+"""The pure functions of the library by their full name: what the LIBRARY instruction calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.stdlib import json as json_module
+from lyra.vega.stdlib import lists, maths, regex, strings
+from lyra.vega.stdlib.arguments import need
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY
+from lyra.vega.values import Duration, Err, Fault, Ok, checked, kind_of
+
+__all__ = ["NATIVES", "native"]
+
+
+def _result_unwrap(result: Any) -> Any:
+    need(result, "result", "unwrap")
+    if isinstance(result, Ok):
+        return result.value
+    raise Fault("ValueError", f"unwrap of {kind_of(result)} Err({result.value})")
+
+
+def _duration(seconds: Any) -> Duration:
+    if type(seconds) not in (int, float) or seconds - seconds != 0:
+        raise Fault("TypeError", f"time::duration needs a number of seconds, got {kind_of(seconds)}")
+    return Duration(checked(round(seconds * 1_000_000_000)))
+
+
+_OTHERS: Final[dict[str, Callable[..., Any]]] = {
+    "time::seconds": lambda duration: need(duration, "duration", "time::seconds").seconds,
+    "time::millis": lambda duration: need(duration, "duration", "time::millis").nanoseconds // 1_000_000,
+    "time::duration": _duration,
+    "type": kind_of,
+    "result::is_ok": lambda result: isinstance(result, Ok),
+    "result::is_err": lambda result: isinstance(result, Err),
+    "result::unwrap": _result_unwrap,
+}
+
+NATIVES: Final[dict[str, Callable[..., Any]]] = {
+    **strings.FUNCTIONS,
+    **lists.FUNCTIONS,
+    **maths.FUNCTIONS,
+    **json_module.FUNCTIONS,
+    **regex.FUNCTIONS,
+    **_OTHERS,
+}
+
+_MISSING = [
+    f"{module}::{name}"
+    for module, rows in LIBRARY.items()
+    for name, row in rows.items()
+    if row.how == "pure" and f"{module}::{name}" not in NATIVES
+]
+assert not _MISSING, f"the table promises what nobody does: {_MISSING}"
+assert GLOBALS["type"].how == "pure"
+
+
+def native(name: str) -> Callable[..., Any] | None:
+    return NATIVES.get(name)

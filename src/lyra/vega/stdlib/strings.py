@@ -1,0 +1,181 @@
+"""`str::…` and string builders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.operators import STRING_CHARS_MAX
+from lyra.vega.stdlib.arguments import need, needed
+from lyra.vega.values import Builder, Fault, checked, shown
+
+__all__ = ["FUNCTIONS"]
+
+_INT = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+
+
+def limited(size: int) -> None:
+    if size > STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+
+
+def _char_at(text: Any, index: Any) -> str:
+    needed("str::char_at", (text, "str"), (index, "int"))
+    if not 0 <= index < len(text):
+        raise Fault("IndexError", f"index {index} is outside a string of length {len(text)}")
+    return str(text[index])
+
+
+def _char_code(text: Any) -> int:
+    if not need(text, "str", "str::char_code"):
+        raise Fault("IndexError", "str::char_code of an empty string: there is no index 0")
+    return ord(text[0])
+
+
+def _from_code(code: Any) -> str:
+    need(code, "int", "str::from_code")
+    if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise Fault("ValueError", f"{code} is no code point of a character")
+    return chr(code)
+
+
+def _contains(text: Any, part: Any) -> bool:
+    needed("str::contains", (text, "str"), (part, "str"))
+    return part in text
+
+
+def _index_of(text: Any, part: Any) -> int:
+    needed("str::index_of", (text, "str"), (part, "str"))
+    return int(text.find(part))
+
+
+def _split(text: Any, separator: Any) -> list[str]:
+    needed("str::split", (text, "str"), (separator, "str"))
+    return text.split(separator) if separator else list(text)
+
+
+def _join(items: Any, separator: Any = "") -> str:
+    needed("str::join", (items, "list"), (separator, "str"))
+    texts = [item if type(item) is str else shown(item) for item in items]
+    limited(sum(map(len, texts)) + len(separator) * max(0, len(texts) - 1))
+    return str(separator.join(texts))
+
+
+def _replace(text: Any, old: Any, new: Any) -> str:
+    needed("str::replace", (text, "str"), (old, "str"), (new, "str"))
+    if not old:
+        raise Fault("ValueError", "str::replace needs something to look for")
+    if len(new) > len(old):
+        limited(len(text) + text.count(old) * (len(new) - len(old)))
+    return str(text.replace(old, new))
+
+
+def _starts_with(text: Any, part: Any) -> bool:
+    needed("str::starts_with", (text, "str"), (part, "str"))
+    return bool(text.startswith(part))
+
+
+def _ends_with(text: Any, part: Any) -> bool:
+    needed("str::ends_with", (text, "str"), (part, "str"))
+    return bool(text.endswith(part))
+
+
+def _repeat(text: Any, times: Any) -> str:
+    needed("str::repeat", (text, "str"), (times, "int"))
+    if times < 0:
+        raise Fault("ValueError", "str::repeat needs a number of times that is not negative")
+    limited(len(text) * times)
+    return str(text * times)
+
+
+def _slice(text: Any, start: Any, end: Any = None) -> str:
+    needed("str::slice", (text, "str"), (start, "int"))
+    start, end = bounds("str::slice", start, end, len(text))
+    return str(text[start:end])
+
+
+def bounds(function: str, start: int, end: Any, size: int) -> tuple[int, int]:
+    """From and to of a slice, kept inside: a slice never fails on its numbers."""
+    if end is None:
+        end = size
+    need(end, "int", function)
+    return min(max(start, 0), size), min(max(end, 0), size)
+
+
+def _pad(function: str, text: Any, width: Any, fill: Any) -> str:
+    needed(function, (text, "str"), (width, "int"), (fill, "str"))
+    if len(fill) != 1:
+        raise Fault("ValueError", f"{function} fills with one character")
+    limited(width)
+    return str(fill * (width - len(text)))
+
+
+def _pad_left(text: Any, width: Any, fill: Any = " ") -> str:
+    return _pad("str::pad_left", text, width, fill) + str(text)
+
+
+def _pad_right(text: Any, width: Any, fill: Any = " ") -> str:
+    return str(text) + _pad("str::pad_right", text, width, fill)
+
+
+def _to_int(text: Any) -> int:
+    need(text, "str", "str::to_int")
+    if not _INT.match(text.strip()):
+        raise Fault("ValueError", f"{text[:40]!r} is not an int")
+    return checked(int(text))
+
+
+def _to_float(text: Any) -> float:
+    need(text, "str", "str::to_float")
+    if not _FLOAT.match(text.strip()):
+        raise Fault("ValueError", f"{text[:40]!r} is not a float")
+    return float(text)
+
+
+def _builder_add(builder: Any, value: Any) -> Any:
+    need(builder, "builder", "add")
+    text = value if type(value) is str else shown(value)
+    builder.length += len(text)
+    limited(builder.length)
+    builder.parts.append(text)
+    return builder
+
+
+def _builder_text(builder: Any) -> str:
+    text = "".join(need(builder, "builder", "text").parts)
+    builder.parts = [text]
+    return text
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "str::len": lambda text: len(need(text, "str", "str::len")),
+    "str::char_at": _char_at,
+    "str::char_code": _char_code,
+    "str::from_code": _from_code,
+    "str::contains": _contains,
+    "str::index_of": _index_of,
+    "str::split": _split,
+    "str::join": _join,
+    "str::lines": lambda text: need(text, "str", "str::lines").splitlines(),
+    "str::upper": lambda text: need(text, "str", "str::upper").upper(),
+    "str::lower": lambda text: need(text, "str", "str::lower").lower(),
+    "str::trim": lambda text: need(text, "str", "str::trim").strip(),
+    "str::replace": _replace,
+    "str::starts_with": _starts_with,
+    "str::ends_with": _ends_with,
+    "str::repeat": _repeat,
+    "str::slice": _slice,
+    "str::reverse": lambda text: need(text, "str", "str::reverse")[::-1],
+    "str::pad_left": _pad_left,
+    "str::pad_right": _pad_right,
+    "str::from": shown,
+    "str::from_int": lambda value: shown(need(value, "int", "str::from_int")),
+    "str::to_int": _to_int,
+    "str::to_float": _to_float,
+    "str::builder": Builder,
+    "builder::add": _builder_add,
+    "builder::len": lambda builder: need(builder, "builder", "len").length,
+    "builder::text": _builder_text,
+}
