@@ -38,6 +38,7 @@ SUBJECTS = {
     "search": "Searches in a large tree",
     "tools": "Tools at work in an agent",
     "health": "Being watched by the health monitor",
+    "vega_parser": "Reading, checking and formatting Vega",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -5,13 +5,19 @@
     // expect exit: N                        the exit code; 1 goes without saying after an error of the program, 2 after
                                              a mistake in its source
 
-They run on the local host: everything in memory, time that jumps. An agent answers `NAME heard MESSAGE`. A file
-without such a comment is somebody's import.
+Each runs twice: `[local]` on the local host (everything in memory, time that jumps, an agent answers what it
+was told, as `sim/echo` does) and `[kernel]` as programs that people run do, on Lyra's kernel in virtual time. A file whose agents
+have another model than `sim/echo` runs on the kernel only, and so do those of `agents/*/`; `// only: local` and
+`// only: kernel` say so for any file. `NAME.yaml` beside `NAME.vega` is the script of `sim/script`. What touches files runs in an empty
+folder, in real time. A file without an expectation is somebody's import.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +25,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from lyra.errors import SourceError
-from lyra.vega import bytecode
+from lyra.kernel.kernel import Kernel
+from lyra.models.sim import SCRIPT_VARIABLE
+from lyra.testing.clock import SimClock
+from lyra.testing.loop import Deadlock
+from lyra.testing.loop import run as run_in_virtual_time
+from lyra.vega import VegaError, bytecode
 from lyra.vega import compile as compile_vega
+from lyra.vega import run as run_vega
 from lyra.vega.host import LocalHost
 from lyra.vega.values import shown
 
@@ -66,24 +78,73 @@ def run_file(path: Path) -> Outcome:
     except SourceError as error:
         return Outcome(lines, error.code, error.message, error.line, error.column, 2)
     program = bytecode.load(bytecode.dump(program))  # what a file holds is what runs
-    host = LocalHost(program, lines.append, answer=lambda name, _, message: f"{name} heard {shown(message)}")
+    host = LocalHost(program, lines.append, answer=lambda _name, _settings, message: shown(message))
     end = host.run()
     if end.error is None:
         return Outcome(lines, "", "", 0, 0, 0)
     return Outcome(lines, end.error.name, end.error.text, end.error.line, end.error.column, end.exit_code)
 
 
+def run_on_kernel(path: Path) -> Outcome:
+    lines: list[str] = []
+    try:
+        program = compile_vega(path.read_text(), str(path.resolve()), load=load)
+    except SourceError as error:
+        return Outcome(lines, error.code, error.message, error.line, error.column, 2)
+    script = path.with_suffix(".yaml")
+    if script.exists():
+        os.environ[SCRIPT_VARIABLE] = str(script)
+    is_real = re.search(r"file::|exec\(|http::", path.read_text()) is not None
+    clock = SimClock()
+
+    async def main(folder: str) -> None:
+        kernel = Kernel(mailbox_messages_max=1_000_000) if is_real else Kernel(clock=clock)
+        async with kernel:
+            await run_vega(program, stdout=lines.append, stderr=lambda _: None, kernel=kernel, folder=folder)
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(main(folder)) if is_real else run_in_virtual_time(main(folder), clock=clock)
+    except Deadlock:
+        return Outcome(lines, "Deadlock", "", 0, 0, 1)
+    except VegaError as error:
+        facts = error.fields
+        return Outcome(lines, facts["name"], facts["text"], facts["line"], facts["column"], 1)
+    finally:
+        os.environ.pop(SCRIPT_VARIABLE, None)
+    return Outcome(lines, "", "", 0, 0, 0)
+
+
+RUNNERS = {"local": run_file, "kernel": run_on_kernel}
+
+
+def hosts(path: Path, text: str) -> list[str]:
+    if path.parent.parent.name == "agents":
+        return ["kernel"]
+    only = re.search(r"//\s*only: (\w+)", text)
+    if only is not None:
+        return [only.group(1)]
+    models = set(re.findall(r'^\s*(?:agent .*)?model "(.*?)"', text, re.MULTILINE))
+    return list(RUNNERS) if models <= {"sim/echo"} else ["kernel"]
+
+
 class VegaFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
-        if expected(self.path.read_text()) is not None:
-            yield VegaItem.from_parent(self, name=self.path.stem)
+        text = self.path.read_text()
+        if expected(text) is not None:
+            for host in hosts(self.path, text):
+                yield VegaItem.from_parent(self, name=f"{self.path.stem}[{host}]", host=host)
 
 
 class VegaItem(pytest.Item):
+    def __init__(self, *, host: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.host = host
+
     def runtest(self) -> None:
         wanted = expected(self.path.read_text())
         assert wanted is not None
-        got = run_file(self.path)
+        got = RUNNERS[self.host](self.path)
         printed = "\n".join(got.lines)
         ending = f"{got.error} at {got.line}:{got.column}: {got.text}"
         assert printed == "\n".join(wanted.lines), f"printed:\n{printed}\nended: {ending}"

@@ -10,34 +10,80 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lyra.vega.ast import Node
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = ROOT / "tests" / "vega" / "documents"
 
+T = TypeVar("T")
 Tokens = list[str]
+_WORKER = ("w", "(", "1", ")")
+_COUNTED = ("for", "let", "i", "=", "0", ";", "i", "<", "3", ";", "i", "=", "i", "+", "1")
+_TEAM = ("supervisor", "Team", "{", "strategy", "restart_all", "child", "a", "=")
+_TEST = ("test", '"works"', "{", "mock", "Coder", "{", "on", '"x"', "reply", '"y"', "}")
+_PLACES = ("at", "end", "places", "comments")
 _SIGNS = ("+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||")
-_NAMES = ("a", "b", "value", "coder", "timeout", "budget", "model", "after", "on", "test", "mock", "in", "by", "x1", "été")
+_NAMES = (
+    "a",
+    "b",
+    "value",
+    "coder",
+    "timeout",
+    "budget",
+    "model",
+    "after",
+    "on",
+    "test",
+    "mock",
+    "in",
+    "by",
+    "x1",
+    "été",
+)
 _LITERALS = (
     *("0", "42", "1_000", "0xff", "0b101", "9223372036854775807", "1.5", "2e3", "$0.50", "$10", "100ms", "1.5s", "1h"),
-    *('""', '"text"', r'"a\n\t\"\$ \u{1F600}"', '"""two\nlines "quoted" """', '"${a}"', '"x ${f("y", [1])} ${"in ${b}"}"'),
+    *(
+        '""',
+        '"text"',
+        r'"a\n\t\"\$ \u{1F600}"',
+        '"""two\nlines "quoted" """',
+        '"${a}"',
+        '"x ${f("y", [1])} ${"in ${b}"}"',
+    ),
     *("true", "false", "null"),
 )
-_TYPES = (["int"], ["str"], ["list", "[", "int", "]"], ["map", "[", "str", ",", "any", "]"], ["fn", "(", "int", ")"], ["fn"])
+_TYPES = (
+    ["int"],
+    ["str"],
+    ["list", "[", "int", "]"],
+    ["map", "[", "str", ",", "any", "]"],
+    ["fn", "(", "int", ")"],
+    ["fn"],
+)
 
 
-def shape(node: Any) -> Any:
-    """A tree without its places."""
-    if isinstance(node, Node):
-        fields = (field for field in node.__struct_fields__ if field not in ("at", "end", "places", "comments"))
-        return (type(node).__name__, *(shape(getattr(node, field)) for field in fields))
-    if isinstance(node, (list, tuple)):
-        return tuple(shape(item) for item in node)
-    if isinstance(node, dict):
-        return tuple((key, shape(value)) for key, value in node.items())
-    return (type(node).__name__, node)
+def shape(tree: Any) -> list[Any]:
+    """A tree without its places, flat: each node with how much belongs to it, then its parts."""
+    found: list[Any] = []
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Node):
+            parts = [getattr(node, name) for name in node.__struct_fields__ if name not in _PLACES]
+            found.append(type(node).__name__)
+        elif isinstance(node, (list, tuple)):
+            parts = list(node)
+            found.append(len(parts))
+        elif isinstance(node, dict):
+            parts = list(node.values())
+            found.append(tuple(node))
+        else:
+            found.append((type(node).__name__, node))
+            continue
+        todo.extend(reversed(parts))
+    return found
 
 
 def blocks_of(text: str) -> list[str]:
@@ -53,7 +99,7 @@ class Programs:
     def seeded(cls, seed: int) -> Programs:
         return cls(random.Random(seed).randrange)
 
-    def of(self, *options: Any) -> Any:
+    def of(self, *options: T) -> T:
         return options[self.pick(len(options))]
 
     def many(self, write: Callable[[], Tokens], most: int, between: str = ",") -> Tokens:
@@ -198,11 +244,12 @@ class Programs:
             lambda: ["if", *self.part(depth), *self.block(deeper), *self._else(deeper)],
             lambda: ["while", *self.part(depth), *self.block(deeper)],
             lambda: ["for", *self.name(), "in", *self.part(depth), *self.block(deeper)],
-            lambda: ["for", "let", "i", "=", "0", ";", "i", "<", "3", ";", "i", "=", "i", "+", "1", *self.block(deeper)],
+            lambda: [*_COUNTED, *self.block(deeper)],
             lambda: ["for", ";", ";", *self.block(deeper)],
             lambda: [self.of("break", "continue", "return"), ";"],
             lambda: ["return", *self.value(depth), ";"],
-            lambda: ["throw", *self.of(self.part(depth), ["Broken", "(", *self.value(deeper), ")"], ["Lost"], ["BAD", "(", ")"]), ";"],
+            lambda: ["throw", *self.of(self.part(depth), ["Lost"], ["BAD", "(", ")"]), ";"],
+            lambda: ["throw", self.of("Broken", "Error"), "(", *self.value(deeper), ")", ";"],
             lambda: ["try", *self.block(deeper), "catch", "Broken", "(", "reason", ")", *self.block(deeper)],
             lambda: ["try", *self.block(deeper), "catch", "Error", *self.block(deeper), "finally", *self.block(deeper)],
             lambda: ["parallel", *self.block(deeper)],
@@ -218,7 +265,7 @@ class Programs:
 
     def _else(self, depth: int) -> Tokens:
         return self.of(
-            lambda: [],
+            list,
             lambda: ["else", *self.block(depth)],
             lambda: ["else", "if", *self.part(depth), *self.block(depth), *self._else(depth)],
         )()
@@ -255,9 +302,9 @@ class Programs:
             self.tool,
             lambda: self.function(3),
             lambda: ["import", '"./x.vega"', *self.of([], ["as", "x"]), ";"],
-            lambda: ["import", *self.of(["node", '"a.vsp"'], ["tools", "from", "mcp", '"s"'], ["python", '"m:f"']), ";"],
-            lambda: ["supervisor", "Team", "{", "strategy", "restart_all", "child", "a", "=", *self.of(["Coder"], ["fn", "w", "(", "1", ")"]), "}"],
-            lambda: ["test", '"it works"', "{", "mock", "Coder", "{", "on", '"x"', "reply", '"y"', "}", *self.statement(2), "}"],
+            lambda: [*self.of('import node "a.vsp" ;', 'import tools from mcp "s" ;', 'import python "m:f" ;').split()],
+            lambda: [*_TEAM, *self.of(["Coder"], ["fn", *_WORKER]), "}"],
+            lambda: [*_TEST, *self.statement(2), "}"],
         )  # fmt: skip
         return self.of(*forms)()
 

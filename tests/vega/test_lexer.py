@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,9 @@ def test_a_keyword_and_a_sign_are_their_own_kind(text):
     assert one(text)[0] == text
 
 
-@pytest.mark.parametrize("word", ["model", "window", "stop", "by", "in", "timeout", "budget", "test", "mock", "_x", "été"])
+@pytest.mark.parametrize(
+    "word", ["model", "window", "stop", "by", "in", "timeout", "budget", "test", "mock", "_x", "été"]
+)
 def test_words_that_start_no_construct_are_names(word):
     assert one(word) == ("name", word)
 
@@ -192,7 +196,7 @@ def test_any_text_gives_tokens_in_order(text):
     assert len(found.kinds) == len(found.values) == len(found.starts) == len(found.ends)
     places = list(zip(found.starts, found.ends, strict=True))
     assert all(start <= end for start, end in places)
-    assert all(before[1] <= after[0] for before, after in zip(places, places[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
 
 
 @quick

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lyra.core.limits import VEGA_NESTING_MAX, VEGA_SOURCE_CHARS_MAX
 from lyra.core.money import Money
 from lyra.errors import ParseError
 from lyra.vega import ast, parse
-from lyra.vega.names import every_node
-from lyra.vega.source import Source
+from lyra.vega.facts import every_node
 from lyra.vega.parser import parse_all
+from lyra.vega.source import Source
 from lyra.vega.values import Duration
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
 SECOND = 1_000_000_000
+_SOFT = (
+    *("model", "window", "stop", "by", "in", "timeout", "budget", "test", "mock", "async", "supervised", "child", "on"),
+    *("reply", "after", "as", "from", "node"),
+)
 
 
 def problems(text):
     return [(problem.line, problem.column, problem.message) for problem in parse_all(Source("t.vega", text)).problems]
 
 
-def statement(text):
+def statement(text) -> Any:
     (found,) = parse(text).statements
     return found
 
@@ -48,7 +54,9 @@ def shown(node):
             return f"(await {shown(node.operand)})"
         case ast.Send():
             limits = "".join(
-                f" {name} {shown(limit)}" for name, limit in (("timeout", node.timeout), ("budget", node.budget)) if limit
+                f" {name} {shown(limit)}"
+                for name, limit in (("timeout", node.timeout), ("budget", node.budget))
+                if limit
             )
             return f"({shown(node.target)} {'<~' if node.is_stream else '<-'} {shown(node.message)}{limits})"
         case ast.Call():
@@ -64,7 +72,8 @@ def shown(node):
         case ast.Spawn():
             return f"(spawn {shown(node.target)})"
         case ast.Lambda():
-            return f"(|{', '.join(each.name for each in node.parameters)}| {shown(node.body.statements[0].value)})"
+            body: Any = node.body.statements[0]
+            return f"(|{', '.join(each.name for each in node.parameters)}| {shown(body.value)})"
     raise AssertionError(node)
 
 
@@ -169,9 +178,18 @@ def test_spawn_in_all_its_forms():
 
 
 def test_match_and_receive_have_arms():
-    node = value('match x { 0 => "zero", -1 => a, Ok([p, _]) => p, Err(e) => { throw e; } null => return 1, n => n = 2, }')
+    node = value(
+        'match x { 0 => "zero", -1 => a, Ok([p, _]) => p, Err(e) => { throw e; } null => return 1, n => n = 2, }'
+    )
     kinds = [type(arm.pattern).__name__ for arm in node.arms]
-    assert kinds == ["LiteralPattern", "LiteralPattern", "VariantPattern", "VariantPattern", "LiteralPattern", "NamePattern"]
+    assert kinds == [
+        "LiteralPattern",
+        "LiteralPattern",
+        "VariantPattern",
+        "VariantPattern",
+        "LiteralPattern",
+        "NamePattern",
+    ]
     assert node.arms[1].pattern.value == -1
     assert [arm.is_value for arm in node.arms] == [True, True, True, False, False, False]
     waiting = statement('receive { ["go", n] => f(n), after => 1, after 5s => { g(); } }').value
@@ -239,12 +257,12 @@ def test_line_breaks_mean_nothing():
 
 
 def test_a_lone_semicolon_is_passed_over():
-    assert parse(";;fn f() { };").statements[0].name == "f"
+    assert statement(";;fn f() { };").name == "f"
 
 
 def test_soft_words_are_ordinary_names():
     """`test`, `mock`, `in`, `child`, `timeout`, `async` … only mean something where a construct asks for them."""
-    for word in "model window stop by in timeout budget test mock async supervised child on reply after as from node".split():
+    for word in _SOFT:
         assert statement(f"let {word} = {word} + 1;").name == word
         assert type(statement(f"{word}({word}: {word});")) is ast.ExpressionStatement
         assert type(statement(f"{word} = 1;")) is ast.Assign
@@ -301,7 +319,9 @@ def test_an_agent_has_fields_blocks_and_tools():
 
 
 def test_a_supervisor_has_settings_and_children():
-    node = statement('supervisor S { strategy restart_all window 5s child a = fn w("x") child b = A child c = m::Other }')
+    node = statement(
+        'supervisor S { strategy restart_all window 5s child a = fn w("x") child b = A child c = m::Other }'
+    )
     assert list(node.settings) == ["strategy", "window"]
     assert [(child.name, child.is_function) for child in node.children] == [("a", True), ("b", False), ("c", False)]
 
@@ -429,6 +449,34 @@ def test_every_node_lies_inside_its_parent():
         ('let m = {"a" 1};', 1, 14, "expected `:` between key and value, found a number"),
         ("fn (x) { }", 1, 4, "expected the name of a function, found `(`"),
         ("let x = a.;", 1, 11, "expected a name after `.`, found `;`"),
+        ("let x: = 1;", 1, 8, "expected a type, found `=`"),
+        ("let x: list[int = 1;", 1, 17, "expected `,` or `]` after the types, found `=`"),
+        ("agent A { output { a: str, a: int } }", 1, 28, "`a` is given twice"),
+        ("agent A { tool f() { let = 1; } }", 1, 26, "expected the name of a variable, found `=`"),
+        ("agent A { 5 }", 1, 11, "expected a field of the agent, found a number"),
+        ("supervisor S { window 5s window 6s }", 1, 26, "`window` is given twice"),
+        (
+            "supervisor S { child a = 5 }",
+            1,
+            26,
+            "expected the name of an agent, a supervisor or `fn name(…)` after `child`, found a number",
+        ),
+        ("supervisor S {\n  window 5s\n", 1, 14, "this `{` is never closed"),
+        ("import tools of mcp;", 1, 14, "expected `from`, found `of`"),
+        ("import node x;", 1, 13, "expected a string after `import`, found `x`"),
+        ("let p = spawn fn w;", 1, 19, "expected `(` after the function's name, found `;`"),
+        ("match x { 1 => 2; 3 => 4 }", 1, 17, "an arm ends with `,`"),
+        ("match x { 1 => 2 3 => 4 }", 1, 18, "expected `,` or `}` after an arm, found a number"),
+        ("match x { + => 2 }", 1, 11, "expected a pattern, found `+`"),
+        ("match x { -a => 2 }", 1, 12, "expected a number after `-`, found `a`"),
+        ('match x { -"a" => 2 }', 1, 11, "a string has no sign"),
+        ("match x { 9223372036854775808 => 2 }", 1, 11, "this number is too large for a 64-bit int"),
+        ("for a.b in xs { }", 1, 9, "`for` binds one plain name"),
+        ("mock A { reply 1 }", 1, 10, "expected `on` in `mock`, found `reply`"),
+        ("mock A { on 1 }", 1, 13, "expected a string after `on`, found a number"),
+        ('mock A { on "x" 1 }', 1, 17, "expected `reply` after the pattern, found a number"),
+        ('let m = {"a": 1; };', 1, 16, "expected `,` or `}` after an entry of the map, found `;`"),
+        ("let f = |x y| x;", 1, 12, "expected `|` after the parameters, found `y`"),
     ],
 )
 def test_a_mistake_has_its_place(text, line, column, message):
@@ -443,14 +491,22 @@ def test_a_mistake_has_its_place(text, line, column, message):
         ("var x = 1;", "did you mean `let`?"),
         ("elif x { }", "did you mean `else if`?"),
         ("let y = a and b;", "did you mean `&&`?"),
-        ("match x { Okay(y) => 1 }", "did you mean `Ok`?"),
+        ("match x { Er(y) => 1 }", "did you mean `Err`?"),
         ("x += 1;", "write `x = x + …`"),
         ("session 10 { }", "write `session budget $10.00 {`"),
+        ('{"a": 1};', "a `{` that begins a statement opens a block"),
     ],
 )
 def test_a_mistake_has_a_hint(text, hint):
     found = parse_all(Source("t", text)).problems
     assert found[0].hint == hint
+
+
+def test_a_brace_that_is_missing_further_in_is_hinted_at():
+    """The parser sees the outer one open; the layout says which one was forgotten."""
+    (problem,) = parse_all(Source("t", "fn f() {\n    if x {\n        g();\n}\n\nfn h() {\n}\n")).problems
+    assert (problem.line, problem.column) == (1, 8)
+    assert problem.hint == "the `}` of line 4 stands further left than line 2, whose `{` it closes"
 
 
 def test_several_mistakes_are_told_in_one_run():
@@ -484,13 +540,41 @@ def test_parse_raises_with_everything():
     assert [problem.line for problem in error.fields["problems"]] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    "text", ["fn f() {", "f(1,", 'let s = """a', "/* c", '"${', "let x =", "let x = 1 +", "f()", "if a"]
+)
+def test_a_source_that_only_needs_more_says_so(text):
+    """A prompt may then ask for another line."""
+    assert parse_all(Source("t", text)).is_unfinished
+
+
+@pytest.mark.parametrize("text", ["f();", "let = 1;", "fn f() { let }", 'let s = "a', "}", ""])
+def test_a_source_that_more_would_not_help_does_not(text):
+    assert not parse_all(Source("t", text)).is_unfinished
+
+
 def test_no_more_than_fifty_mistakes_are_told():
     assert len(problems("let = 1;\n" * 1000)) == 50
 
 
 @pytest.mark.parametrize(
     "opening",
-    ["(", "[", "{", "f(", "if a {", "|x| ", "-", "!", "await ", "a <- ", "match a { b => ", "fn f() {", '{"a": ', "a+(b*"],
+    [
+        "(",
+        "[",
+        "{",
+        "f(",
+        "if a {",
+        "|x| ",
+        "-",
+        "!",
+        "await ",
+        "a <- ",
+        "match a { b => ",
+        "fn f() {",
+        '[{"a": ',
+        "a+(b*",
+    ],
 )
 def test_deep_nesting_is_one_mistake(opening):
     """Thousands of levels: no crash, one sentence."""

@@ -36,6 +36,8 @@ KINDS: Final[dict[str, str]] = {
     "tools.problems": "a source of tools has files it cannot use, or none any more; it goes on with what it had",
     "tool.refused": "a call of a tool was not made, and why",
     "agent.answered": "an agent's turn is over: an answer, or why there is none",
+    "trace.span": "a program ended a span of its own",
+    "trace.event": "a program noted something in its trace",
     "context.cut": "an agent sends less of its conversation from now on, or a summary of it",
     "capability.denied": "a process asked for something its grant does not cover",
     "timer.set": "a process asked to be woken",

@@ -131,5 +131,5 @@ RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make
 
 # ---------------------------------------------------------------- Vega sources
 VEGA_SOURCE_CHARS_MAX: Final = 16 * 1024 * 1024  # characters of one file
-VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; each costs up to three Python frames of 1 000
+VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; Python stops at about 1 000 frames
 VEGA_PROBLEMS_MAX: Final = 50  # mistakes told in one run; the rest usually follow from these

@@ -12,7 +12,7 @@ back. Everything is imported at its first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from lyra.vega.ast import Module
     from lyra.vega.checker import Load
     from lyra.vega.program import Program
+    from lyra.vega.runtime.errors import VegaError
     from lyra.vega.source import Diagnostic
 
-__all__ = ["check", "compile", "format_source", "parse"]
+__all__ = ["Program", "VegaError", "check", "compile", "format_source", "parse", "run"]
 
 
 def parse(text: str, name: str = "<vega>") -> Module:
@@ -55,5 +56,30 @@ def compile(  # noqa: A001 - the word for it, as in `re.compile`
     from lyra.vega.compiler import compile_module
     from lyra.vega.source import Source
 
-    module = checked(text, name, load=load)
+    module = checked(text, name, load=load, host_names=host_names)
     return compile_module(module, Source(name, text), load=load, host_names=host_names)
+
+
+def run(source: str | Program, **options: Any) -> Any:
+    """Run a source or a Program on Lyra's kernel: what its `main` returns, or a VegaError. Awaited in a running loop.
+
+    The options are those of `lyra.vega.runtime.run.run`: `model`, `budget`, `args`, `settings`, `stdout`, `stderr`,
+    `host`, `python`, `kernel`, `folder`, `grant`, `name`, `load`.
+    """
+    from lyra.vega.runtime.run import run as run_program
+
+    return run_program(source, **options)
+
+
+_HOMES = {"Program": "lyra.vega.program", "VegaError": "lyra.vega.runtime.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'lyra.vega' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

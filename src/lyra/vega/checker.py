@@ -10,7 +10,7 @@ the rest. An import is followed through `load`, which the host gives; without it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from lyra.core.limits import VEGA_PROBLEMS_MAX
@@ -19,46 +19,57 @@ from lyra.vega.ast import Import, Module, Statement
 from lyra.vega.checker_scope import Binding, Scope
 from lyra.vega.checker_statements import StatementChecker
 from lyra.vega.checker_types import ANY
-from lyra.vega.names import assigned_and_thrown
+from lyra.vega.facts import assigned_and_thrown
 from lyra.vega.parser import parse_all
 from lyra.vega.source import Diagnostic, Source, source_error
 
 __all__ = ["Load", "check_module", "check_source", "checked"]
 
+_IMPORTS_DEEP_MAX = 30  # imports of imports of …; what lies deeper is taken on trust
+
 # The target as written and the name of the importing file → the imported file's name and text, or None.
 Load: TypeAlias = Callable[[str, str], "tuple[str, str] | None"]
 
 
-def check_source(text: str, name: str = "<vega>", *, load: Load | None = None) -> list[Diagnostic]:
-    """Everything there is to say about a source, in order of place; empty for a good one."""
+def check_source(
+    text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
+) -> list[Diagnostic]:
+    """Everything there is to say about a source, in order of place; empty for a good one. `host_names` are functions
+    that whoever runs the program provides."""
     source = Source(name, text)
-    module, problems = parse_all(source)
-    return problems or check_module(module, source, load=load)
+    module, problems, _ = parse_all(source)
+    return problems or check_module(module, source, load=load, host_names=host_names)
 
 
-def checked(text: str, name: str = "<vega>", *, load: Load | None = None) -> Module:
+def checked(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Module:
     """The tree of a good source; ParseError or CheckError with everything in `fields["problems"]` for another."""
     source = Source(name, text)
-    module, problems = parse_all(source)
+    module, problems, _ = parse_all(source)
     if problems:
         raise source_error(ParseError, problems)
-    problems = check_module(module, source, load=load)
+    problems = check_module(module, source, load=load, host_names=host_names)
     if any(problem.is_error for problem in problems):
         raise source_error(CheckError, problems)
     return module
 
 
-def check_module(module: Module, source: Source, *, load: Load | None = None) -> list[Diagnostic]:
-    checker = _Checker(source, load, {source.name: {}})
+def check_module(
+    module: Module, source: Source, *, load: Load | None = None, host_names: Collection[str] = ()
+) -> list[Diagnostic]:
+    checker = _Checker(source, load, {source.name: {}}, host_names)
     return checker.run(module.statements)
 
 
 class _Checker(StatementChecker):
-    def __init__(self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]]) -> None:
-        super().__init__(source)
+    def __init__(
+        self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]], host_names: Collection[str]
+    ) -> None:
+        super().__init__(source, host_names)
+        self.host_names = host_names
         self.load = load
         self.files = files  # what each imported file declares; one that is being looked at right now is there, empty
         self.others: list[Diagnostic] = []  # errors in imported files
+        self.depth = 0  # of this file in the imports
 
     def run(self, statements: Sequence[Statement]) -> list[Diagnostic]:
         self.assigned, self.thrown = assigned_and_thrown(statements)
@@ -77,7 +88,7 @@ class _Checker(StatementChecker):
         """What an import's name stands for; one that cannot be found is told."""
         if node.kind != "vega":
             return Binding("import", ANY)
-        if self.load is None:
+        if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
             return Binding("import", ANY, members=None)
         found = self.load(node.target, self.source.name)
         if found is None:
@@ -91,10 +102,11 @@ class _Checker(StatementChecker):
 
     def _imported(self, source: Source) -> dict[str, Binding] | None:
         members = self.files[source.name] = {}
-        module, problems = parse_all(source)
+        module, problems, _ = parse_all(source)
         scope: Scope | None = None
         if not problems:
-            checker = _Checker(source, self.load, self.files)
+            checker = _Checker(source, self.load, self.files, self.host_names)
+            checker.depth = self.depth + 1
             problems = checker.run(module.statements)
             scope = checker.top
             self.thrown = self.thrown | checker.thrown

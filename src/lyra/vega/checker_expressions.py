@@ -6,7 +6,8 @@ loop, not by recursion: a generated source may hold thousands of `+` in a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from lyra.vega.ast import (
@@ -143,7 +144,7 @@ class ExpressionChecker(Scopes):
         if node.operator == "!":
             return BOOL
         if kind.name not in ("any", "int", "float", "money", "duration"):
-            self.error_on(node, f"{an(kind)} has no `-`")
+            self.fault(node, f"{an(kind)} has no `-`")
             return ANY
         return kind
 
@@ -159,7 +160,7 @@ class ExpressionChecker(Scopes):
     def _joined(self, node: Binary, left: Kind, right: Kind) -> Kind:
         found = of_operator(node.operator, left, right)
         if found is None:
-            self.error_on(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", _mix_hint(left, right))
+            self.fault(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", _mix_hint(left, right))
             return ANY
         if node.operator in ("==", "!=") and left.name != right.name:
             both = {left.name, right.name}
@@ -170,10 +171,10 @@ class ExpressionChecker(Scopes):
     def _index(self, node: Index) -> Kind:
         target, index = self.kind(node.target), self.kind(node.index)
         if target.name not in ("any", "list", "map", "str"):
-            self.error_on(node, f"{an(target)} has no items", "only lists and maps have `[…]`")
+            self.fault(node, f"{an(target)} has no items", "only lists and maps have `[…]`")
             return ANY
         if target.name in ("list", "str") and index.name not in ("any", "int"):
-            self.error_on(node.index, f"the index of {an(target)} is an int, not {an(index)}")
+            self.fault(node.index, f"the index of {an(target)} is an int, not {an(index)}")
         if target.name == "map" and target.inner:
             self.wanted(node.index, target.inner[0], index, "the key of this map")
         return target.inner[-1] if target.inner else ANY
@@ -186,7 +187,7 @@ class ExpressionChecker(Scopes):
             hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
             self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
         elif kind.name in _SCALARS or kind.name in ("list", "function"):
-            called = f"a method is called: `.{node.name}()`" if node.name in self._methods(kind) else None
+            called = f"a method is called: `.{node.name}()`" if node.name in methods_of(kind.name) else None
             self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", called)
         return known.get(node.name, ANY) if known is not None else ANY
 
@@ -215,7 +216,8 @@ class ExpressionChecker(Scopes):
         else:
             kind = self.kind(callee)
             if isinstance(callee, Lambda):
-                name, signature = "the function", self.signature(callee.parameters, None)
+                name = f"|{', '.join(parameter.name for parameter in callee.parameters)}|"
+                signature = self.signature(callee.parameters, None)
         given: list[tuple[Argument, Kind]] = []
         for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
             given.append((argument, self.kind(argument.value)))  # noqa: PERF401
@@ -223,26 +225,15 @@ class ExpressionChecker(Scopes):
             self.arguments(name, node, given, signature)
             return signature.result
         if kind.name not in ("any", "function"):
-            self.error_on(callee, f"{an(kind)} cannot be called")
+            self.fault(callee, f"{an(kind)} cannot be called")
         return ANY
-
-    def _methods(self, kind: Kind) -> dict[str, Signature]:
-        """What may stand behind the dot of a value of that kind; {} when that is not known."""
-        if kind.name not in METHODS:
-            return {}
-        rows = {name: of_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind.name, {}).items()}
-        for name, target in METHODS[kind.name].items():
-            module, _, function = target.partition("::")
-            entry = LIBRARY.get(module, {}).get(function)
-            rows[name] = of_entry(entry, is_method=True) if entry is not None else _ANYHOW
-        return rows
 
     def _method(self, node: MethodCall) -> Kind:
         kind = self.kind(node.target)
         given: list[tuple[Argument, Kind]] = []
         for argument in node.arguments:  # a loop: a comprehension costs a frame for each level of nesting
             given.append((argument, self.kind(argument.value)))  # noqa: PERF401
-        methods = self._methods(kind)
+        methods = methods_of(kind.name)
         signature = methods.get(node.name)
         if signature is not None and signature is not _ANYHOW:
             self.arguments(f".{node.name}", node, given, signature)
@@ -263,7 +254,7 @@ class ExpressionChecker(Scopes):
         """Parameters, their defaults and the body, in a scope of their own."""
         outer, context = self.scope, self.context
         self.scope = Scope(outer)
-        self.context = Context(in_function=True, in_test=context.in_test, result=result)
+        self.context = Context(in_function=True, in_test=context.in_test, in_try=context.in_try, result=result)
         had_default = ""
         for parameter in parameters:
             kind = self.kind_of_type(parameter.type)
@@ -281,6 +272,19 @@ class ExpressionChecker(Scopes):
 
 
 _ANYHOW: Final = Signature((), frozenset(), of_word("any"))
+
+
+@cache
+def methods_of(kind: str) -> Mapping[str, Signature]:
+    """What may stand behind the dot of a value of that kind; nothing when that is not known."""
+    if kind not in METHODS:
+        return {}
+    rows = {name: of_entry(entry, is_method=True) for name, entry in LIBRARY.get(kind, {}).items()}
+    for name, target in METHODS[kind].items():
+        module, _, function = target.partition("::")
+        entry = LIBRARY.get(module, {}).get(function)
+        rows[name] = of_entry(entry, is_method=True) if entry is not None else _ANYHOW
+    return rows
 
 
 def _mix_hint(left: Kind, right: Kind) -> str | None:

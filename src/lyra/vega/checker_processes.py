@@ -6,6 +6,7 @@ from lyra.vega.ast import (
     Arm,
     Await,
     Expression,
+    ExpressionStatement,
     ListPattern,
     Literal,
     Match,
@@ -62,7 +63,7 @@ class ProcessChecker(ExpressionChecker):
             target = self.kind(node.target)
             if target.name not in ("any", "process", "null"):
                 less = "to compare with a negative number write `x < -1`" if target.name in ("int", "float") else None
-                self.error_on(node.target, f"only a process can be sent to, not {an(target)}", less)
+                self.fault(node.target, f"only a process can be sent to, not {an(target)}", less)
         self.kind(node.message)
         self._looks_like_less(node)
         if node.timeout is not None:
@@ -87,7 +88,7 @@ class ProcessChecker(ExpressionChecker):
     def _await(self, node: Await) -> Kind:
         kind = self.kind(node.operand)
         if kind.name not in ("any", "future", "stream", "process"):
-            self.error_on(node.operand, f"only a future or a stream can be awaited, not {an(kind)}")
+            self.fault(node.operand, f"only a future or a stream can be awaited, not {an(kind)}")
         return Kind("process") if isinstance(node.operand, Spawn) else ANY
 
     # ---------------------------------------------------------------- match and receive
@@ -101,7 +102,7 @@ class ProcessChecker(ExpressionChecker):
         self._arms(node.arms)
         if node.after is not None and node.after_body is not None:
             self.wanted(node.after, Kind("duration"), self.kind(node.after), "`after`")
-            self.block(node.after_body.body)
+            self._arm_body(node.after_body, Scope(self.scope))
         return ANY
 
     def _arms(self, arms: list[Arm]) -> None:
@@ -112,8 +113,18 @@ class ProcessChecker(ExpressionChecker):
                 catch_all = False  # told once
             scope = Scope(self.scope)
             self._pattern(arm.pattern, scope)
-            self.block(arm.body, scope)
+            self._arm_body(arm, scope)
             catch_all = catch_all or isinstance(arm.pattern, (Wildcard, NamePattern))
+
+    def _arm_body(self, arm: Arm, scope: Scope) -> None:
+        if not arm.is_value:
+            self.block(arm.body, scope)
+            return
+        (statement,) = arm.body.statements
+        assert isinstance(statement, ExpressionStatement)
+        outer, self.scope = self.scope, scope
+        self.kind(statement.value)
+        self.scope = outer
 
     def _pattern(self, pattern: Pattern, scope: Scope) -> None:
         if isinstance(pattern, NamePattern):

@@ -7,7 +7,8 @@ of them plus the list of remarks: the ground that the other checker modules stan
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -41,10 +42,7 @@ class Signature(msgspec.Struct, frozen=True):
     parameters: tuple[tuple[str, Kind], ...]
     optional: frozenset[str]
     result: Kind
-
-    @property
-    def required(self) -> int:
-        return len(self.parameters) - len(self.optional)
+    is_library: bool = False
 
 
 class Binding(msgspec.Struct):
@@ -82,22 +80,25 @@ class Scope:
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What surrounds a statement: a function (and what it gives), a loop, a `defer`, a test."""
+    """What surrounds a statement: a function (and what it gives), a loop, a `defer`, a test, a `try` that catches."""
 
     in_function: bool = False
     in_loop: bool = False
     in_defer: bool = False
     in_test: bool = False
+    in_try: bool = False
     result: Kind = ANY
 
 
 class Scopes:
     """The scopes of one module and the remarks made so far."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, host_names: Collection[str] = ()) -> None:
         self.source = source
         self.problems: list[Diagnostic] = []
-        self.top = Scope()
+        host = Scope()
+        host.names.update((name, Binding("function", Kind("function"))) for name in host_names)
+        self.top = Scope(host)
         self.scope = self.top
         self.context = Context()
         self.agents: set[str] = set()
@@ -109,6 +110,11 @@ class Scopes:
 
     def error_on(self, node: Node, message: str, hint: str | None = None) -> None:
         self.error(node.at, node.end, message, hint)
+
+    def fault(self, node: Node, message: str, hint: str | None = None) -> None:
+        """Something that fails when it is run. Where somebody waits to catch it, that may be what is wanted."""
+        severity = "warning" if self.context.in_try else "error"
+        self.problems.append(self.source.problem(node.at, node.end, message, hint=hint, severity=severity))
 
     def warn(self, at: int, end: int, message: str, hint: str | None = None) -> None:
         self.problems.append(self.source.problem(at, end, message, hint=hint, severity="warning"))
@@ -152,10 +158,11 @@ class Scopes:
 
     # ---------------------------------------------------------------- calls
 
-    def wanted(self, node: Node, wanted: Kind, given: Kind, what: str) -> None:
-        """Complain if a value of one kind stands where another is declared."""
+    def wanted(self, node: Node, wanted: Kind, given: Kind, what: str, *, is_library: bool = False) -> None:
+        """Complain if a value of one kind stands where another is declared; the library finds out when it is run."""
         if not accepts(wanted, given):
-            self.error_on(node, f"{what} must be {an(wanted)}, and this is {an(given)}", how_to_write(wanted, given))
+            tell = self.fault if is_library else self.error_on
+            tell(node, f"{what} must be {an(wanted)}, and this is {an(given)}", how_to_write(wanted, given))
 
     def arguments(self, name: str, call: Node, given: list[tuple[Argument, Kind]], signature: Signature) -> None:
         """Hold a call's arguments against what the function takes."""
@@ -187,7 +194,8 @@ class Scopes:
                 if parameter in filled:
                     self.error_on(argument, f"`{parameter}` is given twice")
             filled[parameter] = argument
-            self.wanted(argument.value, kinds[parameter], kind, f"`{parameter}` of `{name}`")
+            of = f"`{parameter}` of `{name}`"
+            self.wanted(argument.value, kinds[parameter], kind, of, is_library=signature.is_library)
         missing = [parameter for parameter in order if parameter not in filled and parameter not in signature.optional]
         if missing and not any(argument.name and argument.name not in kinds for argument, _ in given):
             words = ", ".join(f"`{parameter}`" for parameter in missing)
@@ -219,12 +227,14 @@ def _heading(name: str, order: list[str]) -> str:
     return f"it is `{name}({', '.join(order)})`"
 
 
+@cache
 def of_entry(entry: Entry, *, is_method: bool = False) -> Signature:
     """How a library function is called; as a method its first parameter is the value before the dot."""
     rows = entry.parameters[1:] if is_method else entry.parameters
     first_optional = entry.required - (1 if is_method else 0)
     parameters = tuple((name, of_word(kind)) for name, kind in rows)
-    return Signature(parameters, frozenset(name for name, _ in rows[max(0, first_optional) :]), of_word(entry.result))
+    optional = frozenset(name for name, _ in rows[max(0, first_optional) :])
+    return Signature(parameters, optional, of_word(entry.result), is_library=True)
 
 
 def of_parameters(parameters: list[Parameter], result: Kind, kind_of: Callable[[Type | None], Kind]) -> Signature:

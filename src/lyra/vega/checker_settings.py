@@ -83,12 +83,14 @@ _WANTED: Final[dict[str, tuple[str, Kind]]] = {
 
 
 class SettingsChecker(ProcessChecker):
+    own_tools: frozenset[str] = frozenset()  # of the agent that is being looked at
     has_foreign_tools = False  # some import brings tools whose names are only known when the program runs
 
     def supervision(self, settings: dict[str, Expression], places: dict[str, int]) -> None:
         self._all("supervision", settings, places, SUPERVISION)
 
     def agent(self, agent: Agent) -> None:
+        self.own_tools = frozenset(tool.name for tool in agent.tools)
         for name, value in agent.fields.items():
             at = agent.places[name]
             takes = AGENT_FIELDS.get(name)
@@ -238,6 +240,8 @@ class SettingsChecker(ProcessChecker):
 
     def _tool_name(self, item: Name) -> None:
         binding = self.scope.find(item.name)
+        if item.name in self.own_tools:
+            return
         if binding is None and not self.has_foreign_tools:
             known = [name for name in self.scope.all_names() if self._is_tool(name)]
             near = nearest(item.name, known)

@@ -15,9 +15,9 @@ from lyra.errors import CODES
 from lyra.vega.ast import (
     Agent,
     Assign,
+    Binary,
     Block,
     Break,
-    Call,
     Const,
     Continue,
     Declaration,
@@ -47,12 +47,13 @@ from lyra.vega.ast import (
 from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, nearest
 from lyra.vega.checker_settings import SettingsChecker
 from lyra.vega.checker_types import ANY, STR, Kind, accepts, an
-from lyra.vega.stdlib import table
+from lyra.vega.facts import ends
+from lyra.vega.stdlib.table import ERRORS
 
-__all__ = ["StatementChecker", "ends"]
+__all__ = ["StatementChecker"]
 
 # What `catch` may name without anybody in the program throwing it.
-CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(getattr(table, "ERRORS", ()))
+CATCH_NAMES: Final = frozenset({row.catch for row in CODES.values()}) | frozenset(ERRORS)
 _ROLES: Final[dict[type, str]] = {
     Function: "function",
     Tool: "tool",
@@ -91,6 +92,7 @@ class StatementChecker(SettingsChecker):
 
     def hoist(self, statements: Sequence[Statement]) -> None:
         """Make the declarations of a block known before its statements are looked at."""
+        self.agents.update(statement.name for statement in statements if isinstance(statement, Agent))
         for statement in statements:
             role = _ROLES.get(type(statement))
             if role is None:
@@ -103,8 +105,6 @@ class StatementChecker(SettingsChecker):
                 signature = self.signature(statement.parameters, statement.result)
                 self.declare(statement, statement.name, Binding(role, Kind("function"), signature))
             elif isinstance(statement, (Agent, Supervisor)):
-                if isinstance(statement, Agent):
-                    self.agents.add(statement.name)
                 self.declare(statement, statement.name, Binding(role))
 
     def _within(self, block: Block, scope: Scope | None = None, **changes: Any) -> None:
@@ -117,12 +117,17 @@ class StatementChecker(SettingsChecker):
     def condition(self, node: Expression, word: str) -> None:
         kind = self.kind(node)
         if kind.name not in ("any", "bool"):
-            self.error_on(node, f"the condition of `{word}` is a bool, not {an(kind)}")
+            self.fault(node, f"the condition of `{word}` is a bool, not {an(kind)}")
 
     # ---------------------------------------------------------------- values
 
     def _let(self, node: Let) -> None:
+        calls_itself = isinstance(node.value, Lambda) and self.scope.find(node.name) is None
+        if calls_itself:  # by the name that will hold it
+            self.scope.names[node.name] = Binding("variable")
         kind = self.kind(node.value) if node.value is not None else Kind("null")
+        if calls_itself:
+            del self.scope.names[node.name]
         if node.type is not None:
             declared = self.kind_of_type(node.type)
             if node.value is not None:
@@ -160,6 +165,10 @@ class StatementChecker(SettingsChecker):
 
     def _expression(self, node: ExpressionStatement) -> None:
         self.kind(node.value)
+        if isinstance(node.value, Binary) and node.value.operator == "==":
+            self.warn(
+                node.value.at, node.value.end, "this compares, and nothing uses the answer", "to assign write `=`"
+            )
 
     def _return(self, node: Return) -> None:
         kind = self.kind(node.value) if node.value is not None else Kind("null")
@@ -212,7 +221,7 @@ class StatementChecker(SettingsChecker):
         kind = self.kind(node.source)
         if kind.name not in _ITERABLE:
             hint = "count with `for let i = 0; i < n; i = i + 1 {`" if kind.name == "int" else None
-            self.error_on(node.source, f"{an(kind)} has no items to go through", hint)
+            self.fault(node.source, f"{an(kind)} has no items to go through", hint)
         inner = kind.inner[0] if kind.name == "list" and kind.inner else ANY
         scope = Scope(self.scope)
         scope.names[node.name] = Binding("variable", STR if kind.name == "str" else inner)
@@ -223,7 +232,7 @@ class StatementChecker(SettingsChecker):
     # ---------------------------------------------------------------- scopes
 
     def _try(self, node: Try) -> None:
-        self.block(node.body)
+        self._within(node.body, in_try=self.context.in_try or bool(node.catches))
         seen: set[str] = set()
         for catch in node.catches:
             at = self.source.text.find(catch.error, catch.at + len("catch"))
@@ -323,28 +332,6 @@ class StatementChecker(SettingsChecker):
         if not node.children:
             at, end = self.name_place(node, node.name)
             self.warn(at, end, f"`{node.name}` has no children", "add `child name = Agent`")
-
-
-def ends(statement: Statement) -> bool:
-    """Whether nothing behind this statement is ever reached."""
-    if isinstance(statement, (Return, Throw, Break, Continue)):
-        return True
-    if isinstance(statement, (Block, Session, Parallel)):
-        inside = statement.statements if isinstance(statement, Block) else statement.body.statements
-        return any(ends(each) for each in inside)
-    step: Statement | None = statement
-    while isinstance(step, If):
-        if not ends(step.then):
-            return False
-        step = step.otherwise
-        if step is None:
-            return False
-        if isinstance(step, Block):
-            return ends(step)
-    if isinstance(statement, ExpressionStatement) and isinstance(statement.value, Call):
-        callee = statement.value.callee
-        return getattr(callee, "module", "") == "process" and getattr(callee, "name", "") == "exit"
-    return False
 
 
 _CHECKS: Final[dict[type, Callable[[Any, Any], None]]] = {

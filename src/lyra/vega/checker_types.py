@@ -45,7 +45,7 @@ NULL: Final = Kind("null")
 BOOL: Final = Kind("bool")
 STR: Final = Kind("str")
 
-# How a type may be written → the word for it. The capitals are how document and library headings write them.
+# How a type may be written → the word for it. The capitals are how headings of the library write them.
 TYPES: Final[dict[str, str]] = {
     **{word: word for word in ("any", "null", "bool", "int", "float", "str", "duration", "money", "list", "map")},
     **{word: word for word in ("process", "future", "stream", "response", "span", "builder", "result")},

@@ -13,6 +13,7 @@ from typing import Any
 
 from lyra.errors import CheckError
 from lyra.vega import ast, compiler_library
+from lyra.vega.compiler_expressions import Expressions
 from lyra.vega.compiler_statements import Statements
 from lyra.vega.effects import Overlap
 from lyra.vega.opcodes import (
@@ -395,25 +396,21 @@ class Linker:
             self.todo.append(compile_wrapper)
         return self.wrappers[key]
 
-    def library_call(self, compiler: FunctionCompiler, node: ast.Call, into: int) -> None:
+    def library_call(self, compiler: Expressions, node: ast.Call, into: int) -> None:
         compiler_library.call(compiler, node, into)
 
-    def prelude_call(
-        self, compiler: FunctionCompiler, node: ast.Node, full: str, first: int, count: int, into: int
-    ) -> None:
+    def prelude_call(self, compiler: Expressions, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
         compiler_library.prelude_call(compiler, node, full, first, count, into)
 
-    def library_value(
-        self, compiler: FunctionCompiler, node: ast.Node, module: str, name: str, into: int | None
-    ) -> int:
+    def library_value(self, compiler: Expressions, node: ast.Node, module: str, name: str, into: int | None) -> int:
         return compiler_library.value_lambda(compiler, node, module, name, into)
 
-    def host_call(self, compiler: FunctionCompiler, node: ast.Call, symbol: Symbol, into: int) -> None:
+    def host_call(self, compiler: Expressions, node: ast.Call, symbol: Symbol, into: int) -> None:
         if symbol.kind != "import" or symbol.target is not None:
             raise compiler.fail(node, f"`{symbol.name}` is {_article(symbol.kind)} and cannot be called")
         compiler_library.host_call(compiler, node, symbol.name, into)
 
-    def host_value(self, compiler: FunctionCompiler, node: ast.Node, symbol: Symbol, into: int | None) -> int:
+    def host_value(self, compiler: Expressions, node: ast.Node, symbol: Symbol, into: int | None) -> int:
         if symbol.target is not None:
             raise compiler.fail(node, f"`{symbol.name}` is a file", hint=f"write `{symbol.name}::name`")
         # Imported nodes and tools stand in an agent's `tools` list by name.

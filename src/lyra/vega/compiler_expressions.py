@@ -88,6 +88,7 @@ class Expressions(Emitter):
     linker: Linker
     module: ModuleScope
     unit: Unit
+    is_hidden: bool  # the library's own code
     captured: dict[int, int]  # id(Variable) → register, for what the function captured
     rules: ClassVar[dict[type, Any]]  # how each kind of expression is made; the subclasses add theirs
 
@@ -158,7 +159,7 @@ class Expressions(Emitter):
 
     # ------------------------------------------------------------ names
 
-    def name(self, node: ast.Name, into: int | None) -> int:
+    def name_of(self, node: ast.Name, into: int | None) -> int:
         meaning = self.module.meanings.get(id(node))
         if isinstance(meaning, Variable):
             return self.variable(meaning, into)
@@ -488,7 +489,7 @@ def _signature(parameters: list[ast.Parameter]) -> str:
 Expressions.rules = {
     ast.Literal: Expressions.literal,
     ast.Interpolation: Expressions.interpolation,
-    ast.Name: Expressions.name,
+    ast.Name: Expressions.name_of,
     ast.Path: Expressions.path,
     ast.ListLiteral: Expressions.list_literal,
     ast.MapLiteral: Expressions.map_literal,

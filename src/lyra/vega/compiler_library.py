@@ -28,7 +28,7 @@ from lyra.vega.opcodes import (
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 
 if TYPE_CHECKING:
-    from lyra.vega.compiler import FunctionCompiler
+    from lyra.vega.compiler_expressions import Expressions
 
 __all__ = ["PRIVATE", "call", "host_call", "library_entry", "value_lambda"]
 
@@ -46,7 +46,7 @@ _SINGLE: Final = {
 _BUDGET: Final = {"budget::remaining": 0, "budget::used": 1, "budget::limit": 2}
 
 
-def library_entry(compiler: FunctionCompiler, node: ast.Node, module: str, name: str) -> Entry:
+def library_entry(compiler: Expressions, node: ast.Node, module: str, name: str) -> Entry:
     """The row of a library function; a name that nobody knows is an error with a hint."""
     full = f"{module}::{name}" if module else name
     if compiler.is_hidden and full in PRIVATE:
@@ -62,7 +62,7 @@ def library_entry(compiler: FunctionCompiler, node: ast.Node, module: str, name:
     raise compiler.fail(node, f"unknown name `{full}`", f"did you mean `{near[0]}`?" if near else "")
 
 
-def call(compiler: FunctionCompiler, node: ast.Call, into: int) -> None:
+def call(compiler: Expressions, node: ast.Call, into: int) -> None:
     callee = node.callee
     assert isinstance(callee, (ast.Name, ast.Path))
     module = callee.module if isinstance(callee, ast.Path) else ""
@@ -86,9 +86,7 @@ def call(compiler: FunctionCompiler, node: ast.Call, into: int) -> None:
     _emit(compiler, node, full, entry, first, count, into)
 
 
-def _emit(
-    compiler: FunctionCompiler, node: ast.Node, full: str, entry: Entry, first: int, count: int, into: int
-) -> None:
+def _emit(compiler: Expressions, node: ast.Node, full: str, entry: Entry, first: int, count: int, into: int) -> None:
     if full in _SINGLE:
         compiler.emit(_SINGLE[full], into, first)
     elif full in _BUDGET:
@@ -111,7 +109,7 @@ def _emit(
         compiler.emit(op, into, first, compiler.other([full, count]))
 
 
-def prelude_call(compiler: FunctionCompiler, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
+def prelude_call(compiler: Expressions, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
     from lyra.vega.values import UNSET
 
     function, parameters, required = compiler.linker.prelude(full)
@@ -127,7 +125,7 @@ def prelude_call(compiler: FunctionCompiler, node: ast.Node, full: str, first: i
     compiler.emit(OP_CALL, into, function, run)
 
 
-def host_call(compiler: FunctionCompiler, node: ast.Call, name: str, into: int) -> None:
+def host_call(compiler: Expressions, node: ast.Call, name: str, into: int) -> None:
     """A function of the host: imported nodes, tools and Python functions, and those given when embedding."""
     if any(argument.name for argument in node.arguments):
         raise compiler.fail(node, "arguments of a host function have no names")
@@ -138,9 +136,7 @@ def host_call(compiler: FunctionCompiler, node: ast.Call, name: str, into: int) 
     compiler.emit(OP_EFFECT, into, first, compiler.other([f"host::{name}", len(node.arguments)]))
 
 
-def value_lambda(
-    compiler: FunctionCompiler, node: ast.Node, module: str, name: str, into: int | None
-) -> int:
+def value_lambda(compiler: Expressions, node: ast.Node, module: str, name: str, into: int | None) -> int:
     """`str::upper` as a value: a function of its required parameters that calls it."""
     entry = library_entry(compiler, node, module, name)
     into = compiler.target(into)

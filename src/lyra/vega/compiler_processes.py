@@ -28,6 +28,7 @@ from lyra.vega.opcodes import (
     OP_RECEIVE_TAKE,
     OP_SEND,
     OP_SEND_STREAM,
+    OP_SEND_WITH,
     OP_SPAWN,
     OP_SPAWN_SUPERVISED,
     OP_UNLESS_EQ,
@@ -62,17 +63,23 @@ class Processes(Expressions):
             misses.append(self.emit(OP_UNLESS_EQ, 0, value, literal))
         elif type(node) is ast.VariantPattern:
             misses.append(self.emit(OP_UNLESS_VARIANT, 0, value, int(node.variant == "Err")))
-            inner = self.register()
-            self.emit(OP_INNER, inner, value)
-            self.pattern(node.inner, inner, misses)
+            self.part(node.inner, OP_INNER, value, 0, misses)
         elif type(node) is ast.ListPattern:
             misses.append(self.emit(OP_UNLESS_LIST, 0, value, len(node.items)))
             for index, item in enumerate(node.items):
-                if type(item) is ast.Wildcard:
-                    continue
-                part = self.register()
-                self.emit(OP_ITEM, part, value, index)
-                self.pattern(item, part, misses)
+                self.part(item, OP_ITEM, value, index, misses)
+
+    def part(self, node: ast.Pattern, op: int, value: int, index: int, misses: list[int]) -> None:
+        """A pattern inside another: take the part out, then test it. A plain name needs no second register."""
+        if type(node) is ast.Wildcard:
+            return
+        part = self.register()
+        self.emit(op, part, value, index)
+        variable = self.module.declared[id(node)] if type(node) is ast.NamePattern else None
+        if variable is not None and not variable.is_global and not variable.is_cell:
+            variable.register = part
+        else:
+            self.pattern(node, part, misses)
 
     def bind(self, node: ast.Node, value: int) -> None:
         """A new variable with that value, in a register, a cell or a global."""
@@ -86,9 +93,11 @@ class Processes(Expressions):
         else:
             self.move(variable.register, value)
 
-    def arm_body(self, arm: ast.Arm, into: int) -> None:
+    def arm_body(self, arm: ast.Arm, into: int | None) -> None:
         statements = arm.body.statements
-        if arm.is_value and len(statements) == 1 and type(statements[0]) is ast.ExpressionStatement:
+        if into is None:
+            self.block(arm.body)
+        elif arm.is_value and len(statements) == 1 and type(statements[0]) is ast.ExpressionStatement:
             self.expression_in(statements[0].value, into)
         else:
             self.block(arm.body)
@@ -97,7 +106,16 @@ class Processes(Expressions):
     def match(self, node: ast.Match, into: int | None) -> int:
         into = self.target(into)
         mark = self.next_register
-        result, subject = self.register(), self.register()
+        result = self.register()
+        self.match_arms(node, result)
+        self.move(into, result)
+        self.next_register = mark
+        return into
+
+    def match_arms(self, node: ast.Match, result: int | None) -> None:
+        """`result` is None where nobody wants the value."""
+        mark = self.next_register
+        subject = self.register()
         self.expression_in(node.subject, subject)
         ends: list[int] = []
         for arm in node.arms:
@@ -111,14 +129,20 @@ class Processes(Expressions):
         self.at(node)
         self.emit(OP_NO_MATCH, subject)
         self.patch_all(ends)
-        self.move(into, result)
         self.next_register = mark
-        return into
 
     def receive(self, node: ast.Receive, into: int | None) -> int:
         into = self.target(into)
         mark = self.next_register
-        result, message = self.register(), self.register()
+        result = self.register()
+        self.receive_arms(node, result)
+        self.move(into, result)
+        self.next_register = mark
+        return into
+
+    def receive_arms(self, node: ast.Receive, result: int | None) -> None:
+        mark = self.next_register
+        message = self.register()
         state = self.register(3)
         if node.after is None:
             self.constant(None, state + 1)
@@ -143,19 +167,23 @@ class Processes(Expressions):
             self.patch(again)
             self.arm_body(node.after_body, result)
         self.patch_all(ends)
-        self.move(into, result)
         self.next_register = mark
-        return into
 
     # ------------------------------------------------------------ messages
 
     def send(self, node: ast.Send, into: int | None) -> int:
         into = self.target(into)
         mark = self.next_register
-        first = self.register(4)
-        flags = self.send_parts(node, first)
-        self.at(node)
-        self.emit(OP_SEND_STREAM if node.is_stream else OP_SEND, into, first, flags)
+        if node.timeout is None and node.budget is None and not node.is_stream:
+            target = self.operand(node.target, node.message)
+            message = self.expression(node.message)
+            self.at(node)
+            self.emit(OP_SEND, into, target, message)
+        else:
+            first = self.register(4)
+            flags = self.send_parts(node, first)
+            self.at(node)
+            self.emit(OP_SEND_STREAM if node.is_stream else OP_SEND_WITH, into, first, flags)
         self.next_register = mark
         return into
 

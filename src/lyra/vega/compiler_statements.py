@@ -160,11 +160,15 @@ class Statements(Processes):
 
     def expression_statement(self, node: ast.ExpressionStatement) -> None:
         mark = self.next_register
-        call = node.value
+        call: Any = node.value
         if self.is_print(call):
             value = self.expression(call.arguments[0].value) if call.arguments else self.constant("")
             self.at(call)
             self.emit(OP_PRINT, value)
+        elif isinstance(call, ast.Match):
+            self.match_arms(call, None)
+        elif isinstance(call, ast.Receive):
+            self.receive_arms(call, None)
         else:
             self.expression(call)
         self.next_register = mark
@@ -195,7 +199,8 @@ class Statements(Processes):
         first = self.register(2)
         self.constant(node.agent, first)
         pairs = [
-            ast.ListLiteral(items=[ast.Literal(value=reply.pattern), reply.reply], at=reply.at) for reply in node.replies
+            ast.ListLiteral(items=[ast.Literal(value=reply.pattern), reply.reply], at=reply.at)
+            for reply in node.replies
         ]
         self.expression_in(ast.ListLiteral(items=list(pairs), at=node.at), first + 1)
         self.at(node)
@@ -314,9 +319,7 @@ class Statements(Processes):
     def continue_(self, node: ast.Continue) -> None:
         self.leave_loop(node, len(self.exits), lambda loop: loop.continues, is_break=False)
 
-    def leave_loop(
-        self, node: ast.Node, level: int, which: Callable[[Loop], list[int]], *, is_break: bool
-    ) -> None:
+    def leave_loop(self, node: ast.Node, level: int, which: Callable[[Loop], list[int]], *, is_break: bool) -> None:
         """Jump out of (or on in) the innermost loop below `level`, through every `finally` on the way."""
         if level == 0:
             raise self.fail(node, f"`{'break' if is_break else 'continue'}` outside of a loop")

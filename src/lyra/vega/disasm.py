@@ -1,7 +1,7 @@
 """A program as people read it: functions, constants, one instruction a line.
 
-    fn fib(n)                                         registers 4, constants [2]
-        0  UNLESS_LT    → 2, r0, 2                    3:8   goes on at a unless b < c
+fn fib(n)                                         registers 4, constants [2]
+    0  UNLESS_LT    → 2, r0, 2                    3:8   goes on at a unless b < c
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def disassemble_function(program: Program, index: int) -> str:
 
 def _operand(program: Program, function: Function, kind: str, value: int) -> str:
     if kind in ("to", "from", "run"):
-        if value < function.registers:
+        if kind == "run" or value < function.registers:
             return f"r{value}"
         return _constant(function.constants[value - function.registers])
     if kind == "constant":

@@ -138,13 +138,13 @@ class LocalHost:
         if action is not None:
             action(self, process, process.fiber, *effect.arguments)
         elif effect.kind.startswith("host::") and effect.kind[6:] in self.functions:
-            self.host_function(process, process.fiber, effect)
+            self.host_function(process.fiber, effect)
         else:
             process.fiber.throw("CapabilityDenied", f"this host does not allow {effect.kind}")
         if process.is_alive and not process.waits:
             self.ready.append(process)
 
-    def host_function(self, process: Running, fiber: Fiber, effect: VmEffect) -> None:
+    def host_function(self, fiber: Fiber, effect: VmEffect) -> None:
         try:
             fiber.resume(self.functions[effect.kind[6:]](*effect.arguments))
         except Exception as error:  # noqa: BLE001 - whatever a host function raises, a program may catch

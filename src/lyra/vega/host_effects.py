@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +129,9 @@ def _await(host: LocalHost, process: Running, fiber: Fiber, what: Future | Strea
 
 
 def _receive(host: LocalHost, process: Running, fiber: Fiber, timeout: Any, number: int) -> None:
+    if timeout is not None and timeout.nanoseconds <= 0:
+        fiber.expire()  # `after 0s` looks and does not wait
+        return
     if process.receive[0] == number:
         process.waits = "receive"  # the timer of this receive runs already
         return
@@ -206,7 +210,7 @@ def _budget_exit(host: LocalHost, process: Running, fiber: Fiber) -> None:
 
 def _budget(host: LocalHost, process: Running, fiber: Fiber, what: str) -> None:
     if not process.budgets:
-        fiber.throw("ValueError", "there is no budget here")
+        fiber.resume(0.0 if what == "used" else math.inf)  # outside of every session there is no limit
         return
     limit, used = process.budgets[-1]
     fiber.resume(float({"limit": limit, "used": used, "remaining": limit - used}[what].usd))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lyra.core.limits import MONEY_MICRO_USD_MAX
+from lyra.core.limits import MONEY_MICRO_USD_MAX, VEGA_PROBLEMS_MAX
 from lyra.vega.source import Diagnostic, Source
 from lyra.vega.tokens import FIXED, SIGNS, Tokens
 from lyra.vega.values import INT_MAX, UNITS, Duration, Money
@@ -124,7 +124,8 @@ class _Lexer:
                 return len(self.text)
 
     def _error(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        self.problems.append(self.source.problem(at, end, message, hint=hint))
+        if len(self.problems) < VEGA_PROBLEMS_MAX:
+            self.problems.append(self.source.problem(at, end, message, hint=hint))
 
     def _other(self, tokens: Tokens, at: int, *, nested: bool) -> int:
         """What the one expression leaves over; gives where to go on."""

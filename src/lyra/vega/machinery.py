@@ -125,11 +125,6 @@ def timeout(value: Any) -> Duration | None:
     raise Fault("TypeError", f"a time-out is a duration, not {kind_of(value)}")
 
 
-def is_over(limit: Duration | None) -> bool:
-    """`after 0s` looks at the mailbox and does not wait."""
-    return limit is not None and limit.nanoseconds <= 0
-
-
 def take(fiber: Fiber, looked: int) -> None:
     mailbox = fiber.mailbox
     if mailbox is None or not 0 < looked <= len(mailbox):
@@ -138,6 +133,13 @@ def take(fiber: Fiber, looked: int) -> None:
         mailbox.popleft()
     else:
         del mailbox[looked - 1]
+
+
+def plain_send(target: Any, message: Any) -> VmEffect:
+    """Target, a copy of the message, no time-out and no budget of its own."""
+    if type(target) is not Process:
+        raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
+    return VmEffect("send", target, copied(message), None, None)
 
 
 def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
@@ -181,9 +183,13 @@ def rare(fiber: Fiber, code: Code, op: int, a: int, b: int, c: int, r: list[Any]
     """Instructions that are seldom enough for a table. Those that hand out an effect give it."""
     action = _RARE.get(op)
     if action is None:
-        raise Fault("BytecodeError", f"there is no instruction {op:#04x}")
+        raise unknown(op)
     effect: VmEffect | None = action(fiber, code, a, b, c, r)
     return effect
+
+
+def unknown(op: int) -> Fault:
+    return Fault("BytecodeError", f"there is no instruction {op:#04x}")
 
 
 def _map(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> None:
@@ -219,6 +225,11 @@ def _spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> Vm
 def _spawn_supervised(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     fiber.destination = a
     return spawn(fiber, r, b, code.constants[c], is_supervised=True)
+
+
+def _send_with(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
+    fiber.destination = a
+    return send("send", r, b, c)
 
 
 def _send_stream(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
@@ -307,6 +318,7 @@ _RARE: Final[dict[int, Callable[..., Any]]] = {
     0x83: _spawn,
     0x85: _await,
     0x86: _effect,
+    0x88: _send_with,
     0x90: _spawn_supervised,
     0x91: _process("link"),
     0x92: _process("monitor"),

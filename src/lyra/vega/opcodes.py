@@ -40,11 +40,35 @@ _ROWS: Final = (
     Opcode(0x02, "CONSTANT", "to", "constant", "-", "loads a constant that has no register"),
     Opcode(0x03, "CELL", "to", "-", "-", "makes an empty variable for closures to share"),
     Opcode(0x04, "CELL_OF", "to", "from", "-", "makes a shared variable that holds a value"),
-    Opcode(0x05, "CELL_GET", "to", "from", "constant", "reads a shared variable (named c in the error when unset)", constant="name"),
+    Opcode(
+        0x05,
+        "CELL_GET",
+        "to",
+        "from",
+        "constant",
+        "reads a shared variable (named c in the error when unset)",
+        constant="name",
+    ),
     Opcode(0x06, "CELL_SET", "from", "from", "-", "sets a shared variable"),
-    Opcode(0x07, "GLOBAL_GET", "to", "global", "constant", "reads a global (named c in the error when unset)", constant="name"),
+    Opcode(
+        0x07,
+        "GLOBAL_GET",
+        "to",
+        "global",
+        "constant",
+        "reads a global (named c in the error when unset)",
+        constant="name",
+    ),
     Opcode(0x08, "GLOBAL_SET", "global", "from", "-", "sets a global"),
-    Opcode(0x09, "CLOSURE", "to", "function", "constant", "makes a function value from the registers listed in c", constant="registers"),
+    Opcode(
+        0x09,
+        "CLOSURE",
+        "to",
+        "function",
+        "constant",
+        "makes a function value from the registers listed in c",
+        constant="registers",
+    ),
     Opcode(0x0A, "DEFAULT", "from", "target", "-", "jumps when the argument was given"),
     # ---- arithmetic
     Opcode(0x10, "ADD", "to", "from", "from", "b + c"),
@@ -96,46 +120,99 @@ _ROWS: Final = (
     Opcode(0x58, "LENGTH", "to", "from", "-", "the length of a list, map, str or builder"),
     Opcode(0x59, "PUSH", "to", "from", "from", "adds c to the end of the list b"),
     Opcode(0x5A, "VARIANT", "to", "from", "number", "Ok(b), or Err(b) when c is 1"),
-    Opcode(0x5B, "ITEM", "to", "from", "number", "the item at a known index of a list just tested"),
-    Opcode(0x5C, "INNER", "to", "from", "-", "what an Ok or Err holds"),
     # ---- loops over values; a and a + 1 are the loop's own
     Opcode(0x60, "ITERATE", "to", "from", "-", "begins a loop over a list, map, str or stream"),
-    Opcode(0x61, "NEXT", "run", "to", "target", "takes the next item and goes back to c, or goes on at the end; costs fuel", 2),
+    Opcode(
+        0x61,
+        "NEXT",
+        "run",
+        "to",
+        "target",
+        "takes the next item and goes back to c, or goes on at the end; costs fuel",
+        2,
+    ),
     Opcode(0x62, "STREAM_CLOSE", "from", "-", "-", "closes the stream of a loop that is left early"),
     # ---- errors and patterns
     Opcode(0x70, "THROW", "from", "constant", "-", "throws the text in a under a name", constant="name", leaves=True),
     Opcode(0x71, "RETHROW", "from", "-", "-", "throws a caught error again, with its first place", leaves=True),
-    Opcode(0x72, "UNLESS_ERROR", "target", "from", "constant", "goes on at a unless the error b has that name", constant="name"),
+    Opcode(
+        0x72,
+        "UNLESS_ERROR",
+        "target",
+        "from",
+        "constant",
+        "goes on at a unless the error b has that name",
+        constant="name",
+    ),
     Opcode(0x73, "ERROR_TEXT", "to", "from", "-", "the text of an error"),
     Opcode(0x74, "UNLESS_LIST", "target", "from", "number", "goes on at a unless b is a list of exactly c items"),
     Opcode(0x75, "UNLESS_VARIANT", "target", "from", "number", "goes on at a unless b is an Ok, or with c = 1 an Err"),
     Opcode(0x76, "NO_MATCH", "from", "-", "-", "throws MatchError: no arm fits", leaves=True),
+    Opcode(0x77, "ITEM", "to", "from", "number", "the item at a known index of a list just tested"),
+    Opcode(0x78, "INNER", "to", "from", "-", "what an Ok or Err holds"),
     # ---- processes
-    Opcode(0x80, "RECEIVE", "run", "-", "-", "begins a receive; a is its place, a + 1 the time-out, a + 2 its number", 3),
-    Opcode(0x81, "RECEIVE_NEXT", "run", "to", "target", "looks at the next message, waits for one, or goes on at c in time", 3),
+    Opcode(
+        0x80, "RECEIVE", "run", "-", "-", "begins a receive; a is its place, a + 1 the time-out, a + 2 its number", 3
+    ),
+    Opcode(
+        0x81,
+        "RECEIVE_NEXT",
+        "run",
+        "to",
+        "target",
+        "looks at the next message, waits for one, or goes on at c in time",
+        3,
+    ),
     Opcode(0x82, "RECEIVE_TAKE", "run", "-", "-", "takes the message just looked at out of the mailbox", 3),
     Opcode(0x83, "SPAWN", "to", "run", "constant", "starts a process", 3, "names"),
-    Opcode(0x84, "SEND", "to", "run", "-", "sends b + 1 to b with the time-out b + 2 and the budget b + 3", 4),
+    Opcode(0x84, "SEND", "to", "from", "from", "sends c to the process b"),
     Opcode(0x85, "AWAIT", "to", "from", "-", "waits for a future or a stream"),
     Opcode(0x86, "EFFECT", "to", "run", "constant", "asks the host for a library call", "counted", "counted"),
     Opcode(0x87, "PRINT", "from", "-", "-", "writes a line"),
+    Opcode(
+        0x88,
+        "SEND_WITH",
+        "to",
+        "run",
+        "number",
+        "sends b + 1 to b; c says which of time-out b + 2 and budget b + 3 are set",
+        4,
+    ),
     Opcode(0x90, "SPAWN_SUPERVISED", "to", "run", "constant", "starts a process with its own supervision", 3, "names"),
     Opcode(0x91, "LINK", "to", "from", "-", "links this process with another"),
     Opcode(0x92, "MONITOR", "to", "from", "-", "asks to be told of a process's end"),
     Opcode(0x93, "EXIT", "from", "-", "-", "ends this process with a reason"),
     # ---- streams
-    Opcode(0xA0, "SEND_STREAM", "to", "run", "-", "sends as SEND does and gives a stream", 4),
+    Opcode(0xA0, "SEND_STREAM", "to", "run", "number", "sends as SEND_WITH does and gives a stream", 4),
     Opcode(0xA1, "STREAM_NEXT", "to", "from", "-", "the next chunk of a stream in a list of one, or null"),
     Opcode(0xA2, "STREAM_DONE", "to", "from", "-", "whether that was null: the stream is exhausted"),
     # ---- budgets
     Opcode(0xB0, "BUDGET_ENTER", "from", "-", "-", "opens a budget scope of that amount"),
     Opcode(0xB1, "BUDGET_EXIT", "-", "-", "-", "closes the innermost budget scope"),
-    Opcode(0xB2, "BUDGET_CHECK", "to", "number", "-", "what of the innermost scope remains (0), is used (1), is its limit (2)"),
+    Opcode(
+        0xB2,
+        "BUDGET_CHECK",
+        "to",
+        "number",
+        "-",
+        "what of the innermost scope remains (0), is used (1), is its limit (2)",
+    ),
     Opcode(0xB3, "BUDGET_RESERVE", "from", "-", "-", "sets an amount aside before a call"),
     # ---- parallel
     Opcode(0xC0, "PAR_BEGIN", "to", "-", "-", "begins a group of calls that run together"),
-    Opcode(0xC1, "PAR_SPAWN", "run", "constant", "-", "adds a send or a call to the group in a; its result comes at the join", 5, "names"),
-    Opcode(0xC2, "PAR_JOIN", "to", "from", "-", "waits for the group; a list of its results in the order of the source"),
+    Opcode(
+        0xC1,
+        "PAR_SPAWN",
+        "run",
+        "constant",
+        "-",
+        "adds a send or a call to the group in a; its result comes at the join",
+        5,
+        "names",
+    ),
+    Opcode(
+        0xC2, "PAR_JOIN", "to", "from", "-", "waits for the group; a list of its results in the order of the source"
+    ),
     Opcode(0xFF, "HALT", "-", "-", "-", "ends the process", leaves=True),
 )
 
@@ -200,8 +277,8 @@ OP_SET_FIELD: Final = 0x57
 OP_LENGTH: Final = 0x58
 OP_PUSH: Final = 0x59
 OP_VARIANT: Final = 0x5A
-OP_ITEM: Final = 0x5B
-OP_INNER: Final = 0x5C
+OP_ITEM: Final = 0x77
+OP_INNER: Final = 0x78
 OP_ITERATE: Final = 0x60
 OP_NEXT: Final = 0x61
 OP_STREAM_CLOSE: Final = 0x62
@@ -220,6 +297,7 @@ OP_SEND: Final = 0x84
 OP_AWAIT: Final = 0x85
 OP_EFFECT: Final = 0x86
 OP_PRINT: Final = 0x87
+OP_SEND_WITH: Final = 0x88
 OP_SPAWN_SUPERVISED: Final = 0x90
 OP_LINK: Final = 0x91
 OP_MONITOR: Final = 0x92

@@ -7,6 +7,7 @@ and, in `*`, an int.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -108,8 +109,8 @@ def _float_division(left: float, right: float) -> float:
 def _float_remainder(left: float, right: float) -> float:
     if right == 0:
         raise Fault("ZeroDivision", "remainder of a division by zero")
-    if left - left != 0 or right != right:  # infinite or not a number
-        return float("nan")
+    if not math.isfinite(left) or math.isnan(right):
+        return math.nan
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest
 
@@ -307,5 +308,3 @@ def iterable(value: Any) -> Any:
 
 def not_callable(value: Any) -> Fault:
     return Fault("TypeError", f"{kind_of(value)} is not a function and cannot be called")
-
-

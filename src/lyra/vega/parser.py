@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from lyra.core.limits import VEGA_NESTING_MAX, VEGA_SOURCE_CHARS_MAX
+from lyra.core.limits import VEGA_NESTING_MAX, VEGA_PROBLEMS_MAX, VEGA_SOURCE_CHARS_MAX
 from lyra.errors import ParseError
 from lyra.vega.ast import (
     Agent,
@@ -43,6 +43,7 @@ class Parsed(NamedTuple):
 
     module: Module
     problems: list[Diagnostic]
+    is_unfinished: bool = False  # it breaks off: with more text it might be right
 
 
 def parse(text: str, name: str = "<vega>") -> Module:
@@ -60,7 +61,7 @@ def parse_all(source: Source) -> Parsed:
         return Parsed(empty, [source.problem(0, 1, f"a source has at most {VEGA_SOURCE_CHARS_MAX} characters")])
     lexed = lex(source)
     if lexed.cut_off:
-        return Parsed(empty, lexed.problems)
+        return Parsed(empty, lexed.problems, is_unfinished=True)
     parser = Parser(source, lexed.tokens)
     try:
         statements = parser.module()
@@ -68,14 +69,15 @@ def parse_all(source: Source) -> Parsed:
         parser.note(0, 1, "this is nested too deeply", f"at most {VEGA_NESTING_MAX} levels")
         statements = []
     module = Module(statements, lexed.comments, at=0, end=len(source.text))
-    return Parsed(module, _together(lexed.problems, parser.problems))
+    is_unfinished = parser.is_unfinished and not lexed.problems
+    return Parsed(module, _together(lexed.problems, parser.problems), is_unfinished)
 
 
 def _together(lexical: list[Diagnostic], syntactical: list[Diagnostic]) -> list[Diagnostic]:
     """Both kinds in order of place; a line whose characters are wrong is not judged a second time."""
     told = {problem.line for problem in lexical}
     kept = [problem for problem in syntactical if problem.line not in told]
-    return sorted(lexical + kept, key=lambda problem: problem.at)
+    return sorted(lexical + kept, key=lambda problem: problem.at)[:VEGA_PROBLEMS_MAX]
 
 
 class Parser(Statements):

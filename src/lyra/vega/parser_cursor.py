@@ -52,18 +52,23 @@ class Stop(Exception):
 class Cursor:
     """The tokens, the place in them, and the mistakes so far."""
 
-    __slots__ = ("braces", "depth", "ends", "i", "is_lost", "kinds", "problems", "source", "starts", "values")
+    __slots__ = (
+        *("braces", "depth", "ends", "i", "is_lost", "is_unfinished"),
+        *("kinds", "problems", "source", "starts", "values"),
+    )
 
     def __init__(self, source: Source, tokens: Tokens) -> None:
         self.source = source
         self.problems: list[Diagnostic] = []
         self.depth = 0
+        self.is_unfinished = False  # a mistake was found at the end: more text might have helped
         self.is_lost = False  # a brace is known to miss its partner: what else is open at the end follows from that
         self.braces: list[int] = []  # offsets of the `{` that are open
         self.enter(tokens)
 
     def enter(self, tokens: Tokens) -> None:
-        self.kinds, self.values = tokens.kinds, tokens.values
+        self.kinds = [*tokens.kinds, "end", "end"]  # so that a look two tokens ahead always finds something
+        self.values = tokens.values
         self.starts, self.ends = tokens.starts, tokens.ends
         self.i = 0
 
@@ -83,8 +88,10 @@ class Cursor:
     # ---------------------------------------------------------------- mistakes
 
     def note(self, at: int, end: int, message: str, hint: str | None = None) -> None:
-        """Remember a mistake and go on; the same place is told once."""
-        if not (self.problems and self.problems[-1].at == at):
+        """Remember a mistake and go on; the same place is told once, and there is an end to it."""
+        if self.kinds[self.i] == "end":
+            self.is_unfinished = True
+        if len(self.problems) < VEGA_PROBLEMS_MAX and not (self.problems and self.problems[-1].at == at):
             self.problems.append(self.source.problem(at, end, message, hint=hint))
 
     def fail(self, at: int, end: int, message: str, hint: str | None = None) -> NoReturn:
@@ -106,7 +113,21 @@ class Cursor:
         if self.is_lost:
             raise Stop
         self.is_lost = True
-        self.fail(brace, brace + 1, "this `{` is never closed")
+        self.fail(brace, brace + 1, "this `{` is never closed", self._misplaced_brace())
+
+    def _misplaced_brace(self) -> str | None:
+        """A brace whose partner stands further left than its line begins: there the missing one may belong."""
+        place, opened = self.source.place, []
+        for kind, at in zip(self.kinds, self.starts, strict=False):
+            if kind == "{":
+                opened.append(at)
+            elif kind == "}" and opened:
+                (line, _), (last, column) = place(opened.pop()), place(at)
+                text = self.source.line(line)
+                indented = len(text) - len(text.lstrip())
+                if last > line and not self.source.line(last)[: column - 1].strip() and column - 1 < indented:
+                    return f"the `}}` of line {last} stands further left than line {line}, whose `{{` it closes"
+        return None
 
     def expected(self, what: str, *, where: str = "", hint: str | None = None) -> NoReturn:
         """`expected X where, found Y`."""
@@ -203,7 +224,8 @@ class Cursor:
         if self.kinds[i] in ("end", "}") or self.begins_line():
             self.note(end, end, f"missing `;` after {what}")
             return
-        self.expected("`;`", where=f"after {what}")
+        hint = "a `{` that begins a statement opens a block" if self.kinds[i] == ":" else None
+        self.expected("`;`", where=f"after {what}", hint=hint)
 
     # ---------------------------------------------------------------- going on
 
@@ -211,7 +233,7 @@ class Cursor:
         """Skip to where the next statement of a block can begin. The wrong one began at the token `start`, with so
         many braces open."""
         if len(self.problems) >= VEGA_PROBLEMS_MAX:
-            self.i = len(self.kinds) - 1
+            self.i = len(self.values) - 1
         inner = max(0, len(self.braces) - braces)  # braces of the statement itself, still open
         del self.braces[braces:]
         kinds = self.kinds

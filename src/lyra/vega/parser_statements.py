@@ -41,6 +41,10 @@ from lyra.vega.parser_patterns import Patterns
 __all__ = ["STATEMENTS", "Statements"]
 
 
+# Behind a name these can only mean that the name was to be a keyword.
+_NO_CONTINUATION: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration", "true", "null"})
+
+
 class Statements(Patterns):
     __slots__ = ()
 
@@ -88,7 +92,7 @@ class Statements(Patterns):
 
     def other(self) -> Statement:
         i, at = self.i, self.starts[self.i]
-        if self.kinds[i] == "name" and self.kinds[i + 1] in ("string", "name"):
+        if self.kinds[i] == "name" and self.kinds[i + 1] in _NO_CONTINUATION:
             if self.values[i] == "test" and self.kinds[i + 1] == "string":
                 return self.test()
             if self.values[i] == "mock" and self.kinds[i + 2] == "{":

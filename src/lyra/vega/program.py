@@ -94,7 +94,8 @@ class TestInfo(msgspec.Struct, kw_only=True):
 
 
 class Program(msgspec.Struct, kw_only=True):
-    """`entry` runs first, then `main` if there is one. `imports` are those a host must provide: [kind, target, name]."""
+    """`entry` runs first and calls `main` if there is one. `imports` are what a host must provide: [kind, target,
+    name]."""
 
     name: str
     files: list[str] = []

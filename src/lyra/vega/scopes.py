@@ -352,7 +352,7 @@ class Resolver:
         if meaning is not None:
             self.module.meanings[id(node)] = meaning
 
-    def path(self, node: ast.Path, scope: Scope) -> None:
+    def path(self, node: ast.Path, _: Scope) -> None:
         symbol = self.module.symbols.get(node.module)
         if symbol is None or symbol.target is None:
             return

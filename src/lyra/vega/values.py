@@ -43,7 +43,7 @@ __all__ = [
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 
-# A duration's units and their nanoseconds, largest first: a value is shown in the first, from hours on, that divides it.
+# A duration's units in nanoseconds, largest first: a value is shown in the first, from hours on, that divides it.
 UNITS: Final = {
     "d": 86_400_000_000_000,
     "h": 3_600_000_000_000,
@@ -55,7 +55,7 @@ UNITS: Final = {
 }
 
 
-class Fault(Exception):  # noqa: N818 - it becomes a Vega error, whose name is in it
+class Fault(Exception):
     """An error on its way to a Vega `catch`: its name there and its text."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -230,7 +230,8 @@ def checked(number: int) -> int:
 
 # ---------------------------------------------------------------- shown
 
-_PIECES_MAX: Final = 1 << 23  # a few lists that hold each other twice would else be endless
+_PIECES_MAX: Final = 1 << 22  # a few lists that hold each other twice would else be endless
+
 
 def _float_shown(value: float) -> str:
     text = repr(value)
@@ -352,7 +353,7 @@ _SHARED: Final = frozenset(
 
 
 def copied(value: Any) -> Any:
-    """The value as another process may hold it: no list, map, builder or variable is shared; identity inside is kept."""
+    """The value as another process may hold it: nothing that can change is shared, and identity inside is kept."""
     if type(value) in _SHARED:
         return value
     memo: dict[int, Any] = {}

@@ -31,16 +31,16 @@ def verify(program: Program) -> None:
     """BytecodeError unless the program can be run."""
     functions = program.functions
     if not program.files or not functions:
-        raise _refused(program, None, 0, "it is empty")
+        raise _refused(None, 0, "it is empty")
     if len(functions) > FUNCTIONS_MAX or len(program.globals) > GLOBALS_MAX:
-        raise _refused(program, None, 0, "it has too many functions or globals")
+        raise _refused(None, 0, "it has too many functions or globals")
     _plain_function(program, program.entry, "entry")
     if program.main != -1:
         _function_index(program, program.main, "main")
     for agent in program.agents.values():
         _plain_function(program, agent.configuration, f"agent {agent.name}")
         if not 0 <= agent.file < len(program.files):
-            raise _refused(program, None, 0, f"agent {agent.name} has no file")
+            raise _refused(None, 0, f"agent {agent.name} has no file")
         for tool in agent.tools:
             _tool(program, tool)
     for tool in program.tools.values():
@@ -50,35 +50,35 @@ def verify(program: Program) -> None:
     for test in program.tests:
         _plain_function(program, test.function, f"test {test.name}")
     if any(len(row) != 3 for row in program.imports):
-        raise _refused(program, None, 0, "an import is not kind, target and name")
+        raise _refused(None, 0, "an import is not kind, target and name")
     for function in functions:
         _FunctionVerifier(program, function).verify()
 
 
-def _refused(program: Program, function: Function | None, at: int, why: str) -> BytecodeError:
+def _refused(function: Function | None, at: int, why: str) -> BytecodeError:
     where = f" in `{function.name}` at {at}" if function is not None else ""
     return BytecodeError(f"this bytecode cannot be run: {why}{where}", hint="compile the source again")
 
 
 def _function_index(program: Program, index: int, what: str) -> Function:
     if not 0 <= index < len(program.functions):
-        raise _refused(program, None, 0, f"{what} has no function")
+        raise _refused(None, 0, f"{what} has no function")
     function = program.functions[index]
     if function.captures:
-        raise _refused(program, None, 0, f"{what} is a function that captures variables")
+        raise _refused(None, 0, f"{what} is a function that captures variables")
     return function
 
 
 def _plain_function(program: Program, index: int, what: str) -> None:
     """One that is called without arguments."""
     if _function_index(program, index, what).parameters:
-        raise _refused(program, None, 0, f"{what} has parameters")
+        raise _refused(None, 0, f"{what} has parameters")
 
 
 def _tool(program: Program, tool: ToolInfo) -> None:
     function = _function_index(program, tool.function, f"tool {tool.name}")
     if len(function.parameters) != len(tool.parameters):
-        raise _refused(program, None, 0, f"tool {tool.name} has other parameters than its function")
+        raise _refused(None, 0, f"tool {tool.name} has other parameters than its function")
 
 
 class _FunctionVerifier:
@@ -88,7 +88,7 @@ class _FunctionVerifier:
         self.at = 0
 
     def fail(self, why: str) -> BytecodeError:
-        return _refused(self.program, self.function, self.at, why)
+        return _refused(self.function, self.at, why)
 
     def verify(self) -> None:
         function = self.function
@@ -131,7 +131,7 @@ class _FunctionVerifier:
             else:
                 self.operand(row, kind, value)
         if run >= 0 or "run" in (row.a, row.b, row.c):
-            self.run(row, run, self.run_length(row, count, a, b, c))
+            self.run(row, run, self.run_length(row, count, b, c))
         if row.name == "CLOSURE":
             self.closure(b, self.function.constants[c])
         elif row.name == "CALL":
@@ -167,10 +167,10 @@ class _FunctionVerifier:
             raise self.fail(f"{row.name} has no such {kind} as {value}")
 
     def run(self, row: Opcode, first: int, length: int) -> None:
-        if not (0 <= first and 0 <= length and first + length <= self.function.registers):
+        if first < 0 or length < 0 or first + length > self.function.registers:
             raise self.fail(f"{row.name} needs more registers than there are")
 
-    def run_length(self, row: Opcode, count: int, a: int, b: int, c: int) -> int:
+    def run_length(self, row: Opcode, count: int, b: int, c: int) -> int:
         if "count" in (row.a, row.b, row.c):
             if row.name in ("MAP", "MAP_ADD") and count % 2:
                 raise self.fail("a map has a key without a value")
@@ -190,9 +190,7 @@ class _FunctionVerifier:
             raise self.fail(f"{row.name} needs a name")
         if kind == "" and type(constant) is list:
             raise self.fail(f"{row.name} needs a value")
-        if kind == "registers" and not (
-            type(constant) is list and all(type(item) is int for item in constant[1:])
-        ):
+        if kind == "registers" and not (type(constant) is list and all(type(item) is int for item in constant[1:])):
             raise self.fail(f"{row.name} needs registers")
         if kind == "counted":
             self.counted(row, constant)

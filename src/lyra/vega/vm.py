@@ -2,10 +2,11 @@
 
 One loop over `(op, a, b, c)` with the branches in order of how often they are taken; a numeral stands for its opcode,
 with the name beside it (a test compares each with the table: a name would cost a look-up in every comparison). Ints
-are done here, everything rarer in `operators`. Calls push a frame instead of calling Python, so a program's depth is
-data and not the machine's. Fuel is counted in calls and loop turns; every SLICE of them the loop looks at the fuel and
-at the depth. A number of one machine digit is looked for first wherever a result must fit 64 bits: Python compares those quickly.
-An error becomes an ErrorValue and goes to the nearest handler in the functions' tables.
+are done here, everything rarer in `operators` and `machinery`. Calls push a frame instead of calling Python, so a
+program's depth is data and not the machine's. Fuel is counted in calls and loop turns; every SLICE of them the loop
+looks at the fuel and at the depth. Where a result must fit 64 bits, numbers of one machine digit are let through
+first: Python compares those quickly. An error becomes an ErrorValue and goes to the nearest handler in the functions'
+tables.
 """
 
 from __future__ import annotations
@@ -181,6 +182,13 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
                     else:
                         r[a] = subtract(x, y)
+                elif op == 0x14:  # MOD
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y) and x >= 0 and y > 0:
+                        r[a] = x % y
+                    else:
+                        r[a] = remainder(x, y)
                 elif op == 0x12:  # MUL
                     x = r[b]
                     y = r[c]
@@ -189,26 +197,161 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
                     else:
                         r[a] = multiply(x, y)
-                elif op == 0x14:  # MOD
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y) and x >= 0 and y > 0:
-                        r[a] = x % y
+                elif op >= 0x60:
+                    if op == 0x81:  # RECEIVE_NEXT
+                        x = r[a]
+                        y = fiber.mailbox
+                        if y is not None and x < len(y):
+                            r[b] = y[x]
+                            r[a] = x + 1
+                        elif r[a + 2] < 0:
+                            pc = c
+                        else:
+                            pc -= 1
+                            effect = VmEffect("receive", r[a + 1], r[a + 2])
+                            break
+                    elif op == 0x82:  # RECEIVE_TAKE
+                        machinery.take(fiber, r[a])
+                    elif op == 0x80:  # RECEIVE
+                        fiber.receives += 1
+                        r[a] = 0
+                        r[a + 1] = machinery.timeout(r[a + 1])
+                        r[a + 2] = fiber.receives
+                    elif op == 0x84:  # SEND
+                        fiber.destination = a
+                        effect = machinery.plain_send(r[b], r[c])
+                        break
+                    elif op == 0x77:  # ITEM
+                        r[a] = r[b][c]
+                    elif op == 0x74:  # UNLESS_LIST
+                        x = r[b]
+                        if type(x) is not array or len(x) != c:
+                            pc = a
+                    elif op == 0x87:  # PRINT
+                        effect = VmEffect("print", shown(r[a]))
+                        break
+                    elif op == 0x60:  # ITERATE
+                        r[a] = iterable(r[b])
+                        r[a + 1] = 0
+                    elif op == 0x75:  # UNLESS_VARIANT
+                        if type(r[b]) is not (Err if c else Ok):
+                            pc = a
+                    elif op == 0x78:  # INNER
+                        r[a] = r[b].value
+                    elif op == 0xA1:  # STREAM_NEXT
+                        x = r[b]
+                        if type(x) is not Stream:
+                            raise Fault("TypeError", f"{machinery.kind_of(x)} is not a stream")
+                        fiber.destination = a
+                        effect = VmEffect("stream_next", x)
+                        break
+                    elif op == 0xA2:  # STREAM_DONE
+                        r[a] = r[b] is None
+                    elif op == 0x72:  # UNLESS_ERROR
+                        if not machinery.is_named(r[b], f.constants[c]):
+                            pc = a
+                    elif op == 0x73:  # ERROR_TEXT
+                        r[a] = r[b].text
+                    elif op == 0x71:  # RETHROW
+                        raise machinery.again(r[a])
+                    elif op == 0x70:  # THROW
+                        raise Fault(f.constants[b], shown(r[a]))
                     else:
-                        r[a] = remainder(x, y)
-                elif op == 0x30:  # JUMP
-                    pc = a
-                elif op == 0x33:  # UNLESS
-                    x = r[b]
-                    if x is False:
+                        effect = machinery.rare(fiber, f, op, a, b, c, r)
+                        if effect is not None:
+                            break
+                elif op < 0x10:
+                    if op == 0x07:  # GLOBAL_GET
+                        x = fiber.globals[b]
+                        if x is UNSET:
+                            x = machinery.unset_global(fiber, b, f.constants[c])
+                        r[a] = x
+                    elif op == 0x05:  # CELL_GET
+                        x = r[b].value
+                        if x is UNSET:
+                            raise Fault("NameError", f"`{f.constants[c]}` is used before it is set")
+                        r[a] = x
+                    elif op == 0x06:  # CELL_SET
+                        r[a].value = r[b]
+                    elif op == 0x08:  # GLOBAL_SET
+                        fiber.globals[a] = r[b]
+                    elif op == 0x09:  # CLOSURE
+                        r[a] = Closure(b, tuple([r[x] for x in f.constants[c]]))
+                    elif op == 0x0A:  # DEFAULT
+                        if r[a] is not UNSET:
+                            pc = b
+                    elif op == 0x02:  # CONSTANT
+                        r[a] = f.constants[b]
+                    elif op == 0x03:  # CELL
+                        r[a] = Cell(UNSET)
+                    elif op == 0x04:  # CELL_OF
+                        r[a] = Cell(r[b])
+                    elif op == 0x00:  # NOP
+                        pass
+                    else:
+                        raise machinery.unknown(op)
+                elif op < 0x40:
+                    if op == 0x30:  # JUMP
                         pc = a
-                    elif x is not True:
-                        raise not_bool(x)
-                elif op == 0x37:  # UNLESS_LE
-                    x = r[b]
-                    y = r[c]
-                    if not ((x <= y) if type(x) is integer is type(y) else less_or_equal(x, y)):
+                    elif op == 0x33:  # UNLESS
+                        x = r[b]
+                        if x is False:
+                            pc = a
+                        elif x is not True:
+                            raise not_bool(x)
+                    elif op == 0x31:  # LOOP
                         pc = a
+                        ticks -= 1
+                        if ticks < 0:
+                            break
+                    elif op == 0x37:  # UNLESS_LE
+                        x = r[b]
+                        y = r[c]
+                        if not ((x <= y) if type(x) is integer is type(y) else less_or_equal(x, y)):
+                            pc = a
+                    elif op == 0x20:  # EQ
+                        r[a] = equal(r[b], r[c])
+                    elif op == 0x22:  # LT
+                        r[a] = less(r[b], r[c])
+                    elif op == 0x35:  # UNLESS_NE
+                        if equal(r[b], r[c]):
+                            pc = a
+                    elif op == 0x32:  # IF
+                        x = r[b]
+                        if x is True:
+                            pc = a
+                        elif x is not False:
+                            raise not_bool(x)
+                    elif 0x38 <= op <= 0x3C:
+                        x = r[b]
+                        if op == 0x3C:  # LOOP_LE
+                            y = r[c]
+                            x = (x <= y) if type(x) is integer is type(y) else less_or_equal(x, y)
+                        elif op == 0x3A:  # LOOP_NE
+                            x = not equal(x, r[c])
+                        elif op == 0x39:  # LOOP_EQ
+                            x = equal(x, r[c])
+                        if x is True:
+                            pc = a
+                            ticks -= 1
+                            if ticks < 0:
+                                break
+                        elif x is not False:  # LOOP_IF may see anything
+                            raise not_bool(x)
+                    elif op == 0x19:  # JOIN
+                        r[a] = machinery.joined(r[b : b + c])
+                    elif op == 0x13:  # DIV
+                        r[a] = divide(r[b], r[c])
+                    elif op == 0x15:  # NEG
+                        r[a] = negate(r[b])
+                    elif op == 0x16:  # NOT
+                        r[a] = negate_bool(r[b])
+                    elif op == 0x21:  # NE
+                        r[a] = not equal(r[b], r[c])
+                    elif op == 0x23:  # LE
+                        r[a] = less_or_equal(r[b], r[c])
+                    else:
+                        raise machinery.unknown(op)
                 elif op == 0x41 or op == 0x46:  # CALL_VALUE or METHOD
                     if op == 0x46:
                         x, c = f.constants[c]
@@ -238,39 +381,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
-                elif op == 0x44:  # RETURN_NULL
-                    if stack is None:
-                        return Done(None)
-                    stack, f, pc, r, a = stack
-                    depth -= 1
-                    code = f.code
-                    r[a] = None
-                elif op == 0x31:  # LOOP
-                    pc = a
-                    ticks -= 1
-                    if ticks < 0:
-                        break
-                elif op == 0x55:  # STORE
-                    x = r[a]
-                    y = r[b]
-                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
-                        x[y] = r[c]
-                    else:
-                        store(x, y, r[c])
-                elif op == 0x07:  # GLOBAL_GET
-                    x = fiber.globals[b]
-                    if x is UNSET:
-                        x = machinery.unset_global(fiber, b, f.constants[c])
-                    r[a] = x
-                elif op == 0x08:  # GLOBAL_SET
-                    fiber.globals[a] = r[b]
-                elif op == 0x05:  # CELL_GET
-                    x = r[b].value
-                    if x is UNSET:
-                        raise Fault("NameError", f"`{f.constants[c]}` is used before it is set")
-                    r[a] = x
-                elif op == 0x06:  # CELL_SET
-                    r[a].value = r[b]
                 elif op == 0x45:  # LIBRARY
                     x, y = f.constants[c]
                     if y == 1:
@@ -285,100 +395,22 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = len(x)
                     else:
                         r[a] = length(x)
+                elif op == 0x44:  # RETURN_NULL
+                    if stack is None:
+                        return Done(None)
+                    stack, f, pc, r, a = stack
+                    depth -= 1
+                    code = f.code
+                    r[a] = None
                 elif op == 0x50:  # LIST
                     r[a] = r[b : b + c]
-                elif op == 0x19:  # JOIN
-                    r[a] = machinery.joined(r[b : b + c])
-                elif op == 0x20:  # EQ
-                    r[a] = equal(r[b], r[c])
-                elif op == 0x22:  # LT
-                    r[a] = less(r[b], r[c])
-                elif op == 0x35:  # UNLESS_NE
-                    if equal(r[b], r[c]):
-                        pc = a
-                elif op == 0x32:  # IF
-                    x = r[b]
-                    if x is True:
-                        pc = a
-                    elif x is not False:
-                        raise not_bool(x)
-                elif 0x38 <= op <= 0x3C:
-                    x = r[b]
-                    if op == 0x3C:  # LOOP_LE
-                        y = r[c]
-                        x = (x <= y) if type(x) is integer is type(y) else less_or_equal(x, y)
-                    elif op == 0x3A:  # LOOP_NE
-                        x = not equal(x, r[c])
-                    elif op == 0x39:  # LOOP_EQ
-                        x = equal(x, r[c])
-                    if x is True:
-                        pc = a
-                        ticks -= 1
-                        if ticks < 0:
-                            break
-                    elif x is not False:  # LOOP_IF may see anything
-                        raise not_bool(x)
-                elif op == 0x13:  # DIV
-                    r[a] = divide(r[b], r[c])
-                elif op == 0x15:  # NEG
-                    r[a] = negate(r[b])
-                elif op == 0x16:  # NOT
-                    r[a] = negate_bool(r[b])
-                elif op == 0x21:  # NE
-                    r[a] = not equal(r[b], r[c])
-                elif op == 0x23:  # LE
-                    r[a] = less_or_equal(r[b], r[c])
-                elif op == 0x09:  # CLOSURE
-                    r[a] = Closure(b, tuple([r[x] for x in f.constants[c]]))
-                elif op == 0x60:  # ITERATE
-                    r[a] = iterable(r[b])
-                    r[a + 1] = 0
-                elif op == 0x81:  # RECEIVE_NEXT
+                elif op == 0x55:  # STORE
                     x = r[a]
-                    y = fiber.mailbox
-                    if y is not None and x < len(y):
-                        r[b] = y[x]
-                        r[a] = x + 1
-                    elif r[a + 2] < 0 or machinery.is_over(r[a + 1]):
-                        pc = c
+                    y = r[b]
+                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
+                        x[y] = r[c]
                     else:
-                        pc -= 1
-                        effect = VmEffect("receive", r[a + 1], r[a + 2])
-                        break
-                elif op == 0x82:  # RECEIVE_TAKE
-                    machinery.take(fiber, r[a])
-                elif op == 0x80:  # RECEIVE
-                    fiber.receives += 1
-                    r[a] = 0
-                    r[a + 1] = machinery.timeout(r[a + 1])
-                    r[a + 2] = fiber.receives
-                elif op == 0x84:  # SEND
-                    fiber.destination = a
-                    effect = machinery.send("send", r, b, c)
-                    break
-                elif op == 0x87:  # PRINT
-                    effect = VmEffect("print", shown(r[a]))
-                    break
-                elif op == 0x03:  # CELL
-                    r[a] = Cell(UNSET)
-                elif op == 0x04:  # CELL_OF
-                    r[a] = Cell(r[b])
-                elif op == 0x02:  # CONSTANT
-                    r[a] = f.constants[b]
-                elif op == 0x0A:  # DEFAULT
-                    if r[a] is not UNSET:
-                        pc = b
-                elif op == 0x74:  # UNLESS_LIST
-                    x = r[b]
-                    if type(x) is not array or len(x) != c:
-                        pc = a
-                elif op == 0x75:  # UNLESS_VARIANT
-                    if type(r[b]) is not (Err if c else Ok):
-                        pc = a
-                elif op == 0x5B:  # ITEM
-                    r[a] = r[b][c]
-                elif op == 0x5C:  # INNER
-                    r[a] = r[b].value
+                        store(x, y, r[c])
                 elif op == 0x5A:  # VARIANT
                     r[a] = Err(r[b]) if c else Ok(r[b])
                 elif op == 0x42:  # CALL_NAMED
@@ -393,26 +425,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     code = f.code
                     pc = 0
                     ticks -= 1
-                elif op == 0xA1:  # STREAM_NEXT
-                    x = r[b]
-                    if type(x) is not Stream:
-                        raise Fault("TypeError", f"{machinery.kind_of(x)} is not a stream")
-                    fiber.destination = a
-                    effect = VmEffect("stream_next", x)
-                    break
-                elif op == 0xA2:  # STREAM_DONE
-                    r[a] = r[b] is None
-                elif op == 0x71:  # RETHROW
-                    raise machinery.again(r[a])
-                elif op == 0x70:  # THROW
-                    raise Fault(f.constants[b], shown(r[a]))
-                elif op == 0x72:  # UNLESS_ERROR
-                    if not machinery.is_named(r[b], f.constants[c]):
-                        pc = a
-                elif op == 0x73:  # ERROR_TEXT
-                    r[a] = r[b].text
-                elif op == 0x00:  # NOP
-                    pass
                 else:
                     effect = machinery.rare(fiber, f, op, a, b, c, r)
                     if effect is not None:

@@ -247,9 +247,7 @@ def _find(text: Any, pattern: Any) -> list[Any] | None:
     found = _compiled("regex::find", text, pattern).search(text, 0, [STEPS_MAX])
     if found is None:
         return None
-    return [
-        text[found[index] : found[index + 1]] if found[index] >= 0 else None for index in range(0, len(found), 2)
-    ]
+    return [text[found[index] : found[index + 1]] if found[index] >= 0 else None for index in range(0, len(found), 2)]
 
 
 def _find_all(text: Any, pattern: Any) -> list[str]:

@@ -46,7 +46,9 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("from_code(code: int) -> str", "pure", "The character with that code point."),
             _row("contains(s: str, part: str) -> bool", "pure", "Whether the part occurs."),
             _row("index_of(s: str, part: str) -> int", "pure", "Where the part first occurs, -1 if nowhere."),
-            _row("split(s: str, separator: str) -> list", "pure", "The pieces between separators; of \"\", all characters."),
+            _row(
+                "split(s: str, separator: str) -> list", "pure", 'The pieces between separators; of "", all characters.'
+            ),
             _row("join(items: list, separator?: str) -> str", "pure", "The items as text, with the separator between."),
             _row("lines(s: str) -> list", "pure", "The lines, without their ends."),
             _row("upper(s: str) -> str", "pure", "In upper case."),
@@ -86,11 +88,19 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("unique(xs: list) -> list", "pure", "A new list without repetitions."),
             _row("flatten(xs: list) -> list", "pure", "A new list of the items of its lists."),
             _row("zip(xs: list, ys: list) -> list", "pure", "A new list of pairs, as long as the shorter."),
-            _row("sort(xs: list, less?: function) -> list", "vega", "A new list in order; `less(a, b)` may say which comes first."),
+            _row(
+                "sort(xs: list, less?: function) -> list",
+                "vega",
+                "A new list in order; `less(a, b)` may say which comes first.",
+            ),
             _row("sort_by(xs: list, key: function) -> list", "vega", "A new list in order of `key(item)`."),
             _row("map(xs: list, f: function) -> list", "vega", "A new list of `f(item)`."),
             _row("filter(xs: list, f: function) -> list", "vega", "A new list of those where `f(item)` is true."),
-            _row("reduce(xs: list, start, f: function) -> any", "vega", "`f(so_far, item)` over all, beginning with `start`."),
+            _row(
+                "reduce(xs: list, start, f: function) -> any",
+                "vega",
+                "`f(so_far, item)` over all, beginning with `start`.",
+            ),
             _row("each(xs: list, f: function)", "vega", "Calls `f(item)` for each."),
             _row("any(xs: list, f: function) -> bool", "vega", "Whether `f(item)` is true for one."),
             _row("all(xs: list, f: function) -> bool", "vega", "Whether `f(item)` is true for all."),
@@ -106,7 +116,9 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("keys(m: map) -> list", "pure", "The keys in order of insertion."),
             _row("values(m: map) -> list", "pure", "The values in the same order."),
             _row("entries(m: map) -> list", "pure", "Pairs of key and value."),
-            _row("remove(m: map, key) -> any", "pure", "Take a key out and give its value; null when it was not there."),
+            _row(
+                "remove(m: map, key) -> any", "pure", "Take a key out and give its value; null when it was not there."
+            ),
             _row("merge(m: map, other: map) -> map", "pure", "A new map of both; the other's values win."),
         ]
     ),
@@ -157,7 +169,9 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
     ),
     "env": dict(
         [
-            _row("get(name: str, default?) -> any", "effect", "A variable of the environment, else the default (null)."),
+            _row(
+                "get(name: str, default?) -> any", "effect", "A variable of the environment, else the default (null)."
+            ),
             _row("has(name: str) -> bool", "effect", "Whether the variable is set."),
             _row("args() -> list", "effect", "The arguments after `--`."),
         ]
@@ -176,7 +190,7 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("sleep(d: duration)", "effect", "Wait that long."),
             _row("link(p: process)", "effect", "An abnormal end of one ends the other."),
             _row("unlink(p: process)", "effect", "Undo a link."),
-            _row("monitor(p: process)", "effect", "Ask for the message `[\"DOWN\", p, reason]` when it ends."),
+            _row("monitor(p: process)", "effect", 'Ask for the message `["DOWN", p, reason]` when it ends.'),
             _row("register(name: str, p?: process)", "effect", "Give a process (this one) a name."),
             _row("whereis(name: str) -> any", "effect", "The process of that name, or null."),
             _row("alive(p: process) -> bool", "effect", "Whether it still runs."),
@@ -233,7 +247,7 @@ METHODS: Final[dict[str, dict[str, str]]] = {
 
 # The errors that the language itself throws, each with a sentence; a host adds those of `lyra.errors`.
 ERRORS: Final[dict[str, str]] = {
-    "Error": "every error; also the name of `throw \"text\"`",
+    "Error": 'every error; also the name of `throw "text"`',
     "Overflow": "a number left its 64 bits",
     "ZeroDivision": "division by zero",
     "IndexError": "an index outside a list or string",

@@ -1,0 +1,167 @@
+"""Agents as processes: what a declaration becomes, and the process that stands for it.
+
+`AgentPlan` is the lyra Agent made from the settings, and what Vega adds: memory, concurrency, a time-out and a budget
+for each call. It is made once for equal settings, so that all processes of it share rate limits and circuit breaker.
+`agent_front` is the process: it lives, crashes and is restarted as supervision says. Calls do not run in it: without
+memory each is a process of its own, so they may overlap; with memory one process holds the conversation. The `Cell` is
+where callers find the process that stands for the agent now, and wait while it is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.agent import Agent
+from lyra.core.capability import Grant
+from lyra.core.policy import CircuitBreaker, RateLimit, Retry
+from lyra.errors import AgentFailed, ConfigError
+from lyra.kernel.programs import program_of
+from lyra.vega.runtime.output import schema_of_type
+from lyra.vega.runtime.supervision import backoff, seconds
+from lyra.vega.runtime.tools import tools_of
+from lyra.vega.runtime.world import world_of
+from lyra.vega.values import Duration, Money
+
+if TYPE_CHECKING:
+    from lyra.kernel.context import Context
+    from lyra.kernel.process import Process as KernelProcess
+    from lyra.vega.runtime.world import World
+
+__all__ = ["CRASH", "AgentPlan", "Cell", "agent_front"]
+
+CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
+
+
+class AgentPlan:
+    __slots__ = ("agent", "budget", "concurrency", "grant", "keeps", "name", "priority", "timeout_s")
+
+    def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
+        self.name = name
+        memory = settings.get("memory", "none")
+        self.keeps = memory != "none"
+        self.concurrency: int | None = settings.get("concurrency")
+        self.priority: str | None = settings.get("priority")
+        self.budget: Money | None = settings.get("budget")
+        self.timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
+        self.grant: Grant | None = None
+        self.agent = Agent(name, **_options(world, name, settings, memory))
+
+
+def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:
+    """The settings as lyra's Agent takes them."""
+    models = settings.get("model")
+    if world.options.model is not None:
+        models = world.options.model
+    if not models:
+        raise ConfigError(f"agent {name} has no model", hint=f'say `model "…"` in agent {name}, or run with --model')
+    model, *fallback = models if isinstance(models, list) else [models]
+    found: dict[str, Any] = {
+        "model": model,
+        "fallback": fallback,
+        "system": str(settings.get("system", "")),
+        "tools": tools_of(world, name, settings),
+    }
+    for plain in ("temperature", "max_tokens"):
+        if plain in settings:
+            found[plain] = settings[plain]
+    if "retry" in settings:
+        found["retry"] = _retry(settings["retry"])
+    if "circuit_breaker" in settings:
+        found["circuit_breaker"] = CircuitBreaker(**_in_seconds(settings["circuit_breaker"]))
+    if "rate_limit" in settings:
+        found["rate_limit"] = RateLimit(**settings["rate_limit"])
+    if "output" in settings:
+        found["output"] = schema_of_type(settings["output"])
+    if isinstance(memory, list):  # window(n): so many messages, of which the last is the user's
+        found["context"] = {"kind": "sliding", "turns": (int(memory[1]) + 1) // 2}
+    return found
+
+
+def _retry(settings: Mapping[str, Any]) -> Retry:
+    found: dict[str, Any] = {"max_attempts": settings.get("max_attempts", 3)}
+    if "backoff" in settings:
+        found["backoff"] = backoff(settings["backoff"])
+    if "on" in settings:
+        found["on"] = tuple(settings["on"])
+    return Retry(**found)
+
+
+def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.seconds if type(value) is Duration else value for name, value in settings.items()}
+
+
+class Cell:
+    """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
+
+    __slots__ = ("_gone", "_turns", "_waiters", "front", "plan", "session")
+
+    def __init__(self, plan: AgentPlan) -> None:
+        self.plan = plan
+        self.front: KernelProcess | None = None
+        self.session: KernelProcess | None = None  # of an agent that remembers
+        self._gone: str | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._turns = None if plan.concurrency is None else asyncio.Semaphore(plan.concurrency)
+
+    def up(self, front: KernelProcess, session: KernelProcess | None) -> None:
+        self.front, self.session = front, session
+        self._wake()
+
+    def down(self) -> None:
+        self.front = self.session = None
+
+    def gone(self, process: KernelProcess) -> None:
+        """The process ended for good: its supervision gave up, or it was stopped."""
+        self.down()
+        ended = process.exit
+        why = "" if ended is None else f": {ended.error or ended.reason}"
+        self._gone = f"agent {self.plan.name} is gone{why}"
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def ready(self) -> None:
+        """Wait until there is a process; AgentFailed when there will be none."""
+        while self.front is None:
+            if self._gone is not None:
+                raise AgentFailed(self._gone, status="gone")
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def __aenter__(self) -> None:
+        """A call's turn: once the agent is there, and not too many others are running."""
+        if self._turns is not None:
+            await self._turns.acquire()
+        try:
+            await self.ready()
+        except BaseException:
+            await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._turns is not None:
+            self._turns.release()
+
+
+async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:
+    """The process of an agent. It waits to be told that a call failed, and crashes with it."""
+    world = world_of(ctx, run_id)
+    plan = world.plan(name, world.read(settings))
+    cell = world.cell(ctx.pid, plan)
+    session = None
+    if plan.keeps:
+        session = ctx.spawn(program_of(plan.agent))
+    cell.up(ctx._process, None if session is None else session._found())
+    while True:
+        message = await ctx.receive()
+        if isinstance(message, dict) and CRASH in message:
+            if session is not None:
+                ctx.stop(session, grace_s=0.0)
+            raise AgentFailed(str(message[CRASH]), status="crashed")

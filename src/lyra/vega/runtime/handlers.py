@@ -1,0 +1,36 @@
+"""The table of effects: what the machine hands out, and the function that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.vega.runtime.calls import CALLS
+from lyra.vega.runtime.library import LIBRARY, host_function
+from lyra.vega.runtime.processes import PROCESSES
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["HANDLERS", "handler"]
+
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **CALLS, **LIBRARY}
+
+
+def handler(kind: str) -> Callable[..., Any]:
+    """The answer to an effect that is not in the table: a host's function, or a refusal."""
+    if kind.startswith("host::"):
+        name = kind[6:]
+
+        def call(job: Job, *arguments: Any) -> Any:
+            return host_function(job, name, *arguments)
+
+        return call
+    return partial(_refused, kind)
+
+
+def _refused(kind: str, _job: Job, *_: Any) -> None:
+    from lyra.errors import CapabilityDenied
+
+    raise CapabilityDenied(f"this host does not know {kind}")

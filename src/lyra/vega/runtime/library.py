@@ -1,0 +1,348 @@
+"""The part of the standard library that touches the outside: files, network, commands, time, environment, traces.
+
+Each is an Effect through the kernel's door, with the capability it needs for these very arguments: the Grant of the
+process that asks decides, before anything happens. Files are opened below the folders the run was given, so that no
+symlink leads out; commands run in the sandbox; addresses of the inside are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.trace import Span as TraceSpan
+from lyra.agents.trace import current_span, new_span
+from lyra.core.capability import Capability
+from lyra.core.effect import Effect
+from lyra.core.limits import CAPABILITY_LENGTH_MAX
+from lyra.core.providers import USUAL
+from lyra.errors import CapabilityDenied, EffectFailed, LimitExceeded
+from lyra.vega.runtime.convert import from_python, to_python
+from lyra.vega.runtime.errors import fault_of
+from lyra.vega.values import Fault, Response, Span, kind_of
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["LIBRARY", "host_function"]
+
+FILE_BYTES_MAX: Final = 64 << 20
+_COMMAND_S: Final = 600.0
+_KEYS: Final = frozenset(name for usual in USUAL.values() for name in usual.key)
+
+
+def _text(value: Any, what: str) -> str:
+    if type(value) is not str:
+        raise Fault("TypeError", f"{what} is a str, not {kind_of(value)}")
+    return value
+
+
+# ---------------------------------------------------------------- files
+
+
+def _file(job: Job, act: Callable[..., Any], need: str, path: Any, *rest: Any) -> Any:
+    """Do something with one file, through the door, off the loop."""
+    rights = job.world.rights
+    absolute = rights.absolute(_text(path, "a path"))
+    root = rights.root_of(absolute)
+
+    async def vega_file(place: str, *given: Any) -> Any:
+        if root is None:
+            raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
+        return await asyncio.to_thread(_guarded, act, root, place, *given)
+
+    effect = Effect(vega_file, name=f"vega.file.{act.__name__.strip('_')}", needs=(Capability(need, absolute),))
+    return job.ctx.do(effect, absolute, *rest)
+
+
+def _guarded(act: Callable[..., Any], root: str, path: str, *rest: Any) -> Any:
+    from lyra.sandbox.paths import Beneath
+
+    try:
+        with Beneath(root) as folder:
+            return act(folder, path, *rest)
+    except UnicodeDecodeError:
+        raise EffectFailed(f"{path} is not text", path=path) from None
+    except OSError as error:
+        raise EffectFailed(f"{path}: {error.strerror or error}", path=path) from None
+
+
+def _read(folder: Any, path: str) -> str:
+    with os.fdopen(folder.open(path, os.O_RDONLY), "rb") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise LimitExceeded(f"{path} has more than {FILE_BYTES_MAX} bytes", path=path)
+    return data.decode()
+
+
+def _write(folder: Any, path: str, content: str) -> None:
+    with os.fdopen(folder.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        file.write(content.encode())
+
+
+def _append(folder: Any, path: str, content: str) -> None:
+    with os.fdopen(folder.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
+        file.write(content.encode())
+
+
+def _exists(folder: Any, path: str) -> bool:
+    try:
+        os.close(folder.open(path, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def _list(folder: Any, path: str) -> list[str]:
+    fd = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return sorted(os.listdir(fd))
+    finally:
+        os.close(fd)
+
+
+def _remove(folder: Any, path: str) -> None:
+    parent, name = os.path.split(path)
+    fd = folder.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.unlink(name, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
+async def file_read(job: Job, path: str) -> Any:
+    return await _file(job, _read, "fs.read", path)
+
+
+async def file_write(job: Job, path: str, content: str) -> Any:
+    return await _file(job, _write, "fs.write", path, _text(content, "a file's content"))
+
+
+async def file_append(job: Job, path: str, content: str) -> Any:
+    return await _file(job, _append, "fs.write", path, _text(content, "a file's content"))
+
+
+async def file_exists(job: Job, path: str) -> Any:
+    return await _file(job, _exists, "fs.read", path)
+
+
+async def file_list(job: Job, path: str) -> Any:
+    return await _file(job, _list, "fs.read", path)
+
+
+async def file_remove(job: Job, path: str) -> Any:
+    return await _file(job, _remove, "fs.write", path)
+
+
+# ---------------------------------------------------------------- network and commands
+
+
+async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
+    from lyra.tools.http_guard import fetch, host_and_port
+
+    grant = job.ctx.grant
+
+    async def vega_http(url: str, body: str | None) -> list[Any]:
+        answer = await fetch(url, grant=grant, method=method, body=None if body is None else body.encode())
+        return [answer.status, answer.body.decode(errors="replace"), answer.headers]
+
+    host = host_and_port(_text(url, "a url"))
+    effect = Effect(vega_http, name=f"vega.http.{method.lower()}", needs=(Capability("net.http", host),))
+    status, text, headers = await job.ctx.do(effect, url, body)
+    return Response(status, text, headers)
+
+
+async def http_get(job: Job, url: str) -> Response:
+    return await _http(job, "GET", url, None)
+
+
+async def http_post(job: Job, url: str, body: str) -> Response:
+    return await _http(job, "POST", url, _text(body, "a body"))
+
+
+async def execute(job: Job, command: Any) -> str:
+    """`exec("npm test")`: what it writes to stdout; an error if it fails."""
+    line = _text(command, "a command").strip()
+    if not line or "\0" in line or len(line) > CAPABILITY_LENGTH_MAX:
+        raise Fault("ValueError", f"a command has between 1 and {CAPABILITY_LENGTH_MAX} characters")
+    folder = job.world.options.folder
+
+    async def vega_exec(line: str) -> str:
+        from lyra.sandbox import Limits, Profile, Sandbox
+
+        profile = Profile(folder, limits=Limits(wall_s=_COMMAND_S))
+        result = await Sandbox().run(["/bin/bash", "-c", line], profile, apart=True)
+        output = result.output.text
+        if not result.ok:
+            said = result.errors.text.strip() or output.strip()
+            code = result.exit_code
+            raise EffectFailed(f"`{line}` ended with exit code {code}: {said[-2000:]}", exit=code)
+        return output
+
+    effect = Effect(vega_exec, name="vega.exec", needs=(Capability("process.exec", line),))
+    found: str = await job.ctx.do(effect, line)
+    return found
+
+
+# ---------------------------------------------------------------- time, chance, environment
+
+
+def _now(job: Job) -> float:
+    return job.ctx.now()
+
+
+def _iso(job: Job) -> str:
+    return datetime.fromtimestamp(job.ctx.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _random(job: Job) -> float:
+    return float(job.ctx.random.random())
+
+
+def _random_int(job: Job, low: int, high: int) -> int:
+    if type(low) is not int or type(high) is not int or low >= high:
+        raise Fault("ValueError", "math::random_int needs two ints, the first below the second")
+    return int(job.ctx.random.randrange(low, high))
+
+
+def _env(job: Job, name: Any, default: Any = None) -> Any:
+    found = _variable(job, name)
+    return default if found is None else found
+
+
+def _env_has(job: Job, name: Any) -> bool:
+    return _variable(job, name) is not None
+
+
+def _variable(job: Job, name: Any) -> str | None:
+    """A variable of the environment; keys of providers are nobody's to read."""
+    job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
+    if name in _KEYS:
+        raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
+    found: str | None = job.ctx._read("env", lambda: os.environ.get(name))
+    return found
+
+
+def _arguments(job: Job) -> list[str]:
+    return list(job.world.options.args)
+
+
+# ---------------------------------------------------------------- traces
+
+
+def _span(job: Job, name: Any) -> Span:
+    """From now on what this process does belongs to the span, until it ends."""
+    kernel, outer = job.world.kernel, current_span.get()
+    trace_id = outer.trace_id if outer is not None else f"{kernel.entropy.bits(128):032x}"
+    inner = TraceSpan(trace_id, new_span(kernel))
+    job.state.spans.append((inner, outer, str(name), kernel.clock.monotonic(), {}))
+    current_span.set(inner)
+    return Span(inner.span_id, str(name))
+
+
+def _span_end(job: Job, span: Span) -> None:
+    """End a span, and those inside it that are still open."""
+    spans = job.state.spans
+    at = next((at for at, (inner, *_) in enumerate(spans) if inner.span_id == span.id), None)
+    if at is None:
+        return
+    current_span.set(spans[at][1])
+    kernel = job.world.kernel
+    for inner, outer, name, began_s, attributes in reversed(spans[at:]):
+        kernel.publish(
+            job.ctx.pid,
+            "trace.span",
+            {
+                "trace_id": inner.trace_id,
+                "span_id": inner.span_id,
+                "name": name,
+                "latency_ms": int((kernel.clock.monotonic() - began_s) * 1000),
+                "attributes": attributes,
+                "parent_span": outer.span_id if outer is not None else None,
+            },
+        )
+    del spans[at:]
+
+
+def _event(job: Job, text: Any) -> None:
+    inside = current_span.get()
+    data = {"text": str(text), "span_id": inside.span_id if inside is not None else ""}
+    job.world.kernel.publish(job.ctx.pid, "trace.event", data)
+
+
+def _set_attribute(job: Job, key: Any, value: Any) -> None:
+    """Of the innermost open span; outside any span there is nothing to set it on."""
+    if job.has_state and job.state.spans:
+        job.state.spans[-1][4][str(key)] = to_python(value)
+
+
+# ---------------------------------------------------------------- the host
+
+
+def _print(job: Job, text: str) -> Any:
+    if not job.world.is_durable:
+        job.world.options.write(text)
+        return None
+    return _printed(job, text)
+
+
+async def _printed(job: Job, text: str) -> None:
+    write = job.world.options.write
+
+    async def vega_print(text: str) -> None:
+        write(text)
+
+    await job.ctx.do(Effect(vega_print, name="vega.print", idempotent=True), text)
+
+
+async def host_function(job: Job, name: str, *arguments: Any) -> Any:
+    """A function given by whoever runs the program, sync or async, as an effect."""
+    function = job.world.function(name)
+    if function is None:
+        raise CapabilityDenied(f"this host has no function {name}", name=name)
+
+    async def vega_host(*given: Any) -> Any:
+        value = function(*given)
+        return await value if asyncio.iscoroutine(value) else value
+
+    try:
+        given = [to_python(argument) for argument in arguments]
+        return from_python(await job.ctx.do(Effect(vega_host, name=f"vega.host.{name}"), *given))
+    except Fault:
+        raise
+    except Exception as error:  # whatever a host's function raises, a program may catch
+        fault = fault_of(error)
+        raise Fault(fault.name, fault.text) from error
+
+
+def _mock(job: Job, agent: str, replies: list[Any]) -> None:
+    job.world.mocks[agent] = [(pattern, reply) for pattern, reply in replies]
+
+
+LIBRARY: Final[dict[str, Callable[..., Any]]] = {
+    "print": _print,
+    "file::read": file_read,
+    "file::write": file_write,
+    "file::append": file_append,
+    "file::exists": file_exists,
+    "file::list": file_list,
+    "file::remove": file_remove,
+    "http::get": http_get,
+    "http::post": http_post,
+    "exec": execute,
+    "time::now": _now,
+    "time::iso": _iso,
+    "math::random": _random,
+    "math::random_int": _random_int,
+    "env::get": _env,
+    "env::has": _env_has,
+    "env::args": _arguments,
+    "trace::span": _span,
+    "trace::event": _event,
+    "trace::set_attribute": _set_attribute,
+    "span_end": _span_end,
+    "test::mock": _mock,
+}

@@ -1,0 +1,243 @@
+"""How processes are started, told things and tied to each other: `spawn`, `<-`, `receive` and `process::`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.errors import NameTaken, NoSuchProcess
+from lyra.kernel.links import Ready
+from lyra.vega.runtime.agents import agent_front
+from lyra.vega.runtime.calls import ask
+from lyra.vega.runtime.job import Job, ended_because
+from lyra.vega.runtime.supervision import children, flags, supervision
+from lyra.vega.values import Duration, Fault, Future, Process, kind_of
+
+if TYPE_CHECKING:
+    from lyra.kernel.process import Process as KernelProcess
+
+__all__ = ["PROCESSES", "start_fiber"]
+
+
+# ---------------------------------------------------------------- starting
+
+
+def start_fiber(job: Job, function: Any, arguments: list[Any]) -> str:
+    """A process of its own for one function; gives its pid.
+
+    Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
+    process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
+    """
+    from lyra.vega.runtime.driver import vega_process
+
+    world, maker = job.world, job.ctx._process
+    if world.is_durable:
+        return job.ctx.spawn(vega_process, world.run_id, world.seed(job.fiber, function, arguments)).pid
+    fiber = job.fiber.child(function, arguments)
+    process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
+    process.grant, process.budget = maker.grant, maker.budget
+    if world.tracks_processes:
+        world.started.append(process.pid)
+    return process.pid
+
+
+def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
+    if kind == "function":
+        return _spawn_function(job, what, arguments, settings, is_async)
+    return (_spawn_agent if kind == "agent" else _spawn_supervisor)(job, name, what, settings, is_async)
+
+
+def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
+    from lyra.vega.runtime.driver import vega_process
+
+    if settings is None:
+        return _given(start_fiber(job, what, arguments), is_async)
+    world = job.world
+    seed = world.seed(job.fiber, what, arguments)
+    handle = job.ctx.spawn(vega_process, world.run_id, seed, supervision=supervision(settings))
+    return _given(_tracked(job, handle.pid), is_async)
+
+
+def _spawn_agent(job: Job, name: str, what: Any, settings: Any, is_async: bool) -> Any:
+    world = job.world
+    plan = world.plan(name, what)
+    handle = job.ctx.spawn(
+        agent_front,
+        world.run_id,
+        name,
+        world.kept(what),
+        supervision=supervision(settings),
+        priority=plan.priority,
+    )
+    world.cell(handle.pid, plan)
+    return _given(_tracked(job, handle.pid), is_async)
+
+
+async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_async: bool) -> Any:
+    """Started once all its children are; messages that come meanwhile are kept."""
+    kernel, ctx = job.world.kernel, job.ctx
+    program, args = kernel.supervisors.program(children(job, what), **flags({**what, **(settings or {})}))
+    args[0].nested = True  # it says when it is ready
+    handle = ctx.spawn(program, *args)
+    _tracked(job, handle.pid)
+    ctx.monitor(handle)
+    while True:
+        message = await ctx.receive()
+        if type(message) is Ready and message.pid == handle.pid:
+            break
+        if getattr(message, "pid", None) == handle.pid:
+            raise Fault("ProcessError", f"supervisor {name} did not start: {message.message or message.reason}")
+        job.take(message)
+    return _given(handle.pid, is_async)
+
+
+def _given(pid: str, is_async: bool) -> Process | Future:
+    return Future(pid) if is_async else Process(pid)
+
+
+def _tracked(job: Job, pid: str) -> str:
+    if job.world.tracks_processes:
+        job.world.started.append(pid)
+    return pid
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _send(job: Job, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
+    world = job.world
+    pid = target.pid
+    if pid in world.cells:
+        return ask(job, pid, message, timeout, budget)
+    kernel = world.kernel
+    if kernel.journal is None:
+        receiver = kernel.processes.get(pid)
+        if receiver is None:
+            return None
+        mailboxes = kernel.mailboxes
+        if receiver.inbox is None or not mailboxes.must_wait(receiver):
+            mailboxes.deliver(receiver, (message,), sender=job.ctx._process)
+            return None
+    try:
+        waiting = job.ctx.send(pid, world.boxed(message))
+    except NoSuchProcess:
+        return None  # as to the dead: it goes nowhere
+    return _sent(waiting)
+
+
+async def _sent(waiting: Any) -> None:
+    await waiting
+
+
+async def _receive(job: Job, timeout: Duration, number: int) -> None:
+    """A receive with a time-out; the time runs on while messages come that it does not want."""
+    state, clock = job.state, job.world.kernel.clock
+    now_s = clock.monotonic()
+    if state.receiving != number:
+        state.receiving, state.due = number, now_s + timeout.seconds
+    left_s = state.due - now_s
+    process = job.ctx._process
+    if left_s <= 0 and not process.inbox and process.recall is None and not job.world.is_durable:
+        job.fiber.expire()
+        return
+    message = await job.ctx.receive(timeout=max(left_s, 0.0))
+    if message is None:
+        job.fiber.expire()
+    else:
+        job.take(message)
+
+
+# ---------------------------------------------------------------- ties
+
+
+def _found(job: Job, process: Any, what: str) -> KernelProcess | None:
+    if type(process) is not Process:
+        raise Fault("TypeError", f"process::{what} needs a process, got {kind_of(process)}")
+    return job.world.kernel.lookup(process.pid)
+
+
+def _link(job: Job, other: Process) -> None:
+    if _found(job, other, "link") is not None:
+        job.ctx.link(other.pid)
+
+
+def _unlink(job: Job, other: Process) -> None:
+    if _found(job, other, "unlink") is not None:
+        job.ctx.unlink(other.pid)
+
+
+def _monitor(job: Job, other: Process) -> None:
+    found = _found(job, other, "monitor")
+
+    def reason() -> str | None:
+        """Why it ended, of one that has."""
+        if found is None:
+            return "noproc"
+        return None if found.exit is None else ended_because(found.exit.reason, found.exit.error)
+
+    why = job.ctx._read("ended", reason)
+    if why is not None:
+        job.fiber.deliver(["DOWN", other, why])
+    else:
+        job.ctx.monitor(other.pid)
+
+
+def _exit(job: Job, reason: str) -> None:
+    job.ctx.exit(reason)
+
+
+def _self(job: Job) -> Process:
+    return Process(job.ctx.pid)
+
+
+def _sleep(job: Job, duration: Duration) -> Any:
+    if type(duration) is not Duration:
+        raise Fault("TypeError", f"process::sleep needs a duration, got {kind_of(duration)}")
+    return job.ctx.sleep(max(0.0, duration.seconds))
+
+
+def _register(job: Job, name: str, other: Process | None = None) -> None:
+    pid = job.ctx.pid if other is None else other.pid
+    holder = _holder(job, name)
+    if holder is not None and holder != pid:
+        raise NameTaken(f"the name {name} is taken", name=name)
+    job.world.names[name] = pid
+
+
+def _whereis(job: Job, name: str) -> Process | None:
+    pid = job.ctx._read("whereis", lambda: _holder(job, name))
+    return None if pid is None else Process(pid)
+
+
+def _holder(job: Job, name: str) -> str | None:
+    """Who has a name now; the dead have none."""
+    world = job.world
+    pid = world.names.get(name)
+    if pid is not None:
+        process = world.kernel.lookup(pid)
+        if process is not None and process.exit is None:
+            return pid
+        del world.names[name]
+    named = world.kernel.names.get(name)
+    return None if named is None else named.pid
+
+
+def _alive(job: Job, other: Process) -> bool:
+    found = _found(job, other, "alive")
+    return bool(job.ctx._read("alive", lambda: found is not None and found.exit is None))
+
+
+PROCESSES: Final[dict[str, Callable[..., Any]]] = {
+    "spawn": _spawn,
+    "send": _send,
+    "receive": _receive,
+    "link": _link,
+    "monitor": _monitor,
+    "exit": _exit,
+    "process::self": _self,
+    "process::sleep": _sleep,
+    "process::unlink": _unlink,
+    "process::register": _register,
+    "process::whereis": _whereis,
+    "process::alive": _alive,
+}

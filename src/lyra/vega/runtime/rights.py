@@ -1,0 +1,118 @@
+"""What a run may do: the Grant of the program, and the narrower one of each of its tools.
+
+A program may read and write below its working folder, and what its tools declare. A tool that declares capabilities
+has those and nothing else; one that declares none has what every program has, without what other tools declare. Paths
+are below the working folder unless `allowed_paths` names others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from lyra.core.capability import Capability, Grant
+from lyra.errors import ConfigError
+from lyra.vega.fiber import Done, Fiber
+from lyra.vega.link import Linked
+from lyra.vega.values import UNSET
+from lyra.vega.vm import run
+
+__all__ = ["Rights", "settings_of"]
+
+# What asking agents and starting processes takes: a tool never loses these.
+_ALWAYS: Final = ("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish")
+_SPELLINGS: Final = {"http.get": "net.http", "http.post": "net.http", "file.read": "fs.read", "file.write": "fs.write"}
+_FUEL: Final = 10_000
+
+
+class Rights:
+    """`grant` is the program's; `roots` are the folders that files may be opened below."""
+
+    __slots__ = ("base", "folder", "grant", "roots")
+
+    def __init__(self, linked: Linked, folder: str) -> None:
+        self.folder = folder
+        self.roots = [folder]
+        self.base = [
+            *(Capability(name, scope) for name in ("fs.read", "fs.write") for scope in (folder, f"{folder}/**")),
+            *(Capability.parse(name) for name in (*_ALWAYS, "env.read")),
+        ]
+        declared = [cap for settings in _declared(linked) for cap in self.capabilities(settings)]
+        self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
+
+    def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
+        """The Grant of one tool: its own capabilities, else its agent's, else those of any program."""
+        declares = next((one for one in (settings, agent) if "capabilities" in one), None)
+        if declares is None:
+            return Grant(allow=self.base)
+        allowed = self.capabilities({**agent, **settings})
+        return Grant(allow=[*allowed, *(Capability.parse(name) for name in _ALWAYS)])
+
+    def capabilities(self, settings: Mapping[str, Any]) -> list[Capability]:
+        """`capabilities […] allowed_paths […] allowed_commands […]` with absolute paths."""
+        paths = [self.absolute(path) for path in settings.get("allowed_paths") or ()]
+        commands = [str(command) for command in settings.get("allowed_commands") or ()]
+        found: list[Capability] = []
+        for spelling in settings.get("capabilities") or ():
+            base = Capability.parse(str(spelling))
+            base = Capability(_SPELLINGS.get(base.name, base.name), base.scope)
+            if base.kind == "path" and base.scope == "**":
+                found += [Capability(base.name, scope) for scope in self._scopes(paths)]
+            elif base.kind == "command" and base.scope == "**" and commands:
+                found += [Capability(base.name, command) for command in commands]
+            else:
+                found.append(base)
+        return found
+
+    def _scopes(self, paths: list[str]) -> Iterable[str]:
+        if not paths:
+            return (self.folder, f"{self.folder}/**")
+        for path in paths:
+            root = _root(path)
+            if root not in self.roots:
+                self.roots.append(root)
+        return paths
+
+    def absolute(self, path: Any) -> str:
+        """A path, or a pattern of one, as the Grant names it."""
+        text = str(path)
+        if not text or "\0" in text:
+            raise ConfigError(f"{text!r} is not a path")
+        return os.path.normpath(text if os.path.isabs(text) else os.path.join(self.folder, text))
+
+    def root_of(self, path: str) -> str | None:
+        """The folder that a path is opened below."""
+        return next((root for root in self.roots if path == root or path.startswith(f"{root.rstrip('/')}/")), None)
+
+
+def _root(pattern: str) -> str:
+    """The folder above the first wildcard of a pattern, or of the one file it names."""
+    parts = pattern.split("/")
+    plain = next((at for at, part in enumerate(parts) if any(char in part for char in "*?[{")), len(parts))
+    folder = "/".join(parts[:plain]) or "/"
+    return folder if plain < len(parts) or os.path.isdir(folder) else os.path.dirname(folder) or "/"
+
+
+def _declared(linked: Linked) -> Iterable[Mapping[str, Any]]:
+    """The settings of all tools, as far as they can be known before the program runs."""
+    program = linked.program
+    for info in program.agents.values():
+        settings = settings_of(linked, info.configuration)
+        if info.kind == "agent" and settings is not None:
+            yield from settings.get("tool_settings", {}).values()
+            yield settings
+    for tool in program.tools.values():
+        settings = settings_of(linked, tool.configuration)
+        if settings is not None:
+            yield settings
+
+
+def settings_of(linked: Linked, function: int, globals_: list[Any] | None = None) -> dict[str, Any] | None:
+    """What a function of settings gives, with these variables; None where it cannot be known."""
+    if function < 0:
+        return None
+    variables = [UNSET] * len(linked.program.globals) if globals_ is None else globals_[:]
+    fiber = Fiber.call(linked, function, [], variables)
+    outcome = run(fiber, _FUEL)
+    return outcome.value if isinstance(outcome, Done) and isinstance(outcome.value, dict) else None

@@ -1,0 +1,166 @@
+"""`lyra.vega.run`: a program from its source to its end, on a kernel of its own or on yours.
+
+    from lyra import vega
+
+    vega.run('print("hello");')                                   # in a script
+    value = await vega.run(source, model="sim/echo")               # in async code
+    vega.run(source, host={"double": lambda n: n * 2})             # `double(21)` in the program
+
+The result is what `main` returns, as Python. An error that the program did not catch is a VegaError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from lyra.errors import ConfigError
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.process import Exit
+from lyra.vega.checker import Load
+from lyra.vega.program import Program
+from lyra.vega.runtime.convert import to_python
+from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.errors import VegaError
+from lyra.vega.runtime.world import Options, World
+from lyra.vega.values import ErrorValue
+
+__all__ = ["load_file", "run", "run_async"]
+
+MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
+
+
+def run(
+    source: str | Program,
+    *,
+    name: str = "<vega>",
+    model: str | None = None,
+    budget: Any = None,
+    args: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    stdout: TextIO | Callable[[str], object] | None = None,
+    stderr: TextIO | Callable[[str], object] | None = None,
+    host: Mapping[str, Callable[..., Any]] | None = None,
+    python: Collection[str] = (),
+    kernel: Kernel | None = None,
+    folder: str | None = None,
+    grant: Any = None,
+    load: Load | None = None,
+) -> Any:
+    """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
+
+    `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
+    call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
+    are below. `stdout` and `stderr` are files, or functions of a line.
+    """
+    program = compiled(source, name, host or {}, load)
+    options = Options(
+        write=_writer(stdout, sys.stdout),
+        warn=_writer(stderr, sys.stderr),
+        model=model,
+        budget=budget,
+        args=tuple(map(str, args)),
+        functions=host,
+        python=frozenset(python),
+        folder=folder,
+        grant=grant,
+    )
+    work = run_async(program, options, kernel=kernel, settings=settings)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        if kernel is not None:
+            work.close()
+            raise ConfigError("a kernel lives in a loop: await vega.run(…) where it runs") from None
+        return asyncio.run(work)
+    return work
+
+
+def compiled(source: str | Program, name: str, host: Mapping[str, Any], load: Load | None) -> Program:
+    from lyra.vega import compile as compile_source
+
+    if isinstance(source, Program):
+        return source
+    return compile_source(source, name, load=load or load_file, host_names=tuple(host))
+
+
+def load_file(target: str, importing: str) -> tuple[str, str] | None:
+    """The text of an import, beside the file that imports it."""
+    path = (Path(importing).parent / target).resolve()
+    return (str(path), path.read_text()) if path.is_file() else None
+
+
+def _writer(given: TextIO | Callable[[str], object] | None, usual: TextIO) -> Callable[[str], object]:
+    if given is not None and not hasattr(given, "write"):
+        assert callable(given)
+        return given
+    file: Any = given or usual
+    return lambda line: file.write(line + "\n")
+
+
+async def run_async(
+    program: Program, options: Options, *, kernel: Kernel | None = None, settings: Mapping[str, Any] | None = None
+) -> Any:
+    """The same in a running loop."""
+    if kernel is not None:
+        world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
+        world.tracks_processes = True
+        return await _run(world)
+    own = _own_kernel(settings)
+    await own.start()
+    try:
+        return await _run(World(own, program, options))
+    finally:
+        await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
+
+
+def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
+    if not settings:
+        return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
+    from lyra.config import Config
+
+    flags = [f"{key}={value}" for key, value in settings.items()]
+    return Kernel.from_config(Config.load(flags=flags), mailbox_messages_max=MAILBOX_MESSAGES)
+
+
+async def _run(world: World) -> Any:
+    grant = world.rights.grant
+    if world.options.grant is not None:
+        grant = world.options.grant.narrow(grant)
+    handle = world.kernel.spawn(vega_process, world.run_id, None, grant=grant)
+    try:
+        ended = await handle.wait()
+    finally:
+        if world.tracks_processes:
+            await _stop(world, handle.pid)
+        world.close()
+    return _value(world, ended)
+
+
+async def _stop(world: World, main: str) -> None:
+    """The run is over, and its kernel is not: end what it started."""
+    kernel = world.kernel
+    for pid in [main, *world.started]:
+        process = kernel.processes.get(pid)
+        if process is not None and process.exit is None:
+            kernel.kill(pid)
+
+
+def _value(world: World, ended: Exit) -> Any:
+    """What the main process came to."""
+    if ended.error is not None:
+        if isinstance(ended.error, VegaError):
+            raise ended.error
+        raise _error(world, str(ended.error)) from ended.error
+    if ended.reason != "normal":
+        raise _error(world, ended.reason)
+    return to_python(world.read(ended.result))
+
+
+def _error(world: World, text: str) -> VegaError:
+    """The main process was ended from outside, or by itself with a reason."""
+    place = world.main.fiber.place() if world.main is not None else ("", 0, 0)
+    return VegaError.of(ErrorValue("ProcessExit", text, *place))

@@ -1,0 +1,84 @@
+"""`supervised by { … }` and `supervisor` declarations as the kernel's supervision.
+
+A supervised process stands behind a guard, whose pid is the one that programs hold: it goes on working after a
+restart. The children of a `supervisor` are registered under their names, so that `whereis` finds the newest. A child
+that ends normally is not started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.policy import Backoff, Supervision
+from lyra.kernel.child import Child
+from lyra.vega.values import Duration, Fault, kind_of
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["backoff", "children", "flags", "seconds", "supervision"]
+
+_WINDOW: Final = Duration(60_000_000_000)
+
+
+def seconds(value: Any, what: str) -> float:
+    """A duration in seconds; a bare integer is milliseconds."""
+    if type(value) is Duration:
+        return float(value.seconds)
+    if type(value) is int:
+        return value / 1000
+    raise Fault("TypeError", f"`{what}` is a duration, not {kind_of(value)}")
+
+
+def backoff(value: Any) -> Backoff:
+    """`exponential(base, factor, max)`, `linear(step, max)`, `constant(pause)`, or such a word alone."""
+    kind, *given = value if isinstance(value, list) else [value]
+    if kind == "exponential":
+        initial = seconds(given[0], "backoff") if given else 0.1
+        factor = float(given[1]) if len(given) > 1 else 2.0
+        most = seconds(given[2], "backoff") if len(given) > 2 else max(30.0, initial)
+        return Backoff(initial_s=initial, factor=factor, max_s=most)
+    initial = seconds(given[0], "backoff") if given else 0.1
+    most = seconds(given[1], "backoff") if len(given) > 1 else initial if kind == "constant" else max(30.0, initial)
+    return Backoff(kind=kind, initial_s=initial, max_s=most)
+
+
+def flags(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a supervisor as the kernel's flags."""
+    found: dict[str, Any] = {
+        "strategy": str(settings.get("strategy", "restart")),
+        "max_restarts": int(settings.get("max_restarts", 3)),
+        "window_s": seconds(settings.get("window", _WINDOW), "window"),
+    }
+    if "backoff" in settings:
+        found["backoff"] = backoff(settings["backoff"])
+    return found
+
+
+def supervision(settings: Mapping[str, Any] | None) -> Supervision:
+    """What happens to one process when it crashes; unsaid, three restarts within a minute."""
+    found = flags(settings or {})
+    if found["strategy"] in ("restart_all", "rest_for_one", "one_for_all"):  # of one child that is the same
+        found["strategy"] = "restart"
+    return Supervision(**found)
+
+
+def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
+    """The children of a supervisor, in order; nested ones are supervisors themselves."""
+    from lyra.vega.runtime.agents import agent_front
+    from lyra.vega.runtime.driver import vega_process
+
+    world = job.world
+    found: list[Child] = []
+    for name, kind, target, what, arguments in settings.get("children", ()):
+        if kind == "function":
+            seed = world.seed(job.fiber, what, arguments)
+            found.append(Child(name, vega_process, (world.run_id, seed), "transient", name=name))
+        elif kind == "agent":
+            start = (world.run_id, target, world.kept(what))
+            found.append(Child(name, agent_front, start, "transient", name=name))
+        else:
+            inner = children(job, what)
+            found.append(Child.supervisor(name, inner, **flags(what), restart="transient", name=name))
+    return found

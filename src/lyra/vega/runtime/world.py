@@ -1,0 +1,192 @@
+"""The World: what all processes of one run share: the program, where its output goes, its agents, its options.
+
+One a run, found by kernel processes under the run's id in `kernel.parts`. It performs nothing itself: `driver` steps
+the fibers, `agents` and `calls` ask models, `library` touches the outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.runtime import Runtime, runtime_of
+from lyra.core import codec
+from lyra.core.budget import Budget
+from lyra.core.capability import Grant
+from lyra.errors import CapabilityDenied
+from lyra.vega.fiber import Fiber
+from lyra.vega.link import Linked, link
+from lyra.vega.program import Program
+from lyra.vega.runtime.convert import packed, unpacked
+from lyra.vega.runtime.rights import Rights
+from lyra.vega.values import copied
+
+if TYPE_CHECKING:
+    from lyra.kernel.context import Context
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process as KernelProcess
+    from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.calls import Opened
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["Options", "World", "world_of"]
+
+_PART: Final = "vega"
+
+
+class Options:
+    """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
+    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do."""
+
+    __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "warn", "write")
+
+    def __init__(
+        self,
+        *,
+        write: Callable[[str], object],
+        warn: Callable[[str], object],
+        model: str | None = None,
+        budget: Any = None,
+        args: tuple[str, ...] = (),
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        python: frozenset[str] = frozenset(),
+        folder: str | None = None,
+        grant: Any = None,
+    ) -> None:
+        self.write = write
+        self.warn = warn
+        self.model = model
+        self.budget = budget
+        self.args = args
+        self.functions = dict(functions or {})
+        self.python = python
+        self.folder = os.path.realpath(folder or os.getcwd())
+        self.grant: Grant | None = None if grant is None else Grant.of(grant)
+
+
+class Worlds(dict[str, "World"]):
+    """The runs of one kernel, closed with it."""
+
+    async def close(self) -> None:
+        self.clear()
+
+
+class World:
+    """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
+    processes gave each other."""
+
+    def __init__(self, kernel: Kernel, program: Program, options: Options, run_id: str = "main") -> None:
+        self.kernel = kernel
+        self.options = options
+        self.run_id = run_id
+        self.linked: Linked = link(program)
+        self.runtime: Runtime = runtime_of(kernel)
+        self.rights = Rights(self.linked, options.folder)
+        self.budget: Budget = Budget.of(options.budget)
+        self.cells: dict[str, Cell] = {}
+        self.plans: dict[Any, AgentPlan] = {}
+        self.names: dict[str, str] = {}
+        self.streams: dict[str, Opened] = {}
+        self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.started: list[str] = []  # pids, where the kernel outlives the run
+        self.tracks_processes = False
+        self.main: Job | None = None
+        self.main_process: KernelProcess | None = None
+        self._numbers = 0
+        kernel.parts.setdefault(_PART, Worlds())[run_id] = self
+
+    @property
+    def is_durable(self) -> bool:
+        return self.kernel.journal is not None
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # ------------------------------------------------------------ values that processes hand each other
+
+    def boxed(self, value: Any) -> Any:
+        """A message as the kernel carries it: in a box, so that null is something too."""
+        return ("vega", packed(value)) if self.kernel.journal is not None else (value,)
+
+    def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
+        """What a process needs to begin, as often as it is started."""
+        parts = [function, arguments, fiber.globals]
+        return packed(parts) if self.kernel.journal is not None else copied(parts)
+
+    def fiber(self, seed: Any) -> Fiber:
+        """The fiber that a seed begins; a fiber is its own."""
+        if type(seed) is Fiber:
+            return seed
+        if seed is None:
+            return Fiber.start(self.linked)
+        function, arguments, globals_ = unpacked(seed) if self.kernel.journal is not None else copied(seed)
+        return Fiber.call(self.linked, function, arguments, globals_)
+
+    def kept(self, value: Any) -> Any:
+        """A value for a row of the journal, or as it is."""
+        return packed(value) if self.kernel.journal is not None else value
+
+    def read(self, value: Any) -> Any:
+        return unpacked(value) if self.kernel.journal is not None else value
+
+    # ------------------------------------------------------------ agents and functions of the host
+
+    def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+        """What an agent's settings come to; made once, so that equal ones share their limits."""
+        from lyra.vega.runtime.agents import AgentPlan
+
+        key = (name, codec.canonical(packed(settings)))
+        found = self.plans.get(key)
+        if found is None:
+            found = self.plans[key] = AgentPlan(self, name, settings)
+        return found
+
+    def cell(self, pid: str, plan: AgentPlan) -> Cell:
+        """Where callers find the agent that a pid stands for."""
+        from lyra.vega.runtime.agents import Cell
+
+        found = self.cells.get(pid)
+        if found is None:
+            found = self.cells[pid] = Cell(plan)
+            process = self.kernel.processes[pid]
+            process.watch((found.gone, None))
+        return found
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """A function of the host: given when the program was run, or imported where that is allowed."""
+        found = self.options.functions.get(name)
+        if found is not None:
+            return found
+        for kind, target, imported in self.linked.program.imports:
+            if kind == "python" and imported == name:
+                function = self.options.functions[name] = imported_function(target, self.options.python)
+                return function
+        return None
+
+    @property
+    def globals(self) -> list[Any]:
+        assert self.main is not None
+        return self.main.fiber.globals
+
+    def close(self) -> None:
+        self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
+
+
+def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
+    """`import python "module:name"`, if whoever runs the program allows it."""
+    module, _, name = target.partition(":")
+    if target not in allowed and module not in allowed:
+        raise CapabilityDenied(
+            f"the program may not import python {target!r}", hint="whoever runs it may allow that", target=target
+        )
+    from importlib import import_module
+
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
+
+def world_of(ctx: Context, run_id: str) -> World:
+    world: World = ctx._process.kernel.parts[_PART][run_id]
+    return world
