@@ -182,14 +182,16 @@ def test_a_pattern_of_the_servers_own_is_not_tried(tmp_path):
 
 
 def test_tools_that_cannot_be_read(tmp_path):
-    """One bad schema leaves its tool out; a listing that is no listing is a schema_error."""
+    """What cannot be used is left out; a listing that is no listing is a schema_error."""
 
     async def main():
-        async with using(tiny("some", "bad-schema"), tiny("none", "unreadable"), folder=tmp_path) as use:
+        async with using(tiny("some", "odd"), tiny("none", "unreadable"), folder=tmp_path) as use:
             assert use.state("some").state == "connected"
-            assert use.state("some").skipped == ("bad: its schema does not describe an object",)
+            skipped = ("add: there is another of this name", "large: its schema has more than 256 KiB")
+            assert use.state("some").skipped == skipped
+            assert "A second one" not in use.tools["mcp__some__add"].description
             assert use.state("none").state == "schema_error"
-            assert "mcp__some__bad" not in use.tools
+            assert "mcp__some__large" not in use.tools
 
     run(main())
 

@@ -58,8 +58,9 @@ def listed() -> list[dict[str, Any]]:
         if name == "slow_pattern":
             pattern = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
             tools[-1]["outputSchema"] = pattern
-    if os.environ.get("TINY") == "bad-schema":
-        tools.append({"name": "bad", "description": "", "inputSchema": {"type": "string"}})
+    if os.environ.get("TINY") == "odd":
+        tools.append({"name": "add", "description": "A second one.", "inputSchema": {"type": "object"}})
+        tools.append({"name": "large", "inputSchema": {"type": "object", "title": "x" * 300_000}})
     if os.environ.get("TINY") == "unreadable":
         tools.append({"name": 5, "inputSchema": []})
     return tools

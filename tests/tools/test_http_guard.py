@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -27,6 +28,7 @@ class Server:
     def __init__(self, answers: Callable[[str], bytes]) -> None:
         self.answers = answers
         self.heads: list[str] = []
+        self.bodies: list[bytes] = []
         self.dialled: list[tuple[str, int]] = []
         self.asked: list[str] = []
         self.addresses: list[list[str]] = []
@@ -36,6 +38,8 @@ class Server:
         with contextlib.suppress(OSError, EOFError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             self.heads.append(head)
+            length = re.search(r"(?i)content-length: (\d+)", head)
+            self.bodies.append(await reader.readexactly(int(length[1])) if length else b"")
             writer.write(self.answers(head))
             await writer.drain()
         writer.close()

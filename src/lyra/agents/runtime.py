@@ -92,9 +92,8 @@ class Runtime:
         """Put a question to an agent process; the answer comes to what is returned."""
         kernel = self.kernel
         self._requests += 1
-        request_id = str(self._requests)
-        if kernel.journal is not None:  # it may be read in a later life of the kernel, where it must find nobody
-            request_id = f"{self._life}.{request_id}"
+        # With a journal it may be read in a later life of the kernel, where it must find nobody.
+        request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         inside = scopes.get()
         if budget is not None:
             inside = (*inside, Budget.of(budget))

@@ -25,7 +25,7 @@ __all__ = ["Toolset"]
 
 
 class Toolset:
-    __slots__ = ("_agent", "_known", "_offered", "_plain", "_told")
+    __slots__ = ("_agent", "_foreign", "_known", "_offered", "_plain", "_told")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -33,14 +33,19 @@ class Toolset:
         self._known: dict[str, Tool] = agent.tools
         self._offered: tuple[Tool, ...] = agent.toolbox
         self._told: tuple[str, ...] = ()  # what the sources said last
+        self._foreign = any(tool.foreign for tool in agent.toolbox)
         if not self._plain:
             self._know(agent.toolbox)
 
     # ------------------------------------------------------------ a message begins
     def begin(self, process: Process) -> None:
         """Look at the sources; on a replay, have what they had."""
-        if not self._agent.sources:
-            return
+        if self._agent.sources:
+            self._look(process)
+        if self._foreign:  # what a stranger's tool says of itself is read with every request
+            process.kernel.labels.mark(process.pid, "the description of a tool")
+
+    def _look(self, process: Process) -> None:
         now = self._current()
         listed = read(process, "tools", lambda: [[tool.name, tool.deferred] for tool in now.values()])
         self._know((*self._agent.toolbox, *(_as_it_was(now.get(name), name, deferred) for name, deferred in listed)))
@@ -62,6 +67,7 @@ class Toolset:
 
             known.setdefault(tool_search.name, tool_search)
         self._known = known
+        self._foreign = any(tool.foreign for tool in known.values())
 
     def _tell(self, process: Process) -> None:
         """An Event when a source has something to complain about that it had not before."""

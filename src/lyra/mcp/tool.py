@@ -60,6 +60,7 @@ def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bo
         untrusted=True,
         guarded=True,
         deferred=deferred,
+        foreign=True,
     )
 
 

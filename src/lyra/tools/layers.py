@@ -64,13 +64,14 @@ def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
 class _Layered:
     """What such a tool runs. Async, whatever is inside; a function that blocks still runs in a thread."""
 
-    __slots__ = ("_layers", "_tool", "function", "is_async", "takes")
+    __slots__ = ("_layers", "_tool", "function", "is_async", "rights", "takes")
 
     def __init__(self, tool: Tool, layers: tuple[Middleware, ...]) -> None:
         self._tool = tool
         self._layers = layers
         self.is_async = True
         self.takes: frozenset[str] = getattr(tool.run, "takes", frozenset())
+        self.rights = getattr(tool.run, "rights", ())  # what a tool of a file names
         self.function = getattr(tool.run, "function", tool.run)  # what calling the Tool itself calls
 
     async def __call__(self, **arguments: Any) -> Any:

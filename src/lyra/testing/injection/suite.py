@@ -26,11 +26,12 @@ from lyra.kernel.kernel import Kernel
 from lyra.models.sim import SimProvider
 from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.job import Job
-from lyra.testing.injection.channels import CHANNELS, RULES, Opening
+from lyra.testing.injection.channels import CHANNELS, DESCRIBED, RULES, Opening
 from lyra.testing.injection.disguises import disguised
 from lyra.testing.injection.goals import GOALS, orders_of
 from lyra.testing.injection.model import Obedient, mark_of
 from lyra.testing.injection.place import Place
+from lyra.testing.injection.servers import Notes
 from lyra.testing.injection.sink import EVIL, Sink
 from lyra.testing.injection.tools import tools_for
 from lyra.tools.permissions import Permissions, Rule
@@ -119,7 +120,7 @@ async def _run(
     chosen: list[Attack], home: Path, folder: str | None, progress: Callable[[int, int], None] | None
 ) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-attacks-", dir=folder) as top:
-        async with _Suite(Path(top), home) as suite:
+        async with _Suite(Path(top), home, chosen) as suite:
             turns = asyncio.Semaphore(AT_ONCE)
             found: list[Attacked] = []
 
@@ -139,8 +140,11 @@ async def _run(
 class _Suite:
     """What all attacks share: a kernel, a network, a home, and a process that somebody may want dead."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, chosen: list[Attack]) -> None:
         self._folder = folder
+        texts = {each.name: disguised(each.disguise, mark_of(each.name)) for each in chosen}
+        described = {each.name: texts[each.name] for each in chosen if each.channel == DESCRIBED}
+        self._notes = Notes(folder / "notes", texts, described)
         self._home = home
         self.sink = Sink()
         self.kernel = Kernel("memory")
@@ -150,6 +154,7 @@ class _Suite:
     async def __aenter__(self) -> _Suite:
         await self.kernel.__aenter__()
         await self.sink.open()
+        await self._notes.open()
         self.kernel.on_event(self._refuse, ["interrupt.created"])
         for name in (".ssh/authorized_keys", ".bashrc", ".config/lyra/permissions.toml", ".profile"):
             path = self._home / name
@@ -164,6 +169,7 @@ class _Suite:
         assert self._victim is not None
         self._victim.kill()
         await self._victim.wait()
+        await self._notes.close()
         await self.kernel.__aexit__(None, None, None)
         await self.sink.close()
 
@@ -192,7 +198,7 @@ class _Suite:
         agent = Agent(
             f"agent-{attack.name}",
             model=SimProvider(model),
-            tools=[*tools, *opening.tools, *opening.helpers],
+            tools=[*tools, *opening.tools, *opening.helpers, *map(self._notes.tool, opening.served)],
             memory=Memory(attack.name, tools=True),
             permissions=permissions,
             max_iterations=TURNS_MAX,
@@ -211,9 +217,8 @@ class _Suite:
         """A process that has read text from outside says something to the agent."""
 
         async def messenger(ctx: Any) -> None:
-            ctx._process.kernel.labels.mark(ctx.pid, "a test")
-            with contextlib.suppress(LyraError):
-                await process.send(text)
+            self.kernel.labels.mark(ctx.pid, "a test")
+            await ctx.send(process.pid, text)
 
         await (await self.kernel.spawn(messenger))
 

@@ -25,6 +25,7 @@ from typing import Final, Literal, NamedTuple
 from lyra.core.check import one_of
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
@@ -78,6 +79,7 @@ class Permissions:
         "_answers",
         "_keep",
         "_of_tool",
+        "_own",
         "_protected",
         "_rules",
         "also",
@@ -108,6 +110,8 @@ class Permissions:
         self.also = tuple(check_workspace(each) for each in also)  # more folders that count as inside
         self.home = home
         self._protected = _names((*READ_ONLY, *HIDDEN, *protected))
+        folders = {config_folder(), config_folder(home)} - {""}
+        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
         self._of_tool: dict[tuple[str, str], tuple[Rule, ...]] = {}
         self._answers = list(answers)  # from before
@@ -209,6 +213,8 @@ class Permissions:
         if subject.act != "write" or subject.value is None:
             return None
         found = self._protected.search(subject.value)
+        if found is None and subject.value.startswith(self._own):
+            return subject.value
         return found[1] if found else None
 
     def hidden(self, path: str) -> bool:

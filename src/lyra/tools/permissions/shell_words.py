@@ -117,9 +117,15 @@ class WordReader:
         raise NotImplementedError
 
     def blank(self) -> None:
-        if self.at < self.end and self.text[self.at] not in " \t\\":
-            return
-        found = _BLANK.match(self.text, self.at)
+        text, at = self.text, self.at
+        if at < self.end:
+            char = text[at]
+            if char not in " \t\\":
+                return
+            if char == " " and at + 1 < self.end and text[at + 1] not in " \t\\":  # the usual one
+                self.at = at + 1
+                return
+        found = _BLANK.match(text, at)
         assert found is not None
         self.at = found.end()
 
