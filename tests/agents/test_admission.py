@@ -273,7 +273,7 @@ def test_what_was_shown_is_what_runs(shell):
                 elif event.type == "tool_start":
                     started.append(event)
                 elif event.type == "done":
-                    return event.text
+                    return str(event.text)
         raise AssertionError
 
     assert run(work()) == "ran make"
@@ -297,7 +297,7 @@ def test_calls_of_one_turn_are_decided_each(shell):
 def test_permissions_are_permissions_or_a_mapping():
     """Said when the agent is made; a broken rule too."""
     with pytest.raises(ConfigError, match="mapping"):
-        Agent("worker", model="sim/echo", permissions=["Bash"])
+        Agent("worker", model="sim/echo", permissions=["Bash"])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="not a rule"):
         Agent("worker", model="sim/echo", permissions={"allow": ["Bash)"]})
     with pytest.raises(ConfigError, match="allowed"):
@@ -472,7 +472,7 @@ def test_a_message_from_a_marked_process_marks(shell):
         ctx.send("worker", text)
         return "sent"
 
-    async def work() -> tuple[list[str], list[str]]:
+    async def work() -> tuple[list[str], str]:
         async with Kernel() as kernel:
             worker = await kernel.spawn(agent_of(shell, bash("git push"), "done", permissions=rules), name="worker")
             sender = Agent("sender", model=says(calls("forward", text="push"), "ok"), tools=[forward, *shell.tools])
@@ -551,7 +551,7 @@ def test_a_helpers_question_is_heard_where_its_caller_is(shell):
                     assert "make" in event.question
                     kernel.interrupts.resolve_interrupt(event.id, ALLOW)
                 elif event.type == "done":
-                    return event.text
+                    return str(event.text)
         raise AssertionError
 
     assert run(work()) == "ran make"
@@ -705,3 +705,138 @@ def test_a_journal_from_before_goes_on(shell, path):
 
     run(first())
     assert run(second()) == "ran make"
+
+
+# ---------------------------------------------------------------------- answers that go from agent to agent
+
+
+PUSH_RULES = {"allow": ["Bash(git *)"], "attended": False}
+
+
+def test_an_answer_handed_on_marks_who_gets_it(shell):
+    """By hand, and by a pipeline; one from an agent that read nothing does not."""
+    from lyra.agents.orchestrate import pipeline
+
+    def reader() -> Agent:
+        return Agent("reader", model=says(calls("page"), "run git push"), tools=shell.tools)
+
+    def talker() -> Agent:
+        return Agent("talker", model=says("run git push"))
+
+    def pusher() -> Agent:
+        return agent_of(shell, bash("git push"), "{result}", permissions=PUSH_RULES)
+
+    async def work() -> list[str]:
+        async with Kernel() as kernel:
+            said = []
+            for first in (talker, reader):
+                answer = await (await kernel.spawn(first())).send("go")
+                said.append(str(await (await kernel.spawn(pusher())).send(answer)))
+            said += [str(await pipeline(first(), pusher(), on=kernel)("go")) for first in (talker, reader)]
+            return said
+
+    trusted, marked, trusted_too, marked_too = run(work())
+    assert trusted == trusted_too == "ran git push"
+    assert "untrusted" in marked
+    assert "untrusted" in marked_too
+
+
+def test_an_agent_asked_by_a_tool_is_marked_and_marks(shell):
+    """Through its process, without a ctx, both ways."""
+
+    async def work() -> tuple[bool, bool]:
+        async with Kernel() as kernel:
+            friend = await kernel.spawn(Agent("friend", model=says("hello")))
+            reader = await kernel.spawn(Agent("reader", model=says(calls("page"), "read"), tools=shell.tools))
+
+            @tool(harmless=True)
+            async def ask_friend() -> str:
+                """Ask."""
+                return str(await friend.send("x"))
+
+            @tool(harmless=True)
+            async def ask_reader() -> str:
+                """Ask."""
+                return str(await reader.send("x"))
+
+            tools = [ask_friend, ask_reader]
+            quiet = await kernel.spawn(Agent("quiet", model=says(calls("ask_friend"), "ok"), tools=tools))
+            await quiet.send("go")
+            assert not kernel.labels.tainted(quiet.pid)
+            assert not kernel.labels.tainted(friend.pid)
+            replies = (calls("ask_reader"), calls("ask_friend"), "ok")
+            curious = await kernel.spawn(Agent("curious", model=says(*replies), tools=tools))
+            await curious.send("go")
+            return kernel.labels.tainted(curious.pid), kernel.labels.tainted(friend.pid)
+
+    assert run(work()) == (True, True)
+
+
+def test_a_tool_tells_how_far_it_is(shell):
+    """From a thread or the loop, bounded, and as a part of one."""
+    from lyra.core.tool import report
+
+    @tool(harmless=True)
+    def slow() -> str:
+        """Slow."""
+        report("half", 0.5)
+        report("x" * 5_000, 7)
+        return "done"
+
+    async def work() -> list[Any]:
+        async with Kernel() as kernel:
+            model = says(calls("slow"), "ok", calls("slow"), "ok")
+            process = await kernel.spawn(Agent("worker", model=model, tools=[slow]))
+            assert await process.send("nobody listens") == "ok"
+            return [event async for event in process.stream("go", events=True)]
+
+    events = run(work())
+    half, most = [event for event in events if event.type == "tool_progress"]
+    assert (half.text, half.fraction) == ("half", 0.5)
+    assert (len(most.text), most.fraction) == (2_000, 1.0)
+    assert [event.type for event in events].index("tool_end") > events.index(most)
+
+
+def test_a_time_limit_of_a_tool_ends_its_call(shell):
+    """With a code; one that takes ctx has none."""
+
+    @tool(timeout_s=0.02, harmless=True)
+    async def slow() -> str:
+        """Slow."""
+        await asyncio.sleep(10)
+        return "done"
+
+    model = says(calls("slow"), "ok")
+    assert asked(Agent("worker", model=model, tools=[slow])) == "ok"
+    assert model.requests[1].messages[-1].tool_results[0].error_code == "timeout"
+    with pytest.raises(ConfigError, match="times of its own"):
+
+        @tool(timeout_s=1)
+        async def inside(ctx: Any) -> str:
+            """Inside."""
+            return str(ctx.pid)
+
+
+def test_an_answer_for_good_holds_in_the_next_process(shell, tmp_path):
+    """Kept in the user's folder; another Permissions in another kernel asks nobody."""
+    from lyra.tools.permissions.answers import Answers
+
+    def rules(**more: Any) -> Permissions:
+        kept = Answers("/project", folder=str(tmp_path))
+        return Permissions(answers=kept.rules(), keep=kept.add, **more)
+
+    assert asked(agent_of(shell, bash("make"), "{result}", permissions=rules()), ALWAYS) == "ran make"
+    assert "answered never" in asked(agent_of(shell, bash("rm x"), "{result}", permissions=rules()), NEVER)
+    again = agent_of(shell, bash("make"), bash("rm x"), "{result}", permissions=rules(attended=False))
+    assert "the deny rule Bash(rm x)" in asked(again)
+    assert shell.ran == ["make", "make"]
+
+
+def test_a_path_outside_the_tools_folder_is_not_asked_about(tmp_path):
+    """It would be refused whatever a person says; the audit hears of it."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out.txt").write_text("secret")
+    agent = files(tmp_path / "work", calls("Read", file_path="../out.txt"), "{result}")
+    heard: list[Any] = []
+    assert "outside the workspace" in asked(agent, heard=heard)
+    assert [event.kind for event in heard] == ["tool.decided", "tool.refused"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 
+from lyra.errors import ToolError
 from lyra.mcp import Approvals, McpServers, ServerSettings
 
 ARGUMENTS = {"a": 5, "b": 3}
@@ -43,7 +44,10 @@ async def main() -> None:
             for tool in await servers.tools():
                 known = tool.schema.get("properties", {})
                 assert tool.run is not None
-                print(tool.name, await tool.run(**{name: ARGUMENTS[name] for name in known if name in ARGUMENTS}))
+                try:
+                    print(tool.name, await tool.run(**{name: ARGUMENTS[name] for name in known if name in ARGUMENTS}))
+                except ToolError as error:  # a server may refuse; that the client is still here is what counts
+                    print(tool.name, error)
             print(servers.states())
 
 

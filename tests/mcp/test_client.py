@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +150,7 @@ def test_a_server_cannot_ask_where_nobody_answers(tmp_path):
 
 def test_a_server_asks_through_callbacks(tmp_path):
     """A form is filled in or declined, text is given or refused; what does not fit the form is not sent."""
-    asked = []
+    asked: list[tuple[Any, ...]] = []
 
     async def main():
         answers = iter([{"name": "Bo"}, None, {"name": 5}])
@@ -186,7 +187,7 @@ def test_a_new_tool_is_there_after_it_was_told_of(tmp_path):
             await use.call("mcp__tiny__grow")
             await use.until(lambda: "mcp__tiny__grown" in use.state("tiny").tools)
             now = {tool.name: tool for tool in use.servers.__lyra_tools__()}
-            assert await now["mcp__tiny__grown"].run() == "grown"
+            assert await now["mcp__tiny__grown"]() == "grown"
             assert now["mcp__tiny__add"] is use.tools["mcp__tiny__add"]
 
     run(main())
@@ -204,7 +205,7 @@ def test_a_tool_that_changes_what_it_says_is_withheld(tmp_path):
             assert not [tool for tool in use.servers.__lyra_tools__() if tool.name == "mcp__tiny__add"]
             error = await use.error("mcp__tiny__add", a=1, b=2)
             assert error_code(error) == "permission_denied"
-            assert "lyra mcp approve tiny" in error.hint
+            assert "lyra mcp approve tiny" in str(error.hint)
             assert "mcp__tiny__add is withheld" in use.servers.problems[0]
             use.servers["tiny"].accept()
             assert "mcp__tiny__add" in use.state("tiny").tools

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lyra.core.policy import Supervision
+from lyra.core.policy import Backoff, Supervision
 from lyra.core.tool import error_code
 from tests.mcp.support import run, tiny, using
 
@@ -49,7 +49,7 @@ def test_one_that_dies_too_often_is_given_up(tmp_path):
     """Three restarts within the window, then connection_error; somebody may still ask for it anew."""
 
     async def main():
-        few = Supervision(max_restarts=2, window_s=60, backoff={"initial_s": 0.01, "max_s": 0.02})
+        few = Supervision(max_restarts=2, window_s=60, backoff=Backoff(initial_s=0.01, max_s=0.02))
         async with using(tiny(), folder=tmp_path, supervision=few) as use:
             for _ in range(3):
                 await use.until(lambda: use.state("tiny").state == "connected")

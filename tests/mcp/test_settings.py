@@ -11,7 +11,6 @@ import pytest
 from lyra.config import TABLES
 from lyra.errors import ConfigError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
-from lyra.mcp.connection import state_before
 from lyra.mcp.file import read_file
 from tests.mcp.support import run, tiny, using
 from tests.test_config import Place
@@ -23,7 +22,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def servers(place: Place, *flags: str, **env: str) -> dict[str, ServerSettings]:
-    config = place.load(*flags, **env)
+    config = place.load(*flags, cwd=None, **env)
     return {each.name: each for each in load_settings(config, str(place.project), {**place.env, **env})}
 
 
@@ -216,7 +215,7 @@ def test_what_can_be_told_before_a_start(tmp_path):
         workspace=str(tmp_path),
         approvals=Approvals(None),
     )
-    states = {name: state_before(made[name]).state for name in ("a", "b", "c")}
+    states = {state.name: state.state for state in made.expected()}
     assert states == {"a": "disconnected", "b": "consent_required", "c": "unsupported_transport"}
 
 

@@ -84,6 +84,13 @@ async def test_an_answer_is_status_headers_and_body():
     assert "host: example.org\r\n" in server.heads[0].lower()
 
 
+async def test_an_address_of_ipv6_is_written_in_brackets():
+    async with serving(lambda head: page()) as server:
+        await server.get("http://[2606:4700:4700::1111]:8080/")
+    assert "host: [2606:4700:4700::1111]:8080\r\n" in server.heads[0].lower()
+    assert server.dialled == [("2606:4700:4700::1111", 8080)]
+
+
 async def test_the_name_is_asked_for_once_and_only_its_answer_is_dialled():
     async with serving(lambda head: page()) as server:
         server.addresses = [[PUBLIC], ["127.0.0.1"]]

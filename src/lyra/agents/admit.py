@@ -125,7 +125,7 @@ class _Case:
             if found.decision != "deny":
                 found = outer.forbids(subject) or found
         if found.decision == "ask":
-            found = self._granted() or found  # the door would refuse it whatever a person says: nobody is bothered
+            found = self._granted() or found  # it would be refused whatever a person says: nobody is bothered
         shown = self.runtime.clean(_shown(self.call, subject))
         if found.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{found.reason}, and it is too long to be shown to a person"
@@ -168,7 +168,9 @@ class _Case:
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
     def _granted(self) -> Decision | None:
-        tool = self.tool
+        tool, path = self.tool, self.subject.value
+        if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
+            return Decision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
             for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
                 self.grant.check(need)
@@ -193,6 +195,11 @@ def _real_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) 
     if not isinstance(value, str) or not value or "\0" in value:
         return None
     return os.path.realpath(os.path.join(root, os.path.expanduser(value) if value.startswith("~") else value))
+
+
+def _within(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path lies in one of the folders; a tool that names none goes anywhere."""
+    return not folders or any(path == root or path.startswith(root.rstrip("/") + "/") for root in folders)
 
 
 def _shown(call: ToolCall, subject: Subject) -> str:

@@ -21,7 +21,7 @@ from lyra.agents.events import Done, Failed, Restart, UsageTold
 from lyra.agents.execution import AgentState
 from lyra.agents.memory import recalled
 from lyra.agents.records import turn_record
-from lyra.agents.replies import Pending, Reply
+from lyra.agents.replies import MarkedReply, Pending, Reply
 from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.session import Session
 from lyra.core.effect import canonical_hash
@@ -268,7 +268,7 @@ def _failed(status: str, agent: Agent, **fields: Any) -> AgentFailed:
 def _reply(text: str, stop_reason: str, session: Session, before: tuple[int, int, int, int]) -> Reply:
     """The answer with what it took, the helpers' part included."""
     now = session.metrics.totals
-    reply = Reply.made(
+    reply = (MarkedReply if session.tainted else Reply).made(
         text,
         cost_usd=None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
         input_tokens=now[0] - before[0],

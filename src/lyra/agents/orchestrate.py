@@ -38,7 +38,7 @@ LIMIT: Final = 8  # calls at a time, where nothing else is said
 class _Desk:
     """Where agents are asked: in a kernel, in a program, or in a kernel made for the purpose."""
 
-    __slots__ = ("_kernel", "_on", "_open")
+    __slots__ = ("_kernel", "_marked", "_on", "_open")
 
     def __init__(self, on: Any) -> None:
         if not (on is None or isinstance(on, (Kernel, Context))):
@@ -46,6 +46,7 @@ class _Desk:
         self._on = on
         self._kernel: Kernel | None = on if isinstance(on, Kernel) else None
         self._open = AsyncExitStack()
+        self._marked = False  # one of those who were asked has read text from outside; the others hear of it
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,15 +69,24 @@ class _Desk:
             assert self._kernel is not None
             process = await self._kernel.spawn(target)
             try:
-                return await process.send(content)
+                return await self._send(process, message, content)
             finally:
                 await process.stop()
         if isinstance(target, AgentProcess):
-            return await target.send(_sayable(message))
+            return await self._send(target, message, _sayable(message))
         if isinstance(target, Pipeline):
             return await target.through(self, message)
         value = _callable(target)(message)
         return await value if inspect.isawaitable(value) else value
+
+    async def _send(self, process: AgentProcess, message: Any, content: Any) -> Any:
+        labels, pid = process._kernel.labels, process._process.pid
+        if self._marked or getattr(message, "tainted", False):
+            labels.mark(pid, "an agent's answer")
+        try:
+            return await process.send(content)
+        finally:
+            self._marked = self._marked or labels.tainted(pid)
 
 
 def _needs_kernel(target: Any) -> bool:

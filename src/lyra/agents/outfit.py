@@ -21,6 +21,7 @@ from lyra.core.check import did_you_mean
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.tools.builtin import Workspace, builtin_tools
+from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
@@ -129,8 +130,16 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> 
     ):
         if rules:
             layers.append(Layer("flags", {effect: list(rules)}, flag))
+    kept = Answers(folder)
     return permissions_of(
-        layers, workspace=folder, home=home, mode=options.mode, attended=options.attended, also=tuple(also)
+        layers,
+        workspace=folder,
+        home=home,
+        mode=options.mode,
+        attended=options.attended,
+        also=tuple(also),
+        answers=kept.rules(),
+        keep=kept.add,
     )
 
 

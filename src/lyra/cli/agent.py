@@ -57,47 +57,63 @@ _TERMINATED: Final = 128 + signal.SIGTERM
 @click.pass_context
 def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
-    session = ctx.ensure_object(Session)
+    session, printer = ctx.ensure_object(Session), _Printer(form)
     try:
         options = _options(given)
-        code = asyncio.run(_run(session, options, *_task(given["prompt"]), form))
+        code = asyncio.run(_run(session, options, *_task(given["prompt"]), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
-        if form != "text":
-            from lyra.agents.headless import result_line, status_of
+        from lyra.agents.headless import result_line, status_of
 
-            _write(result_line(status_of(error)))
+        printer.tell(result_line(status_of(error)))
         code = report(error, debug=session.debug)
     ctx.exit(code)
 
 
-async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> int:
+class _Printer:
+    """stdout in one format. The result is written once, whatever happens after it."""
+
+    def __init__(self, form: str) -> None:
+        self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
+        self.is_text = form == "text"
+        self._over = False
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """One object, one line, at once. ASCII only, so that it is valid in any locale."""
+        if self._over or (self._types is not None and line["type"] not in self._types):
+            return
+        self._over = line["type"] == "result"
+        sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
+        sys.stdout.flush()
+
+    def answer(self, text: str) -> None:
+        """To a pipe as it was said; to a terminal without what would write there on its own."""
+        sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")
+
+
+async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
     with _terminated() as terminated:
         try:
-            outcome = await _asked(session, options, task, piped, form)
+            outcome = await _asked(session, options, task, piped, printer)
         except asyncio.CancelledError:  # Ctrl-C or SIGTERM; all that was started is stopped by now
             if not terminated:
                 raise
             return _TERMINATED
-    if form == "json":
-        _write(outcome.result)
     if outcome.error is not None:
         return report(outcome.error, debug=session.debug)
-    if form == "text":
-        text = outcome.result["text"]
-        sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")  # to a pipe: as it was said
+    if printer.is_text:
+        printer.answer(outcome.result["text"])
     return 0
 
 
-async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> Outcome:
+async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
     from lyra.agents.headless import Headless
 
     async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
         _warn(run)
         try:
-            return await run.ask(task, _write if form == "stream-json" else None, beside=piped)
+            return await run.ask(task, printer.tell, beside=piped)
         except asyncio.CancelledError:
-            if form != "text":
-                _write(run.result("interrupted"))
+            printer.tell(run.result("interrupted"))
             raise
 
 
@@ -115,9 +131,6 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
     async with McpServers.load(session.config, outfit.folder) as servers:
         states = [state.to_data() for state in await servers.start()]
-        for state in states:
-            if state["failure"] is not None:
-                note(f"note: no tools of the MCP server {state['name']}: {state['failure']['message']}")
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
@@ -152,12 +165,6 @@ def _warn(run: Headless) -> None:
     problems = (each for source in run.agent.sources for each in getattr(source, "problems", ()))
     for said in (*run.config.notes, *problems):
         note(f"note: {said}")
-
-
-def _write(line: dict[str, Any]) -> None:
-    """One object, one line, at once. ASCII only, so that it is valid in any locale."""
-    sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
-    sys.stdout.flush()
 
 
 # ---------------------------------------------------------------- what was given

@@ -1,8 +1,8 @@
 """`lyra tools`: list the tools there are here, check files of tools, call one by hand.
 
-The tools are the built-in ones, those of the user's folder (`~/.config/lyra/tools`), those of the project's `.lyra/tools`
-once it is trusted, and those of `--from`. A call is decided by the same rules as an agent's where nobody is there to be
-asked: what no rule allows is denied.
+The tools are the built-in ones, those of the user's folder (`~/.config/lyra/tools`), those of the project's
+`.lyra/tools` once it is trusted, and those of `--from`. A call is decided by the same rules as an agent's where nobody
+is there to be asked: what no rule allows is denied.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from lyra.core.policy import Backoff, RestartWindow
 from lyra.core.redact import redact
 from lyra.core.tool import report
@@ -34,10 +32,11 @@ from lyra.mcp.tool import Offered
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Connection", "state_before"]
+__all__ = ["Connection"]
 
 _RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
 _UNSUPPORTED: Final = ("sse", "websocket")
+_REFUSED: Final = (401, 403)
 _CLOSED: Final = "Session terminated"
 
 
@@ -63,6 +62,7 @@ class Connection:
         self._woken = asyncio.Event()
         self._lost: Failed | None = None
         self._stale = False
+        self._refused = 0
 
     # ------------------------------------------------------------ how it is
     @property
@@ -73,7 +73,7 @@ class Connection:
             state=self._state,
             transport=settings.transport,
             origin=settings.origin,
-            line=settings.line(),
+            line=redact(settings.line()),
             failure=self._failure,
             tools=tuple(self.names()[name] for name in self.offered),
             withheld=tuple(self.names()[name] for name in self.withheld),
@@ -145,14 +145,14 @@ class Connection:
 
     async def _attempt(self) -> tuple[bool, Failed]:
         """One connection, until it is over: whether it ever stood, and why it is over."""
-        self._lost, self._stale = None, False
+        self._lost, self._stale, self._refused = None, False, 0
         self._woken.clear()
         connected = False
         try:
             await self._check()
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._host.start_s):
-                    ears = Ears(self._wake, self._refused, self._hear)
+                    ears = Ears(self._wake, self._answered, self._hear)
                     made = await open_client(self.settings, self._host, ears)
                     client = unchecked(await stack.enter_async_context(made))
                     await self._list(client)
@@ -173,6 +173,8 @@ class Connection:
 
     def _over(self, otherwise: Failed) -> Failed:
         """Why the connection is over: what was told of it, before what followed from that."""
+        if self._lost is None and self._refused:
+            return self._no_entry()
         return self._lost or otherwise
 
     async def _check(self) -> None:
@@ -228,10 +230,16 @@ class Connection:
         self._woken.set()
 
     # ------------------------------------------------------------ what it tells
-    def _refused(self, status: int) -> None:
-        if self.settings.auth_kind != "oauth":  # a login answers it itself
-            message = "it wants to know who asks: set auth, or headers"
-            self._wake(Failed(Failure("auth", str(status), message), "auth_required"))
+    def _answered(self, status: int) -> None:
+        """What a server at a URL said last; one that wants to know who asks is asked no more."""
+        self._refused = status if status in _REFUSED else 0
+        if self._refused and self.settings.auth_kind != "oauth":  # a login answers it itself
+            self._wake(self._no_entry())
+
+    def _no_entry(self) -> Failed:
+        oauth = self.settings.auth_kind == "oauth"
+        message = "the login does not do" if oauth else "it wants to know who asks: set auth, or headers"
+        return Failed(Failure("auth", str(self._refused), message), "auth_required")
 
     async def _hear(self, message: Any) -> None:
         if type(message).__name__ == "ToolListChangedNotification":
@@ -332,12 +340,3 @@ class Connection:
         return ToolError(
             f"MCP server {self.settings.name}: {failure.message}", reason="io_error", mcp_code=failure.code
         )
-
-
-def state_before(connection: Connection) -> ServerState:
-    """What its state would be as far as that can be told without starting it or asking anybody."""
-    state = connection.state
-    if state.state != "disconnected":
-        return state
-    failed = connection.unready()
-    return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)

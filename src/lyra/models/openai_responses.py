@@ -16,7 +16,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import malformed, of_code, truncated
+from lyra.models.faults import of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.openai_chat import effort, json_schema
 from lyra.models.reader import EventReader

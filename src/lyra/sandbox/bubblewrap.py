@@ -132,17 +132,24 @@ def _of_system(path: str) -> bool:
 
 
 def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: bool) -> list[str]:
-    """Read-only and hidden paths, each found again by descriptor; one that is gone needs no mount."""
+    """Read-only and hidden paths of every folder, each found again by descriptor; one that is gone needs no mount."""
+    line = _protect_in(profile.workspace, found, fds, writable=profile.writable, by_descriptor=by_descriptor)
+    for root, inside in found.also:
+        line += _protect_in(root, inside, fds, writable=True, by_descriptor=by_descriptor)
+    return line
+
+
+def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_descriptor: bool) -> list[str]:
     line: list[str] = []
-    with Beneath(profile.workspace) as workspace:
-        read_only = found.read_only if profile.writable else ()
+    with Beneath(root) as folder:
+        read_only = found.read_only if writable else ()
         for hidden, paths in ((False, read_only), (True, found.hidden)):
             for relative in paths:
                 try:
-                    fd = workspace.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
+                    fd = folder.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
                 except OSError:
                     continue
-                path = os.path.join(profile.workspace, relative)
+                path = os.path.join(root, relative)
                 mode = os.fstat(fd).st_mode
                 if hidden or not by_descriptor:
                     os.close(fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -53,7 +54,8 @@ def test_a_link_on_the_way_is_refused(tmp_path):
 def test_what_must_be_held_is_held(pattern, text):
     """Wherever a pattern matches, the bytes that let a file be passed over without it are there."""
     try:
-        matched = re.compile(pattern, re.MULTILINE).search(text)
+        with warnings.catch_warnings(action="ignore"):  # of sets in sets, which may mean more one day
+            matched = re.compile(pattern, re.MULTILINE).search(text)
     except re.error:
         return
     if matched is not None:

@@ -91,7 +91,13 @@ async def test_the_grant_decides_about_the_host():
 # ---------------------------------------------------------------- addresses
 INSIDE = [
     *("http://127.0.0.1/", "http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/", "http://0x7f000001/"),
-    *("http://017700000001/", "http://0177.0.0.1/", "http://127.0.0.1./", "http://[::1]/", "http://[::ffff:127.0.0.1]/"),
+    *(
+        "http://017700000001/",
+        "http://0177.0.0.1/",
+        "http://127.0.0.1./",
+        "http://[::1]/",
+        "http://[::ffff:127.0.0.1]/",
+    ),
     *("http://[::ffff:7f00:1]/", "http://[0:0:0:0:0:ffff:7f00:1]/", "http://[::127.0.0.1]/", "http://localhost/"),
     *("http://LOCALHOST./", "http://a.localhost/", "http://0/", "http://0.0.0.0/", "http://[::]/"),
     *("http://１２７.０.０.１/", "http://127。0。0。1/", "http://①②⑦.0.0.1/", "http://loc\u00adalhost/"),
@@ -105,7 +111,15 @@ INSIDE = [
     *("http://public.org@127.0.0.1/", "http://127.0.0.1\\@public.org/", "http://public.org:80@10.0.0.1/"),
     *("http://public.org#@127.0.0.1:80\\/", "http:///127.0.0.1/", "http://127.0.0.1%00.public.org/"),
     *("http://127.0.0.1:80:443/", "http://[::1/", "ftp://public.org/", "file:///etc/passwd", "gopher://public.org/"),
-    *("javascript:alert(1)", "data:text/plain,x", "//public.org/", "public.org", "", "http://", "http://public.org:22/"),
+    *(
+        "javascript:alert(1)",
+        "data:text/plain,x",
+        "//public.org/",
+        "public.org",
+        "",
+        "http://",
+        "http://public.org:22/",
+    ),
     *("http://public.org:6379/", "http://public.org:0/", "http://public.org:99999/", "http://pub lic.org/"),
     *("http://public.org\r\nHost: x/", "http://public.org/\tx", "http://pübl.org/", "http://2001:db8::1/"),
 ]
@@ -115,8 +129,7 @@ INSIDE = [
 async def test_what_is_not_public_is_refused(url: str):
     """In every spelling that some reader takes for an inside address, and before anybody is asked or dialled."""
     async with serving(lambda head: text("inside")) as server:
-        error = await refused(server, url)
-        assert "inside" not in error.message.replace("an inside", "")
+        assert isinstance(await refused(server, url), CapabilityDenied)
         assert (server.asked, server.dialled, server.heads) == ([], [], [])
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lyra.core.capability import Grant
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.dynamic import Around
 from lyra.tools.registry import ToolRegistry
 from tests.tools.dynamic.support import around, called, made, mistakes_of
 
@@ -105,6 +108,31 @@ def test_nothing_is_written_where_it_must_not_be(folder: Path, value: str):
     assert not (folder / "notes/.git").exists()
     assert not (folder.parent / "x").exists()
     assert not (folder / "x").exists()
+
+
+class Swapped(Workspace):
+    """A workspace in which somebody puts a link in the place of a file, right before it is opened."""
+
+    __slots__ = ()
+
+    def _beneath(self, path: str, *, reading: bool = False) -> Any:
+        swap = os.path.join(self.root, "notes/swap.md")
+        os.unlink(swap)
+        os.symlink(self.target, swap)
+        return super()._beneath(path, reading=reading)
+
+    target = ""
+
+
+@pytest.mark.parametrize("target", [".env", "../outside.md"])
+def test_a_file_that_is_swapped_meanwhile_is_not_opened(folder: Path, target: str):
+    (folder / "notes/swap.md").write_text("mine")
+    place = Swapped(str(folder))
+    Swapped.target = str(folder / target)
+    result = called(made(READ, Around(workspace=place)), name="swap")
+    assert result.error_code == "permission_denied"
+    assert called(made(WRITE, Around(workspace=place)), name="swap", text="x").error_code == "permission_denied"
+    assert (folder / ".env").read_text() == "KEY=1"
 
 
 @pytest.mark.anyio

@@ -112,9 +112,10 @@ def test_odd_files_are_said_and_nothing_hangs(folder: Path):
     (folder / "dir.yaml").mkdir()
     os.symlink(folder / "nowhere", folder / "link.yaml")
     put(folder, "a.yaml", one("a"))
+    put(folder, "large.yaml", "# " + "x" * 200_000)
     tools = source(folder)
     assert names(tools) == ["a"]
-    assert len(tools.problems) == 3
+    assert len(tools.problems) == 4
     assert not tools.refresh()
 
 
@@ -139,6 +140,17 @@ def test_a_registry_takes_it(folder: Path):
     assert asyncio.run(registry.call("a")).output == "old"
     put(folder, "a.yaml", one("a", file="other"))
     assert asyncio.run(registry.call("a")).output == "new"
+
+
+def test_a_file_written_in_place_within_one_tick_of_the_disk_is_seen(folder: Path):
+    """Same size, same file, and the time set back to what it was."""
+    path = folder / "a.yaml"
+    path.write_text(one("a"))
+    tools = source(folder)
+    state = os.stat(path)
+    path.write_text(one("b"))
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert names(tools) == ["b"]
 
 
 # ---------------------------------------------------------------- agents

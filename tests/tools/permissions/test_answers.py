@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def place(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "work"), str(tmp_path / "home")
 
 
-def permissions(workspace: str, home: str, **more: object) -> Permissions:
+def permissions(workspace: str, home: str, **more: Any) -> Permissions:
     kept = Answers(workspace, home=home)
     return Permissions(workspace=workspace, home=home, answers=kept.rules(), keep=kept.add, **more)
 

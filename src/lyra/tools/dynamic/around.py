@@ -6,7 +6,7 @@ it; what its file names is all that it may do, and less where the process that c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,9 +58,6 @@ class Kind(Protocol):
     @property
     def rights(self) -> tuple[Capability, ...]:
         """Beyond the workspace and running: all that a call may need, whatever its arguments are."""
-
-    @property
-    def rights(self) -> Iterable[Capability]: ...
 
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]: ...
 

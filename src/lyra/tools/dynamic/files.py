@@ -8,12 +8,14 @@ not read, and neither those nor what runs programs later is written, unless the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lyra.core.capability import Capability, Grant
 from lyra.core.document import Path
+from lyra.core.tool import admitted
 from lyra.errors import ToolError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
 from lyra.tools.builtin.workspace import Workspace
@@ -23,6 +25,8 @@ from lyra.tools.dynamic.report import Report
 from lyra.tools.dynamic.template import Template
 
 __all__ = ["KEYS_OF_READ", "KEYS_OF_WRITE", "FileRead", "FileWrite", "read_file_read", "read_file_write"]
+
+T = TypeVar("T")
 
 KEYS_OF_READ: Final = ("type", "path", "timeout")
 KEYS_OF_WRITE: Final = ("type", "path", "content", "timeout")
@@ -60,16 +64,15 @@ class _Place:
                     raise ToolError(f"{name} is not a path below the tool's own", reason="invalid_arguments")
         return path
 
-    def _allowed(self, values: Mapping[str, Any], names: tuple[str, ...]) -> str:
-        """The path, if the tool may use it."""
+    def _allowed(self, values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:
+        """The path and where it really leads, if the tool may use it; what is opened has to be the latter."""
         path = self._named(values)
-        grant = narrowed(self._own)
-        for need in self._workspace.need(self._verb, path):
-            grant.check(need)
-            if self._path.names:
-                _check_protected(self._workspace, need.scope, names)
-                _check_protected(self._workspace, path, names)
-        return path
+        real = os.path.realpath(self._workspace.absolute(path))
+        narrowed(self._own).check(Capability(self._verb, real))
+        if self._path.names:
+            _check_protected(self._workspace, real, names)
+            _check_protected(self._workspace, path, names)
+        return path, real
 
 
 def _check_protected(workspace: Workspace, path: str, names: tuple[str, ...]) -> None:
@@ -80,13 +83,19 @@ def _check_protected(workspace: Workspace, path: str, names: tuple[str, ...]) ->
             )
 
 
+def _pinned(real: str, act: Callable[[], T]) -> T:
+    """In a thread of its own context: what the workspace opens there is this file and no other."""
+    admitted.set(real)
+    return act()
+
+
 class FileRead(_Place):
     untrusted = True
     idempotent = True
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path = self._allowed(values, HIDDEN)
-        opened = await asyncio.to_thread(self._workspace.read, path, most=_READ_BYTES_MAX)
+        path, real = self._allowed(values, HIDDEN)
+        opened = await asyncio.to_thread(_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
         if b"\0" in opened.data:
             raise ToolError(f"{path} is not a text", reason="binary")
         text = opened.data.decode("utf-8", "replace")
@@ -102,11 +111,11 @@ class FileWrite(_Place):
         self._content = content
 
     async def run(self, values: Mapping[str, Any]) -> str:
-        path = self._allowed(values, (*HIDDEN, *READ_ONLY))
+        path, real = self._allowed(values, (*HIDDEN, *READ_ONLY))
         content = self._content.fill(values) or ""
         if len(content) > _WRITE_CHARS_MAX:
             raise ToolError(f"the content has more than {_WRITE_CHARS_MAX} characters", reason="invalid_arguments")
-        return await asyncio.to_thread(self._write, path, content.encode())
+        return await asyncio.to_thread(_pinned, real, lambda: self._write(path, content.encode()))
 
     def _write(self, path: str, data: bytes) -> str:
         workspace = self._workspace

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lyra.core.clock import Clock, SystemClock
 from lyra.core.document import FORMATS
-from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
 from lyra.core.tool import Tool
 from lyra.sandbox.addresses import Lookup
 from lyra.sandbox.proxy import system_lookup
@@ -33,6 +33,8 @@ from lyra.tools.http_guard import Dial
 __all__ = ["DynamicTools"]
 
 _FILES_MAX: Final = 500
+_FILE_BYTES_MAX: Final = 128 * 1024  # read while a message waits
+_SETTLED_S: Final = 2.0  # the clocks of file systems tick coarsely: within a tick two changes look like one
 Stamp = tuple[int, ...]
 
 
@@ -41,6 +43,7 @@ class _File:
     """What is known of one file: how it looked, what was in it, its tools (the last good ones) and its mistakes."""
 
     stamp: Stamp | None = None
+    settled: bool = False  # it was old enough when it was read that a later change must have another stamp
     data: bytes | None = None
     tools: tuple[Tool, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
@@ -61,6 +64,7 @@ class DynamicTools:
         lookup: Lookup = system_lookup,
         dial: Dial | None = None,
         on_change: Callable[[DynamicTools], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         place = workspace if isinstance(workspace, Workspace) else Workspace(workspace or os.getcwd())
         self.path = os.fspath(path)
@@ -74,6 +78,7 @@ class DynamicTools:
             dial=dial,
         )
         self._on_change = on_change
+        self._clock = clock or SystemClock()
         self._files: dict[str, _File] = {}
         self._tools: dict[str, Tool] = {}
         self._listing: tuple[Mistake, ...] = ()  # what is wrong with the folder itself
@@ -140,12 +145,13 @@ class DynamicTools:
         known = self._files.setdefault(name, _File())
         try:
             stamp = _stamp(os.stat(name))
-            if stamp == known.stamp:
+            if stamp == known.stamp and known.settled:
                 return False
             data, stamp = _read(name)
         except OSError as error:
             return self._broken(known, Mistake(name, 1, 1, f"it cannot be read: {error.strerror}"))
         known.stamp = stamp
+        known.settled = self._clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
         if data == known.data:
             return False
         tools, mistakes = read_tools(data, name, self._around)
@@ -194,4 +200,7 @@ def _read(name: str) -> tuple[bytes, Stamp]:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file")
-        return file.read(PIPELINE_FILE_BYTES_MAX + 1), _stamp(state)
+        data = file.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"it has more than {_FILE_BYTES_MAX} bytes")
+        return data, _stamp(state)

@@ -119,13 +119,12 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
 class _Run:
     """What such a tool runs: the check of its arguments, then its kind."""
 
-    __slots__ = ("_kind", "_params", "is_async", "rights", "takes")
+    __slots__ = ("_kind", "_params", "is_async", "takes")
 
     def __init__(self, params: Params, kind: Kind) -> None:
         self._params = params
         self._kind = kind
         self.is_async = True
-        self.rights = tuple(kind.rights)  # all that the file names beyond the workspace, for whoever makes a Grant
         self.takes: frozenset[str] = frozenset()
 
     @property

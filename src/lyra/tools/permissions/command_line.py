@@ -145,8 +145,7 @@ def _read_quick(text: str) -> CommandLine:
     script.commands.append(command)
     texts = _Texts(script)
     inside = texts.run()
-    single = None if script.compound or script.unsure else text
-    return CommandLine(text, tuple(texts.found), single=single, plain=True, inside=inside, unsure=script.unsure)
+    return CommandLine(text, tuple(texts.found), single=text, plain=True, inside=inside, unsure=script.unsure)
 
 
 def _is_single(script: Script) -> bool:

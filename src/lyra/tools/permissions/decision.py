@@ -19,7 +19,7 @@ rule from then on; `keep` is told of it, so that it may outlive this object.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from lyra.core.check import one_of
@@ -164,7 +164,7 @@ class Permissions:
     def _unless_asked(self, subject: Subject, tainted: bool) -> Decision:
         consequential = tainted and _consequential(subject)
         weaker: Rule | None = None
-        for rule in self._of("allow", subject.tool):
+        for rule in _near(self._of("allow", subject.tool), subject):
             if rule.speaks_of(subject):
                 if not consequential or rule.bare or rule.exact:
                     return _by(rule, subject, "allow")
@@ -248,8 +248,14 @@ class Permissions:
             self._keep(rule)
 
 
-def _first(rules: Iterable[Rule], subject: Subject) -> Rule | None:
-    for rule in rules:
+def _near(rules: Sequence[Rule], subject: Subject) -> Sequence[Rule]:
+    """Those that may speak of it: a rule that names a program need not be held against a line with others."""
+    words = subject.line.words if subject.line is not None else None
+    return rules if words is None else [rule for rule in rules if not rule.word or rule.word in words]
+
+
+def _first(rules: Sequence[Rule], subject: Subject) -> Rule | None:
+    for rule in _near(rules, subject):
         if rule.speaks_of(subject):
             return rule
     return None

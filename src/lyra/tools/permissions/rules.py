@@ -149,8 +149,6 @@ class Rule:
         line = subject.line
         if line is None:
             return self._glob.matches(subject.value)
-        if self.word and line.words is not None and self.word not in line.words:
-            return False
         if self.effect == "allow":
             return line.allowed_by(self._glob)
         return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
