@@ -42,7 +42,7 @@ damage: $(VENV)/.installed-check ## Damage store files and open them again (N=�
 races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing races $(COUNT)
 
-security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, and to win races for a path (N=…, SEED=…)
+security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, win races for a path, and talk agents into harm (N=…, SEED=…)
 	$(BIN)/python -m pytest tests/sandbox
 	$(BIN)/python -m lyra.testing security $(COUNT)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel, tool
-from lyra.agents.admit import visible
+from lyra.core.visible import visible
 from lyra.errors import ConfigError
 from lyra.tools.builtin import builtin_tools
 from lyra.tools.permissions import Permissions, Rule
@@ -840,3 +840,21 @@ def test_a_path_outside_the_tools_folder_is_not_asked_about(tmp_path):
     heard: list[Any] = []
     assert "outside the workspace" in asked(agent, heard=heard)
     assert [event.kind for event in heard] == ["tool.decided", "tool.refused"]
+
+
+def test_what_cannot_be_judged_is_denied(shell, tmp_path, monkeypatch):
+    """A tool that cannot say what it needs, and a file of rules that cannot be read."""
+
+    def needs_of(arguments: dict[str, Any]) -> list[Any]:
+        raise KeyError(arguments["text"])
+
+    def act(text: str) -> str:
+        return shell.ran.append(text) or "done"
+
+    broken = tool(act, name="act", guarded=True, needs_of=needs_of)
+    model = [calls("act", text="x"), "{result}"]
+    assert "cannot be judged: KeyError" in asked(Agent("worker", model=says(*model), tools=[broken]))
+    (tmp_path / "lyra.toml").write_text('[permissions]\ndeny = ["Bash)"]\n')
+    monkeypatch.chdir(tmp_path)
+    assert "is not a rule" in asked(agent_of(shell, bash("make"), "{result}"))
+    assert shell.ran == []

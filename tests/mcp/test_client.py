@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from lyra.agents.content import Image
 from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers
+from lyra.mcp.settings import Value
 from tests.mcp.support import free_port, program, run, tiny, using
 
 
@@ -124,14 +126,16 @@ def test_settings_open_more(tmp_path):
 
 
 def test_last_words_do_not_tell_secrets(tmp_path):
-    """What a server prints as it dies goes into no state and no error with its keys in it."""
+    """What a server prints as it dies, or shows in a result, reaches nobody with its keys in it."""
 
     async def main():
-        async with using(tiny(env={"PLANTED": "hunter2-hunter2"}), folder=tmp_path) as use:
+        planted = Value("env:PLANTED", lambda: "hunter2-hunter2")
+        async with using(replace(tiny(), env={"PLANTED": planted}), folder=tmp_path) as use:
             error = await use.error("mcp__tiny__crash")
             assert "last words" in error.message
             await use.until(lambda: use.state("tiny").state == "connected")
             assert "hunter2" not in f"{error.message} {use.servers.states()}"
+            assert "hunter2" not in await use.call("mcp__tiny__env")
 
     run(main())
 
@@ -224,12 +228,14 @@ def test_somebody_is_asked_about_a_changed_tool(tmp_path, agreed):
     async def main():
         async def reapprove(server, tool):
             seen.append((server, tool.name, tool.description))
+            await asyncio.sleep(0.2)  # longer than a server may take to start: people do
             return agreed
 
         async with using(tiny(), folder=tmp_path, reapprove=reapprove) as use:
+            use.servers._host.start_s = 0.15
             await use.call("mcp__tiny__change")
             await use.until(lambda: seen)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
             assert use.state("tiny").withheld == (() if agreed else ("mcp__tiny__add",))
 
     run(main())

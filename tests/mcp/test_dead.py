@@ -8,7 +8,8 @@ import time
 import pytest
 
 from lyra.core.policy import Backoff, Supervision
-from lyra.core.tool import error_code
+from lyra.core.tool import error_code, progress
+from lyra.sandbox import Sandbox
 from tests.mcp.support import run, tiny, using
 
 
@@ -205,6 +206,33 @@ def test_a_command_that_is_not_there(tmp_path):
             assert (failure.kind, failure.recoverable) == ("exec", False)
             assert "readable" in failure.message
             assert use.state("tiny").restarts == 0
+
+    run(main())
+
+
+def test_without_a_sandbox_nothing_is_started(tmp_path):
+    """There is no switch that would run it outside."""
+    mark = tmp_path / "started"
+
+    async def main():
+        settings = tiny("tiny", f"once:{mark}", writable=(str(tmp_path),))
+        async with using(settings, folder=tmp_path, sandbox=Sandbox(tiers=())) as use:
+            assert use.state("tiny").state == "connection_error"
+            assert use.state("tiny").failure.kind == "sandbox"
+
+    run(main())
+    assert not mark.exists()
+
+
+def test_progress_without_end_is_not_all_told(tmp_path):
+    """A server cannot fill anybody's memory with how far it is."""
+
+    async def main():
+        async with using(tiny(), folder=tmp_path) as use:
+            told = []
+            progress.set(lambda text, fraction: told.append(text))
+            assert await use.call("mcp__tiny__flood") == "done"
+            assert 0 < len(told) <= 1_000
 
     run(main())
 

@@ -8,9 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar
 
+import httpx2
 import pytest
 
 from lyra.core.secret import Secret
+from lyra.errors import CapabilityDenied
 from lyra.mcp import ServerSettings
 from lyra.mcp.settings import Value
 from tests.mcp.support import free_port, http_server, run, using
@@ -196,6 +198,30 @@ def test_nobody_there(tmp_path):
             assert use.state("web").failure.kind == "connect"
             assert use.state("web").failure.recoverable
             assert use.state("web").restarts == 3
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("url", "headers"),
+    [
+        ("http://login.example/token", {}),
+        ("https://169.254.169.254/latest", {}),
+        ("https://127.0.0.1/token", {}),
+        ("https://[::ffff:10.0.0.1]/token", {}),
+        ("https://login.example/token", {"authorization": "Bearer tok-123456"}),
+        ("https://login.example/token", {"cookie": "a=b"}),
+    ],
+)
+def test_a_login_leads_nowhere_inside(url, headers):
+    """A server names the place that issues its tokens: not one of this network, not unencrypted, not with its key."""
+    from lyra.mcp.web import _Guarded
+
+    async def main():
+        guarded = _Guarded("https://tools.example/mcp", lambda status: None)
+        with pytest.raises((httpx2.RequestError, CapabilityDenied)):
+            await guarded.handle_async_request(httpx2.Request("GET", url, headers=headers))
+        await guarded.aclose()
 
     run(main())
 

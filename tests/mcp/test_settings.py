@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lyra.config import TABLES
-from lyra.errors import ConfigError, ParseError
+from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
 from lyra.mcp.file import read_file
 from tests.mcp.support import run, tiny, using
@@ -72,8 +75,8 @@ def test_what_a_server_is_may_touch():
     from lyra.core.capability import Capability
     from lyra.mcp.stdio import profile_of
 
-    settings = tiny(network=("api.example.com",), writable=("/usr/share",))
-    profile = profile_of(settings, str(Path(__file__).parent))
+    made = tiny(network=("api.example.com",), writable=("/usr/share",))
+    profile = profile_of(made, str(Path(__file__).parent))
     assert profile.egress is not None
     assert profile.egress.allows(Capability("net.http", "api.example.com:443"))
     assert not profile.egress.allows(Capability("net.http", "other.example.com:443"))
@@ -273,6 +276,26 @@ def test_a_mistake_in_the_usual_file(tmp_path, data, line, message, hint):
     assert message in caught.value.message
     if hint:
         assert hint in (caught.value.hint or "")
+
+
+_WORDS = st.sampled_from(["mcpServers", "command", "args", "env", "url", "type", "auth", "kind", "a", "${X}", ""])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_VALUES, st.booleans())
+def test_whatever_is_in_the_usual_file(tmp_path_factory, value, wrapped):
+    """Servers, or an error of ours."""
+    folder = tmp_path_factory.getbasetemp() / "usual"
+    folder.mkdir(exist_ok=True)
+    with contextlib.suppress(LyraError):
+        for found in of_file(folder, {"mcpServers": value} if wrapped else value):
+            found.fingerprint("/")
+            found.described()
 
 
 def test_what_is_no_json(tmp_path):

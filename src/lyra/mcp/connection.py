@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from lyra.core.policy import Backoff, RestartWindow
 from lyra.core.redact import redact
 from lyra.core.tool import report
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
+_PROGRESS_MAX: Final = 1_000  # pieces of it that one call may tell
 _UNSUPPORTED: Final = ("sse", "websocket")
 _REFUSED: Final = (401, 403)
 _CLOSED: Final = "Session terminated"
@@ -67,7 +70,7 @@ class Connection:
     # ------------------------------------------------------------ how it is
     @property
     def state(self) -> ServerState:
-        settings = self.settings
+        settings, names = self.settings, self.names()
         return ServerState(
             name=settings.name,
             state=self._state,
@@ -75,8 +78,8 @@ class Connection:
             origin=settings.origin,
             line=redact(settings.line()),
             failure=self._failure,
-            tools=tuple(self.names()[name] for name in self.offered),
-            withheld=tuple(self.names()[name] for name in self.withheld),
+            tools=tuple(names[name] for name in self.offered),
+            withheld=tuple(names[name] for name in self.withheld),
             skipped=self._skipped,
             protocol=self._protocol,
             restarts=self._restarts,
@@ -112,12 +115,7 @@ class Connection:
 
     def _cleaned(self, failure: Failure) -> Failure:
         """A server may say anything in its last words, its own keys too."""
-        values = [*self.settings.env.values(), *self.settings.headers.values()]
-        secrets: list[str] = []
-        for value in values:
-            with suppress(ConfigError):  # a variable that is not set has nothing to hide
-                secrets.append(value.reveal())
-        return Failure(failure.kind, failure.code, redact(failure.message, secrets), failure.recoverable)
+        return msgspec.structs.replace(failure, message=redact(failure.message, self.settings.secrets()))
 
     async def _own(self) -> None:
         """Connect, keep, and start again while that may help."""
@@ -155,7 +153,8 @@ class Connection:
                     ears = Ears(self._wake, self._answered, self._hear)
                     made = await open_client(self.settings, self._host, ears)
                     client = unchecked(await stack.enter_async_context(made))
-                    await self._list(client)
+                    listing = await list_tools(client)
+                await self._take(listing)
                 connected = True
                 self._client = client
                 self._protocol = client.protocol_version
@@ -163,9 +162,10 @@ class Connection:
                 self.has = {kind for kind in ("resources", "prompts") if getattr(offers, kind) is not None}
                 self._put("connected")
                 await self._keep(client)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the server is not there
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # it is we who end it
             return connected, self._over(failure_of(error))
         finally:
             self._client = None
@@ -211,7 +211,8 @@ class Connection:
                 if self._stale:
                     self._stale = False
                     async with asyncio.timeout(self._host.start_s):
-                        await self._list(client)
+                        listing = await list_tools(client)
+                    await self._take(listing)
                     await asyncio.sleep(_RELIST_PAUSE_S)
         finally:
             self._client = None
@@ -258,8 +259,7 @@ class Connection:
                     self._wake()
 
     # ------------------------------------------------------------ what it offers
-    async def _list(self, client: Client) -> None:
-        listing = await list_tools(client)
+    async def _take(self, listing: Listing) -> None:
         self.offered, self.withheld = await self._sorted(listing)
         self._skipped = listing.skipped
 
@@ -297,8 +297,13 @@ class Connection:
         client = self.client()
         self._still(tool)
         inside = contextvars.copy_context()
+        left = _PROGRESS_MAX
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                return
             part = progress / total if total and total > 0 else None
             inside.run(
                 report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
@@ -336,7 +341,5 @@ class Connection:
         message, code = failed.failure.message, failed.failure.code
         if message == _CLOSED:
             self._wake(Failed(Failure("crash", code, "it forgot the session", recoverable=True)))
-        failure = self._cleaned(Failure(failed.failure.kind, code, message))
-        return ToolError(
-            f"MCP server {self.settings.name}: {failure.message}", reason="io_error", mcp_code=failure.code
-        )
+        said = self._cleaned(failed.failure).message
+        return ToolError(f"MCP server {self.settings.name}: {said}", reason="io_error", mcp_code=code)

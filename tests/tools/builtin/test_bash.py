@@ -278,7 +278,9 @@ _GET = "exec 3<>/dev/tcp/93.184.216.34/80 && echo open; true"
 def test_without_a_rule_there_is_no_network(root: Path):
     """Also where the Grant allows everything: it names no host."""
     for grant in (None, Grant.all(), inside(root)):
-        assert "open" not in ran(root, _GET, grant=grant)
+        said = ran(root, f"{_GET}; env", grant=grant)
+        assert "open" not in said
+        assert "proxy" not in said.lower()
 
 
 def test_a_rule_opens_one_host_through_the_proxy(root: Path):

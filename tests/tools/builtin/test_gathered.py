@@ -34,6 +34,7 @@ MARKS: dict[str, tuple[bool, bool, str, tuple[dict[str, Any], list[str]]]] = {
     "WebFetch": (True, True, "parallel", ({"url": "https://a.org/"}, ["net.http:a.org:443"])),
     "TodoWrite": (False, False, "parallel", ({"todos": []}, [])),
     "AskUser": (False, False, "parallel", ({"question": "x"}, [])),
+    "ToolSearch": (False, False, "parallel", ({"query": "x"}, [])),
 }
 
 
@@ -58,6 +59,13 @@ def test_permission_rules_know_every_tool(tmp_path: Path):
     """None is one that nobody knows, of which every call would be asked about."""
     for name in (*gathered(tmp_path), task_tool().name, "Remember", "Recall"):
         assert TOOLS[name.lower()].name == name
+
+
+def test_every_tool_has_its_row_in_the_docs(tmp_path: Path):
+    page = (Path(__file__).parents[3] / "docs/how-to/built-in-tools.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = {name.strip().strip("`") for row in rows for name in row.split(",")}
+    assert listed == {*gathered(tmp_path), task_tool().name, "Remember", "Recall"}
 
 
 # ---------------------------------------------------------------- AskUser

@@ -206,6 +206,22 @@ def test_jobs_end_with_their_process(root: Path):
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
+def test_a_command_ends_with_the_process_that_waits_for_it(root: Path):
+    """A process that is stopped in the middle of a call, not only its jobs."""
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(agent_of(root, calls("Bash", command=BEAT), "{result}"))
+            process.send_async("go")
+            while not (root / "beat").exists():
+                await asyncio.sleep(0.01)
+            await process.stop()
+            await asyncio.sleep(0.3)
+            assert not await asyncio.to_thread(alive, root / "beat")
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 @pytest.mark.parametrize("store", ["", "run.db"])
 def test_jobs_end_with_their_kernel(root: Path, tmp_path: Path, store: str):
     """Also where processes are kept in a store and go on in the next life: their jobs do not."""

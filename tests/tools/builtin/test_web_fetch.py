@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import shutil
+import ssl
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +49,10 @@ async def refused(server: Server, url: str, **options: Any) -> LyraError:
 
 def text(body: str) -> bytes:
     return page(body.encode(), Content_Type="text/plain; charset=utf-8")
+
+
+def always(answer: bytes) -> Callable[[str], bytes]:
+    return lambda _head: answer
 
 
 def moved(to: str) -> bytes:
@@ -184,24 +192,26 @@ async def test_redirects_on_one_host_are_followed():
     ],
 )
 async def test_a_redirect_is_judged_like_a_first_request(to: str):
-    """Even where somebody would follow it anywhere."""
+    """Even where somebody would follow it anywhere. The error is the tool's: half of its words are the server's, and
+    mark the process like any other text from outside."""
     async with serving(lambda head: moved(to)) as server:
         error = await refused(server, "http://example.org/", follow=lambda _url: True)
-        assert isinstance(error, CapabilityDenied)
+        assert isinstance(error, ToolError)
+        assert error.reason == "permission_denied"
         assert server.dialled == [(PUBLIC, 80)]
 
 
 async def test_a_redirect_whose_name_leads_inside_is_refused():
     async with serving(lambda head: moved("http://example.org/again")) as server:
         server.addresses = [[PUBLIC], ["10.0.0.1"]]
-        assert isinstance(await refused(server, "http://example.org/"), CapabilityDenied)
+        assert (await refused(server, "http://example.org/")).reason == "permission_denied"
         assert len(server.dialled) == 1
 
 
 async def test_a_redirect_to_another_host_is_told_not_followed():
     """The model may ask for it, and is then asked about it."""
     for to in ("https://other.org/x?y", "http://example.org:8080/", "http://sub.example.org/"):
-        async with serving(lambda head, to=to: moved(to)) as server:
+        async with serving(always(moved(to))) as server:
             said = await fetch(server, "http://example.org/")
             assert to in said
             assert "not followed" in said
@@ -221,10 +231,19 @@ async def test_a_rule_lets_a_redirect_go_on_but_never_past_the_grant():
             assert ("there" in said) is goes_on
         narrow = Grant(allow=["net.http:example.org"])
         error = await refused(server, "http://example.org/", follow=lambda _url: True, grant=narrow)
-        assert isinstance(error, CapabilityDenied)
+        assert error.reason == "permission_denied"
 
 
 async def test_redirects_end():
+    """As many as are allowed are followed, and no more."""
+
+    def count(head: str) -> bytes:
+        number = int(head.split()[1][1:])
+        return moved(f"/{number - 1}") if number else text("there")
+
+    async with serving(count) as server:
+        assert "there" in await fetch(server, f"http://example.org/{REDIRECTS_MAX}")
+        assert "redirects" in (await refused(server, f"http://example.org/{REDIRECTS_MAX + 1}")).message
     async with serving(lambda head: moved("/again")) as server:
         error = await refused(server, "http://example.org/")
         assert "redirects" in error.message
@@ -284,7 +303,7 @@ async def test_large_answers_and_bombs_are_cut_off():
         page(b"x" * (FETCH_BYTES_MAX + 1), Content_Type="text/plain"),
         page(bomb, Content_Encoding="gzip", Content_Type="text/html"),
     ):
-        async with serving(lambda head, answer=answer: answer) as server:
+        async with serving(always(answer)) as server:
             assert (await refused(server, "http://example.org/")).reason == "too_large"
 
 
@@ -363,3 +382,48 @@ def test_no_page_takes_for_ever(piece: str):
         return time.perf_counter() - began
 
     assert seconds(400_000) < 3
+
+
+# ---------------------------------------------------------------- TLS
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A key and a certificate for example.org that nobody else trusts."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    key, made = str(folder / "key"), str(folder / "certificate")
+    line = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=example.org -addext subjectAltName=DNS:example.org"
+    subprocess.run([program, *line.split(), "-keyout", key, "-out", made], check=True, capture_output=True)
+    return key, made
+
+
+async def test_tls_checks_the_name_though_an_address_is_dialled(
+    certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    """The server is asked for by its name, and a certificate of another name, or of nobody known, is refused."""
+    key, made = certificate
+    names: list[str] = []
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(made, key)
+    served.sni_callback = lambda _socket, name, _context: names.append(str(name))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(text("safe"))
+            await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=served)
+    server = Server(lambda head: b"")
+    server.port = listening.sockets[0].getsockname()[1]
+    assert (await refused(server, "https://example.org/")).reason == "io_error"  # nobody knows who signed it
+    trusted = ssl.create_default_context(cafile=made)
+    monkeypatch.setattr("lyra.tools.http_guard._trusted", lambda: trusted)
+    assert "safe" in await fetch(server, "https://example.org/")
+    assert (await refused(server, "https://other.org/")).reason == "io_error"
+    assert names == ["example.org", "example.org", "other.org"]
+    assert server.dialled == [(PUBLIC, 443)] * 3
+    listening.close()
+    await listening.wait_closed()

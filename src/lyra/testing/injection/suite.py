@@ -220,7 +220,7 @@ class _Suite:
             self.kernel.labels.mark(ctx.pid, "a test")
             await ctx.send(process.pid, text)
 
-        await (await self.kernel.spawn(messenger))
+        await (await self.kernel.spawn(messenger)).wait()
 
     def _refuse(self, event: Event) -> None:
         """The one person there is says no."""
