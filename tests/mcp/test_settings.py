@@ -250,6 +250,7 @@ def test_the_usual_file(tmp_path):
     assert web.headers["authorization"].reveal() == "Bearer hunter2"
     assert (old.transport, old.enabled) == ("sse", False)
     assert not any("hunter2" in line for each in (files, web, old) for line in each.described())
+    assert (files.secrets(), web.secrets(), old.secrets()) == (["hunter2"], ["Bearer hunter2", "hunter2"], [])
     (missing,) = of_file(tmp_path, {"mcpServers": {"a": {"command": "${NOWHERE}"}}})
     with pytest.raises(ConfigError, match="NOWHERE is not set"):
         print(missing.argv)

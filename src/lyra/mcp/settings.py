@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -106,12 +107,13 @@ class ServerSettings:
         """What it was given and nobody else should read: in its last words, in a result, in an error."""
         named = [*self.env.items(), *self.headers.items()]
         reveal = [value.reveal for name, value in named if value.shown(name) != value.written or value.is_looked_up]
-        reveal += [lambda word=word: self.fill(word) for word in (*self.args, self.url) if "${" in word]
+        words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
+        reveal += [partial(self.fill, word) for word in words]
         found = [os.environ.get(str(self.auth.get("token_env", "")), "")]
         for each in reveal:
             with suppress(ConfigError):  # a variable that is not set has nothing to hide
-                found.append(each())
-        return [secret for secret in found if secret]
+                found += dict.fromkeys((each(), each().rpartition(" ")[2]))  # `Bearer x`, and x
+        return [secret for secret in found if secret and not secret.startswith("/")]  # a path is no secret
 
     def fingerprint(self, workspace: str) -> str:
         """Of a project's server the folder is a part: the same words in another folder start another program."""

@@ -73,6 +73,16 @@ def arguments(
 def _system(profile: Profile, fds: list[int]) -> list[str]:
     if "/" in profile.readable:
         return ["--ro-bind", "/", "/", *_without_keys()]
+    line = [*_mounts()]
+    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
+        fds.append(in_memory(content))
+        line += ["--perms", "0444", "--file", str(fds[-1]), path]
+    return line
+
+
+@lru_cache(maxsize=1)
+def _mounts() -> tuple[str, ...]:
+    """The folders of the system, looked at once."""
     line: list[str] = []
     for path in SYSTEM:
         if os.path.islink(path):
@@ -81,10 +91,7 @@ def _system(profile: Profile, fds: list[int]) -> list[str]:
             line += ["--ro-bind", path, path]
     for path in (path for path in SYSTEM_FOLDERS if os.path.isdir(path)):
         line += ["--ro-bind", path, path]
-    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
-        fds.append(in_memory(content))
-        line += ["--perms", "0444", "--file", str(fds[-1]), path]
-    return line
+    return tuple(line)
 
 
 @lru_cache(maxsize=1)
@@ -101,6 +108,7 @@ def in_memory(data: bytes) -> int:
     return fd
 
 
+@lru_cache(maxsize=1)
 def _kernel() -> list[str]:
     """Root outside owns the kernel's settings, and is root inside too: nothing there may be written."""
     line: list[str] = []
