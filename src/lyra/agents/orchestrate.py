@@ -26,6 +26,7 @@ from lyra.agents.content import content_of
 from lyra.agents.delegate import ask_child, text_of
 from lyra.agents.in_order import in_order
 from lyra.agents.process import AgentProcess
+from lyra.agents.replies import MarkedReply
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
@@ -167,7 +168,12 @@ async def fan_in(
 
 def _joined(task: str, results: list[Any]) -> str:
     parts = [f"{number}.\n{text_of(result)}" for number, result in enumerate(results, 1)]
-    return "\n\n".join([task, *parts])
+    return _marked_like("\n\n".join([task, *parts]), results)
+
+
+def _marked_like(text: str, sources: Iterable[Any]) -> str:
+    """The text, marked as somebody else's words where one of those is that it was made of."""
+    return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
 
 async def map_reduce(
@@ -250,7 +256,7 @@ async def _choice(desk: _Desk, message: Any, routes: Mapping[str, Any], by: Any)
         f"Who should answer the message below? Choose one of these and say its name, nothing else:\n{described}"
         f"\n\nMessage:\n{text_of(message) if not isinstance(message, list) else message}"
     )
-    said = str(await desk.ask(by, question)).strip().strip("`'\".").lower()
+    said = str(await desk.ask(by, _marked_like(question, [message]))).strip().strip("`'\".").lower()
     return next((name for name in routes if name.lower() == said), said)
 
 

@@ -33,7 +33,7 @@ MARKS: dict[str, tuple[bool, bool, str, tuple[dict[str, Any], list[str]]]] = {
     "KillShell": (True, False, "parallel", ({"bash_id": "bash_1"}, [])),
     "WebFetch": (True, True, "parallel", ({"url": "https://a.org/"}, ["net.http:a.org:443"])),
     "TodoWrite": (False, False, "parallel", ({"todos": []}, [])),
-    "AskUser": (False, False, "parallel", ({"question": "x"}, [])),
+    "AskUser": (False, False, "parallel", ({"question": "x"}, ["human.ask:clarification"])),
     "ToolSearch": (False, False, "parallel", ({"query": "x"}, [])),
 }
 

@@ -249,7 +249,9 @@ def test_jobs_end_when_the_program_is_killed(root: Path, tier: str):
     )
     top = str(Path(__file__).parents[3])
     command = [sys.executable, "-c", script, str(root), tier]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=top, env={**os.environ, "PYTHONPATH": top}) as program:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=top, env={**os.environ, "PYTHONPATH": top, "TMPDIR": str(root.parent)}
+    ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"ready\n"
         assert alive(root / "beat")

@@ -41,6 +41,7 @@ class Opening(NamedTuple):
     memory: str = ""  # that somebody left who had read text from outside
     told: str = ""  # by another process that had
     served: tuple[str, ...] = ()  # tools of the MCP server
+    passed: str = ""  # how the answer of the first of `helpers` is passed on to it
 
 
 class Channel(NamedTuple):
@@ -143,6 +144,15 @@ def _helper(place: Place, _sink: Sink, text: str, tools: list[Tool]) -> Opening:
     return Opening([Step("reader", {"task": "read the notes"})], helpers=(Agent("reader", model=model, tools=tools),))
 
 
+def _passed(how: str) -> Callable[[Place, Sink, str, list[Tool]], Opening]:
+    """The same, and a program of the user's hands the answer on."""
+
+    def opened(place: Place, sink: Sink, text: str, tools: list[Tool]) -> Opening:
+        return _helper(place, sink, text, tools)._replace(task=[], passed=how)
+
+    return opened
+
+
 def _memory(_place: Place, _sink: Sink, text: str, _tools: list[Tool]) -> Opening:
     return Opening([], memory=text)
 
@@ -189,6 +199,9 @@ CHANNELS: Final[dict[str, Channel]] = {
     "a file, by a tool in YAML": Channel(_yaml_file),
     "a command, by a tool in YAML": Channel(_yaml_command),
     "a helper": Channel(_helper, _FLAT),
+    "an answer that is passed on": Channel(_passed("send"), _FLAT),
+    "a pipeline": Channel(_passed("pipeline"), _FLAT),
+    "answers that are put together": Channel(_passed("fan_in"), _FLAT),
     "a memory": Channel(_memory, _FLAT),
     "another process": Channel(_told),
     "an MCP server": Channel(_note),

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.agents.agent import Agent
 from lyra.agents.memory import Memory
+from lyra.agents.orchestrate import fan_in, fan_out, pipeline
 from lyra.core.event import Event
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.tool import Tool
@@ -195,10 +196,11 @@ class _Suite:
     async def _talk(
         self, attack: Attack, opening: Opening, model: Obedient, permissions: Permissions, tools: list[Tool]
     ) -> None:
+        helpers = () if opening.passed else opening.helpers
         agent = Agent(
             f"agent-{attack.name}",
             model=SimProvider(model),
-            tools=[*tools, *opening.tools, *opening.helpers, *map(self._notes.tool, opening.served)],
+            tools=[*tools, *opening.tools, *helpers, *map(self._notes.tool, opening.served)],
             memory=Memory(attack.name, tools=True),
             permissions=permissions,
             max_iterations=TURNS_MAX,
@@ -208,6 +210,8 @@ class _Suite:
         process = await self.kernel.spawn(agent)
         if opening.told:
             await self._told(process, opening.told)
+        if opening.passed:
+            await self._passed(opening, process, agent)
         for message in ("Please help me with this project.", "Thank you, and now?"):
             await _said(process, message)
         later = await self.kernel.spawn(agent)  # a session that has read nothing yet, with the same memory
@@ -221,6 +225,16 @@ class _Suite:
             await ctx.send(process.pid, text)
 
         await (await self.kernel.spawn(messenger)).wait()
+
+    async def _passed(self, opening: Opening, process: Any, agent: Agent) -> None:
+        """A program has one agent read, and hands its answer to the other."""
+        (reader,) = opening.helpers
+        with contextlib.suppress(LyraError):
+            if opening.passed == "pipeline":
+                await pipeline(reader, agent, on=self.kernel)("read the notes")
+                return
+            answers = await fan_out("read the notes", [reader], on=self.kernel)
+            await (process.send(answers[0]) if opening.passed == "send" else fan_in(answers, process))
 
     def _refuse(self, event: Event) -> None:
         """The one person there is says no."""

@@ -177,7 +177,26 @@ def run_grep(job: Job) -> dict[str, Any]:
         found = by_hand(own, job)
     rows = summed(found, job["mode"])
     most = rows_max(job)
-    return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
+    shown = confirmed(rows[:most], job) if engine == "ripgrep" and job["mode"] == "content" else rows[:most]
+    return {"engine": engine, "rows": shown, "more": len(rows) > most}
+
+
+def confirmed(rows: list[Any], job: Job) -> list[Any]:
+    """The lines that are there when the file is read our way: ripgrep opens by name, and a folder that somebody swaps
+    for a link at that moment would lead it outside."""
+    texts: dict[str, list[str]] = {}
+    for path in dict.fromkeys(row[0] for row in rows):
+        folder, _, name = path.rpartition("/")
+        texts[path] = []
+        try:
+            fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
+        except OSError:
+            continue
+        data = read(name, fd)
+        os.close(fd)
+        text = text_of(data) if data is not None else None
+        texts[path] = lines_of(text) if text is not None else []
+    return [row for row in rows if row[1] <= len(texts[row[0]]) and cut(texts[row[0]][row[1] - 1]) == row[2]]
 
 
 def _flags(job: Job) -> int:
