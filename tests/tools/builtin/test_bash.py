@@ -272,14 +272,14 @@ def test_more_folders_can_be_read_where_the_grant_allows(root: Path, tmp_path: P
 
 
 # ---------------------------------------------------------------- the network
-_GET = "exec 3<>/dev/tcp/93.184.216.34/80 && echo open; true"
+_GET = "exec 3<>/dev/tcp/93.184.216.34/80 && echo reached-it; true"
 
 
 def test_without_a_rule_there_is_no_network(root: Path):
     """Also where the Grant allows everything: it names no host."""
     for grant in (None, Grant.all(), inside(root)):
         said = ran(root, f"{_GET}; env", grant=grant)
-        assert "open" not in said
+        assert "reached-it" not in said
         assert "proxy" not in said.lower()
 
 
