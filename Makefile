@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep
+.PHONY: help run test check lint sim crash damage races fuzz soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,7 +18,7 @@ help: ## Show this list
 run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes and kill -9
 	@$(BIN)/lyra demo $(ARGS)
 
-test: lint postgres erlang bubblewrap ripgrep ## Run every check and every test
+test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
 	$(BIN)/python -m pytest $(ARGS)
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
@@ -42,7 +42,7 @@ damage: $(VENV)/.installed-check ## Damage store files and open them again (N=�
 races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing races $(COUNT)
 
-security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, and to win races for a path (N=…, SEED=…)
+security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, win races for a path, and talk agents into harm (N=…, SEED=…)
 	$(BIN)/python -m pytest tests/sandbox
 	$(BIN)/python -m lyra.testing security $(COUNT)
 
@@ -89,6 +89,10 @@ bubblewrap:
 # Grep is compared with ripgrep where it can be installed.
 ripgrep:
 	@.ci/ripgrep
+
+# MCP is tested with servers from npm and the conformance suite, where npm can install them.
+node:
+	@.ci/node
 
 # ---------------------------------------------------------------- what is installed, once
 $(VENV)/.made:

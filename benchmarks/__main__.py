@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import sqlite3
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(SUBJECTS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that they work, measures nothing")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout instead of tables")
-    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/RESULTS.md")
+    parser.add_argument("--write", action="store_true", help="keep the tables in benchmarks/RESULTS.md; others stay")
     parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
     options = parser.parse_args(argv)
     unknown = [name for name in options.names if name not in SUBJECTS]
@@ -76,12 +77,19 @@ def main(argv: list[str] | None = None) -> int:
     elif missed:
         print("\ngoals missed: " + "; ".join(missed), file=sys.stderr)
     if options.write:
-        RESULTS.write_text(page(measured, size))
+        kept = {} if size.quick else tables(RESULTS.read_text() if RESULTS.exists() else "")
+        RESULTS.write_text(page({**kept, **{name: markdown(rows) for name, rows in measured.items()}}, size))
     return 1 if options.check and missed else 0
 
 
-def page(measured: dict[str, list[Row]], size: Size) -> str:
-    """RESULTS.md: the last run that was kept."""
+def tables(text: str) -> dict[str, str]:
+    """The tables of a RESULTS.md, by subject."""
+    found = re.findall(r"^## [^\n]* \(`(\w+)`\)\n\n(.*?)\n(?=\n## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {name: table for name, table in found if name in SUBJECTS}
+
+
+def page(found: dict[str, str], size: Size) -> str:
+    """RESULTS.md: of each subject the last run that was kept."""
     how = (
         "QUICK sizes: these figures mean nothing"
         if size.quick
@@ -91,7 +99,8 @@ def page(measured: dict[str, list[Row]], size: Size) -> str:
         "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"
         f"Machine: {machine()}. CPU time decides, {how}; ratios travel to other machines, times do not.\n"
     )
-    return head + "".join(f"\n## {SUBJECTS[name]} (`{name}`)\n\n{markdown(rows)}\n" for name, rows in measured.items())
+    shown = [f"\n## {title} (`{name}`)\n\n{found[name]}\n" for name, title in SUBJECTS.items() if name in found]
+    return head + "".join(shown)
 
 
 if __name__ == "__main__":

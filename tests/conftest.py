@@ -12,6 +12,7 @@ _HERE = Path(__file__).parent
 _SLOW = (
     "agents/",
     "cli/test_demo.py",
+    "mcp/",
     "models/",
     "otp/",
     "sandbox/",
@@ -29,6 +30,7 @@ _QUICK = (
     "agents/test_execution.py",
     "agents/test_orchestrate.py",
     "agents/test_review_input.py",
+    "mcp/test_parts.py",
     "models/test_faults.py",
     "models/test_lines.py",
     "models/test_names.py",

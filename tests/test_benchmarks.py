@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.__main__ import SUBJECTS
-from benchmarks.measure import Figure, Row, Timing, at_most, interleave, markdown, ratio_at_most
+from benchmarks.__main__ import RESULTS, SUBJECTS, page, tables
+from benchmarks.measure import Figure, Row, Size, Timing, at_most, interleave, markdown, ratio_at_most
 
 import lyra
 
@@ -79,3 +79,9 @@ def test_a_goal_is_met_missed_or_open():
     assert Row("x", ours, "y", None, (ratio_at_most(1.5),)).ok is None
     assert Row("x", ours, "y", theirs).ok is None
     assert "| NO |" in markdown([Row("x", ours, "y", theirs, (ratio_at_most(1),))])
+
+
+def test_a_kept_page_is_read_as_it_was_written():
+    """`--write` of one subject leaves the tables of the others as they are."""
+    text = RESULTS.read_text()
+    assert page(tables(text), Size(quick=False)) == text

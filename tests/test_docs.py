@@ -75,7 +75,7 @@ def check_command(words: list[str]) -> None:
         command, words = found, words[1:]
     known = {option for param in command.params for option in param.opts}
     for word in words:
-        if word.startswith("-"):
+        if word.startswith("-") and word != "-":  # which is a file: stdin
             assert word.partition("=")[0] in known, f"{command.name} has no option {word}"
 
 

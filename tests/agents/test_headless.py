@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.agents.headless import Headless, HeadlessOptions, error_line, status_of
-from lyra.agents.outfit import outfit_of, unknown_tools
+from lyra.agents.outfit import TOLD_MAX, each_tool, outfit_of, unknown_tools
 from lyra.config import Config
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError
@@ -85,6 +85,26 @@ def test_what_a_tool_says_that_it_needs_is_granted(folder):
     assert outfit_of(options(folder, tools=(made,))).grant.allows("net.http:weather.test")
 
 
+def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(folder):
+    """So a file in the right place opens nothing by itself."""
+    pytest.importorskip("yaml")
+    tools = folder.parent / "home" / ".config" / "lyra" / "tools"
+    tools.mkdir(parents=True)
+    (tools / "weather.yaml").write_text(
+        """
+        name: weather
+        description: The weather.
+        params: [{name: city, type: string, required: true}]
+        implementation: {type: http, url: "https://weather.test/{{city}}"}
+        """
+    )
+    assert "weather" in [tool.name for tool in each_tool(outfit_of(options(folder)).tools)]
+    assert not outfit_of(options(folder, allow=("Bash",))).grant.allows("net.http:weather.test:443")
+    grant = outfit_of(options(folder, allow=("weather",))).grant
+    assert grant.allows("net.http:weather.test:443")
+    assert not grant.allows("net.http:other.test:443")
+
+
 def test_more_folders_count_as_inside(folder):
     other = folder.parent / "other"
     other.mkdir()
@@ -111,6 +131,24 @@ def test_a_managed_policy_holds(folder):
 def test_rules_that_mean_no_tool():
     found = unknown_tools(("Bash(ls)", "Edit", "Bsah", "mcp__*", "*", "nothing"), ("Bash", "Write", "mcp__a__b"))
     assert found == [("Bsah", "bash"), ("nothing", "")]
+
+
+class Source:
+    def __init__(self, count: int) -> None:
+        self.tools = tuple(Tool(f"tool_{number}", run=print) for number in range(count))
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        return self.tools
+
+
+def test_many_tools_of_a_source_are_told_when_they_are_looked_for(folder):
+    """A few are all told; of many the model is told what ToolSearch finds. A tool that stays is the same object."""
+    few = outfit_of(options(folder, tools=(Source(TOLD_MAX),)))
+    assert not any(tool.deferred for tool in each_tool(few.tools))
+    many = outfit_of(options(folder, tools=(Source(TOLD_MAX + 1),)))
+    once, again = ([tool for tool in each_tool(many.tools) if tool.deferred] for _ in range(2))
+    assert len(once) == TOLD_MAX + 1
+    assert all(one is other for one, other in zip(once, again, strict=True))
 
 
 # ---------------------------------------------------------------- a run

@@ -57,7 +57,7 @@ async def _talk(path: str, agent: Agent, *questions: str) -> tuple[list[str], li
         {"max_iterations": 1},
         {"fallback": ["sim/echo"]},
     ],
-    ids=lambda edit: ",".join(edit),
+    ids=",".join,
 )
 def test_an_edited_agent_goes_on(path, changed):
     """System text, tools, limits, context, memory: a stored conversation goes on under the new ones."""

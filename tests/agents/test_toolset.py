@@ -221,16 +221,10 @@ def test_searching_by_words_by_names_and_in_vain():
     many = [
         tool(lambda: None, name=f"other_{number}", description="Something else.", deferred=True) for number in range(30)
     ]
-    registry = ToolRegistry([tool_search])
+    registry = ToolRegistry([tool_search, send_mail, notebook_run, *many])
 
     def search(**arguments: Any) -> Any:
-        async def main() -> Any:
-            from lyra.tools.search_tools import searchable
-
-            searchable.set(lambda: [send_mail, notebook_run, *many])
-            return (await registry.call("ToolSearch", arguments)).output
-
-        return asyncio.run(main())
+        return asyncio.run(registry.call("ToolSearch", arguments)).output
 
     assert search(query="run a notebook cell")["found"] == ["notebook_run"]
     assert search(query="sendMail letters")["found"] == ["send_mail"]
@@ -359,6 +353,24 @@ def test_problems_of_a_source_are_an_event_once():
 
     run(main())
     assert seen == [["a.yaml:1: no"], []]
+
+
+def test_a_source_that_fails_has_what_it_had():
+    source = Source(tool(lambda: "old", name="live"))
+    model = says("one", calls("live"), "{result}")
+    agent = Agent("worker", model=model, tools=[source])
+    seen: list[Any] = []
+
+    async def main() -> Any:
+        async with Kernel() as kernel:
+            kernel.on_event(lambda event: seen.append(event.data["problems"]), kinds=["tools.problems"])
+            process = await kernel.spawn(agent)
+            await process.send("go")
+            source.tools = None  # type: ignore[assignment]
+            return await process.send("go")
+
+    assert run(main()) == "old"
+    assert "Source failed: TypeError" in seen[0][0]
 
 
 def test_a_registry_hands_its_sources_and_layers_to_an_agent():

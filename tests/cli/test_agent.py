@@ -6,8 +6,11 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.cli.agent_runner import DONE, RESULT, call
 
@@ -78,6 +81,17 @@ def test_a_deny_beats_an_allow(run):
     (end,) = run.ended("--model", run.script(call("Bash", command="true; touch made"), DONE), *args)
     assert end["error_code"] == "permission_denied"
     assert not (run.folder / "made").exists()
+
+
+def test_the_configuration_narrows_what_rules_allow(run):
+    """A grant and a budget of lyra.toml hold for these processes as for all others."""
+    run.write("lyra.toml", '[grant]\ndeny = ["process.exec"]\n[budget]\nusd = "$0.000001"\n')
+    model = run.script(call("Bash", command="touch made"), DONE)
+    (end,) = run.ended("--model", model, "--allowed-tools", "Bash", "--permission-mode", "bypass")
+    assert end["error_code"] == "permission_denied"
+    assert not (run.folder / "made").exists()
+    priced = run.script(DONE, price={"input_usd_per_mtok": 100, "output_usd_per_mtok": 100}, name="priced.json")
+    assert run("--model", priced, "--max-budget-usd", "5").returncode == 4
 
 
 def test_after_text_from_a_file_a_pattern_is_no_answer(run):
@@ -189,6 +203,17 @@ def test_json_is_the_one_result(run):
     assert done.stdout.isascii()
 
 
+def test_an_answer_that_was_cut_off_says_so(run):
+    done = run("--model", run.script({"text": "so far", "stop_reason": "max_tokens"}), "--output-format", "json")
+    result = json.loads(done.stdout)
+    assert (result["status"], result["text"], result["cut_off"]) == ("success", "so far", "max_tokens")
+
+
+def test_text_is_the_answer_as_it_was_said(run):
+    """To a pipe byte for byte, colours too; a terminal would be another matter."""
+    assert run("--model", run.script({"text": "\x1b[31mred\x1b[0m"})).stdout == "\x1b[31mred\x1b[0m\n"
+
+
 def test_a_schema_for_the_answer(run):
     """The answer fits it, or is asked for again; the result has it as data."""
     schema = run.write("schema.json", json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}}))
@@ -249,6 +274,17 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(run):
     assert "-p - waits" in done.stderr
 
 
+def test_a_key_is_nowhere_in_what_is_printed(run):
+    """Not even where a file in the folder holds it, or the task."""
+    key = "sk-ant-" + "x7" * 20
+    run.write("notes.txt", f"the key is {key}\n")
+    model = run.script(call("Read", file_path="notes.txt"), {"text": "{result}"})
+    done = run("--model", model, "--output-format", "stream-json", task=f"use {key}", ANTHROPIC_API_KEY=key)
+    assert done.returncode == 0
+    assert "the key is ***" in done.stdout
+    assert key not in done.stdout + done.stderr
+
+
 # ---------------------------------------------------------------- permission files
 def test_a_project_tightens_and_allows_once_it_is_trusted(run):
     run.write(".lyra/permissions.toml", 'allow = ["Bash(echo *)"]\ndeny = ["Read(secret.txt)"]\n')
@@ -265,6 +301,67 @@ def test_the_users_own_file_allows(run):
     model = run.script(call("Write", file_path="made", content="x"), DONE)
     assert run.lines("--model", model)[0]["permission_mode"] == "accept-edits"
     assert (run.folder / "made").read_text() == "x"
+
+
+# ---------------------------------------------------------------- tools from elsewhere
+def test_the_tools_of_mcp_servers(run):
+    """Those of the user's own file are there; each call needs a rule; one that cannot start is told of."""
+    pytest.importorskip("mcp")
+    mine = Path(run.env["HOME"], ".config", "lyra", "lyra.toml")
+    mine.parent.mkdir(parents=True)
+    tiny = Path(__file__).parents[1] / "mcp" / "tiny.py"
+    seen = json.dumps([sys.prefix, sys.base_prefix, str(tiny.parent)])
+    mine.write_text(
+        f'[mcp.servers.tiny]\ncommand = "{sys.executable}"\nargs = ["-IS", "{tiny}"]\nreadable = {seen}\n'
+        f'[mcp.servers.broken]\ncommand = "/nowhere/server"\n'
+    )
+    model = run.script(call("mcp__tiny__add", a=2, b=3), {"text": "{result}"})
+    lines = run.lines("--model", model, "--allowed-tools", "mcp__tiny__*")
+    states = {state["name"]: state["state"] for state in lines[0]["mcp_servers"]}
+    assert states["tiny"] == "connected"
+    assert states["broken"] != "connected"
+    assert "mcp__tiny__add" in lines[0]["tools"]
+    assert lines[-1]["text"] == "5"
+    (end,) = run.ended("--model", model)
+    assert end["error_code"] == "permission_denied"
+
+
+def test_the_servers_of_a_project_wait_for_consent(run):
+    """Cloning a repository does not start its programs, and nobody is there to agree."""
+    pytest.importorskip("mcp")
+    made = run.folder / "started"
+    run.write(".mcp.json", json.dumps({"mcpServers": {"theirs": {"command": "touch", "args": [str(made)]}}}))
+    (state,) = run.lines("--model", run.script(DONE), "--trust-project")[0]["mcp_servers"]
+    assert state["state"] != "connected"
+    assert not made.exists()
+
+
+GREET = """
+tools:
+  - name: greet
+    description: Say hello.
+    params: [{name: who, type: string, required: true}]
+    implementation: {type: exec, command: [echo, hello, "{{who}}"]}
+"""
+
+
+def test_tools_in_yaml(run):
+    """The user's own are there, a project's once it is trusted; each call needs a rule; a broken file is told of."""
+    pytest.importorskip("yaml")
+    mine = Path(run.env["HOME"], ".config", "lyra", "tools")
+    mine.mkdir(parents=True)
+    (mine / "greet.yaml").write_text(GREET)
+    (mine / "broken.yaml").write_text("tools: [{name: 1}]")
+    run.write(".lyra/tools/theirs.yaml", GREET.replace("greet", "theirs"))
+    model = run.script(call("greet", who="you"), {"text": "{result}"})
+    lines = run.lines("--model", model, "--allowed-tools", "greet")
+    assert "greet" in lines[0]["tools"]
+    assert "theirs" not in lines[0]["tools"]
+    assert lines[-1]["text"].strip() == "hello you"
+    assert run.ended("--model", model)[0]["error_code"] == "permission_denied"
+    trusting = run("--model", model, "--trust-project", "--output-format", "stream-json")
+    assert "theirs" in json.loads(trusting.stdout.splitlines()[0])["tools"]
+    assert "broken.yaml:1" in trusting.stderr
 
 
 # ---------------------------------------------------------------- sessions
@@ -289,6 +386,21 @@ def test_what_is_remembered_in_a_folder(run):
     (run.folder / "below").mkdir()
     run.folder = run.folder / "below"
     assert run(*args, "../../runs.db", task="run the tests with the database").returncode != 0
+
+
+def test_the_audit_log(run):
+    """What was decided is in it, chained; at the level `none` there is none."""
+    model = run.script(call("Bash", command="touch made"), DONE)
+    log = run.folder.parent / "audit.jsonl"
+    assert run("--model", model, "--audit", str(log), "--audit-level", "none").returncode == 0
+    assert not log.exists()
+    session = run.lines("--model", model, "--audit", str(log))[-1]["session_id"]
+    assert run.lyra.real("audit", "verify", str(log)).returncode == 0
+    shown = json.loads(run.lyra.real("audit", "show", str(log), "--kind", "tool.decided", "--json").stdout)
+    assert [(each["pid"], each["fields"]["decision"], each["fields"]["subject"]) for each in shown] == [
+        (session, "deny", "touch made")
+    ]
+    assert run("--model", model, "--audit", "/proc/nowhere/x").returncode == 2
 
 
 def test_a_sub_agent_works_within_the_same_rules(run):

@@ -22,6 +22,7 @@ CHECKS = [
     "yaml",
     "vertex",
     "bedrock",
+    "mcp",
     "sqlite",
     "config",
     "store",

@@ -132,7 +132,8 @@ CHECKS = {
 
 def test_the_table_is_total():
     """A key without a check here would be an option that may do nothing."""
-    assert set(CHECKS) == set(KEYS)
+    not_the_kernels = {"agent.model"}  # the headless runner's: tests/cli/test_agent_ends.py
+    assert set(CHECKS) | not_the_kernels == set(KEYS)
 
 
 @pytest.mark.parametrize("key", sorted(CHECKS))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lyra.mcp.sdk  # noqa: F401 - imported once, here: its second is no server's
 from lyra.core.policy import Backoff, Supervision
 from lyra.core.secret import Secret
 from lyra.errors import ToolError

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from lyra.core.policy import Supervision
-from lyra.core.tool import error_code
+from lyra.core.policy import Backoff, Supervision
+from lyra.core.tool import error_code, progress
+from lyra.sandbox import Sandbox
 from tests.mcp.support import run, tiny, using
 
 
@@ -49,7 +50,7 @@ def test_one_that_dies_too_often_is_given_up(tmp_path):
     """Three restarts within the window, then connection_error; somebody may still ask for it anew."""
 
     async def main():
-        few = Supervision(max_restarts=2, window_s=60, backoff={"initial_s": 0.01, "max_s": 0.02})
+        few = Supervision(max_restarts=2, window_s=60, backoff=Backoff(initial_s=0.01, max_s=0.02))
         async with using(tiny(), folder=tmp_path, supervision=few) as use:
             for _ in range(3):
                 await use.until(lambda: use.state("tiny").state == "connected")
@@ -182,14 +183,16 @@ def test_a_pattern_of_the_servers_own_is_not_tried(tmp_path):
 
 
 def test_tools_that_cannot_be_read(tmp_path):
-    """One bad schema leaves its tool out; a listing that is no listing is a schema_error."""
+    """What cannot be used is left out; a listing that is no listing is a schema_error."""
 
     async def main():
-        async with using(tiny("some", "bad-schema"), tiny("none", "unreadable"), folder=tmp_path) as use:
+        async with using(tiny("some", "odd"), tiny("none", "unreadable"), folder=tmp_path) as use:
             assert use.state("some").state == "connected"
-            assert use.state("some").skipped == ("bad: its schema does not describe an object",)
+            skipped = ("add: there is another of this name", "large: its schema has more than 256 KiB")
+            assert use.state("some").skipped == skipped
+            assert "A second one" not in use.tools["mcp__some__add"].description
             assert use.state("none").state == "schema_error"
-            assert "mcp__some__bad" not in use.tools
+            assert "mcp__some__large" not in use.tools
 
     run(main())
 
@@ -203,6 +206,33 @@ def test_a_command_that_is_not_there(tmp_path):
             assert (failure.kind, failure.recoverable) == ("exec", False)
             assert "readable" in failure.message
             assert use.state("tiny").restarts == 0
+
+    run(main())
+
+
+def test_without_a_sandbox_nothing_is_started(tmp_path):
+    """There is no switch that would run it outside."""
+    mark = tmp_path / "started"
+
+    async def main():
+        settings = tiny("tiny", f"once:{mark}", writable=(str(tmp_path),))
+        async with using(settings, folder=tmp_path, sandbox=Sandbox(tiers=())) as use:
+            assert use.state("tiny").state == "connection_error"
+            assert use.state("tiny").failure.kind == "sandbox"
+
+    run(main())
+    assert not mark.exists()
+
+
+def test_progress_without_end_is_not_all_told(tmp_path):
+    """A server cannot fill anybody's memory with how far it is."""
+
+    async def main():
+        async with using(tiny(), folder=tmp_path) as use:
+            told = []
+            progress.set(lambda text, fraction: told.append(text))
+            assert await use.call("mcp__tiny__flood") == "done"
+            assert 0 < len(told) <= 1_000
 
     run(main())
 

@@ -32,6 +32,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "form": {"description": "Ask the person."},
     "think": {"description": "Ask the model."},
     "steps": {"description": "Tell how far it is."},
+    "flood": {"description": "Tell it all the time."},
 }
 CALLED: list[Any] = []
 WAITING: dict[Any, Any] = {}
@@ -58,8 +59,9 @@ def listed() -> list[dict[str, Any]]:
         if name == "slow_pattern":
             pattern = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
             tools[-1]["outputSchema"] = pattern
-    if os.environ.get("TINY") == "bad-schema":
-        tools.append({"name": "bad", "description": "", "inputSchema": {"type": "string"}})
+    if os.environ.get("TINY") == "odd":
+        tools.append({"name": "add", "description": "A second one.", "inputSchema": {"type": "object"}})
+        tools.append({"name": "large", "inputSchema": {"type": "object", "title": "x" * 300_000}})
     if os.environ.get("TINY") == "unreadable":
         tools.append({"name": 5, "inputSchema": []})
     return tools
@@ -89,9 +91,9 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) ->
         answer(number, "fine", structuredContent={"text": "a" * 40 + "!"})
     elif name in ("form", "think"):
         ask(number, name)
-    elif name == "steps":
+    elif name in ("steps", "flood"):
         token = meta.get("progressToken")
-        for step in (1, 2):
+        for step in (1, 2) if name == "steps" else range(3_000):
             told = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
             say(method="notifications/progress", params=told)
         answer(number, "done")

@@ -299,7 +299,7 @@ async def busy(path: Path, level: str, store: str = "memory") -> list[str]:
         while not kernel.interrupts.list_interrupts():
             await asyncio.sleep(0)
         kernel.interrupts.resolve_interrupt(kernel.interrupts.list_interrupts()[0].id, {"approved": True})
-        assert await handle
+        assert (await handle.wait()).result is True
         assert (log is None) == (level == "none")
     return [link.kind for link in read_links(path)] if log is not None else []
 
@@ -310,19 +310,21 @@ def test_levels(tmp_path, store):
 
     def kinds(level: str) -> list[str]:
         target = store if store == "memory" else str(tmp_path / f"{level}.db")
-        return run(busy(tmp_path / f"{level}.jsonl", level, target))
+        found: list[str] = run(busy(tmp_path / f"{level}.jsonl", level, target))
+        return found
 
     basic = kinds("basic")
-    assert basic == ["audit.opened", "capability.denied", "interrupt.created", "interrupt.resolved"]
+    denied = ["capability.denied", "tool.refused"]
+    assert basic == ["audit.opened", *denied, "interrupt.created", "interrupt.resolved"]
     detailed = kinds("detailed")
     assert {*basic, "tool.called", "process.created", "process.terminated"} <= set(detailed)
     assert kinds("none") == []
     for level in ("basic", "detailed"):
         assert verify(tmp_path / f"{level}.jsonl").ok
         assert "planted" not in (tmp_path / f"{level}.jsonl").read_text()
-    denied = next(link for link in read_links(tmp_path / "basic.jsonl") if link.kind == "capability.denied")
-    assert denied.fields["effect"] == "tool:fetch"
-    assert denied.fields["error"]["fields"]["capability"] == "net.http:example.com"
+    found = next(link for link in read_links(tmp_path / "basic.jsonl") if link.kind == "capability.denied")
+    assert found.fields["effect"] == "tool:fetch"
+    assert found.fields["error"]["fields"]["capability"] == "net.http:example.com"
 
 
 def test_a_folder_gets_a_file_for_each_kernel(tmp_path):

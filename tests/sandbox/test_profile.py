@@ -213,3 +213,17 @@ def test_the_whole_file_system_without_its_keys(sandbox, tmp_path):
     assert result.output.text.rstrip().endswith("end")
     assert "root:" not in result.output.text
     assert not os.path.exists("/etc/lyra-attack")
+
+
+def test_other_folders_are_searched_too(tmp_path):
+    """What may be written besides the workspace has protected paths like it, and tells what appeared."""
+    for folder in ("ws", "also/.git", "also/sub"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "also" / "sub" / ".env").write_text("KEY=1")
+    profile = Profile(str(tmp_path / "ws"), writable_also=(str(tmp_path / "also"),))
+    found = find(profile)
+    ((root, inside),) = found.also
+    assert root == str(tmp_path / "also")
+    assert (inside.read_only, inside.hidden) == ((".git",), ("sub/.env",))
+    (tmp_path / "also" / ".vscode").mkdir()
+    assert appeared(profile, found) == (f"{root}/.vscode",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -27,6 +28,7 @@ class Server:
     def __init__(self, answers: Callable[[str], bytes]) -> None:
         self.answers = answers
         self.heads: list[str] = []
+        self.bodies: list[bytes] = []
         self.dialled: list[tuple[str, int]] = []
         self.asked: list[str] = []
         self.addresses: list[list[str]] = []
@@ -36,6 +38,8 @@ class Server:
         with contextlib.suppress(OSError, EOFError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             self.heads.append(head)
+            length = re.search(r"(?i)content-length: (\d+)", head)
+            self.bodies.append(await reader.readexactly(int(length[1])) if length else b"")
             writer.write(self.answers(head))
             await writer.drain()
         writer.close()
@@ -78,6 +82,13 @@ async def test_an_answer_is_status_headers_and_body():
     assert answer.headers["content-type"] == "text/plain"
     assert server.heads[0].startswith("GET /a?b=c HTTP/1.1\r\n")
     assert "host: example.org\r\n" in server.heads[0].lower()
+
+
+async def test_an_address_of_ipv6_is_written_in_brackets():
+    async with serving(lambda head: page()) as server:
+        await server.get("http://[2606:4700:4700::1111]:8080/")
+    assert "host: [2606:4700:4700::1111]:8080\r\n" in server.heads[0].lower()
+    assert server.dialled == [("2606:4700:4700::1111", 8080)]
 
 
 async def test_the_name_is_asked_for_once_and_only_its_answer_is_dialled():

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from lyra import tool
+from lyra import Agent, run, tool
 from lyra.core.capability import Grant
 from lyra.core.policy import RateLimit
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import ConfigError, RateLimited, ToolError
+from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import SimLoop
 from lyra.testing.loop import run as virtual
+from lyra.tools.layers import pure
 from lyra.tools.middleware import cache, logging, rate_limit, redact, retry, timeout, truncate
 from lyra.tools.registry import ToolRegistry
 
@@ -202,6 +204,10 @@ def test_what_is_not_cached():
             await registry.call("act", {"word": word})
         assert count.calls == 4
 
+        pair = Count((1, 2))  # kept as data it would come back as a list
+        registry = ToolRegistry([pair.tool], middleware=[cache()])
+        assert [(await registry.call("act")).output for _ in range(2)] == [(1, 2), (1, 2)]
+
         large = Count("x" * (2 << 20))
         registry = ToolRegistry([large.tool], middleware=[cache()])
         await registry.call("act")
@@ -287,3 +293,29 @@ def test_what_must_not_be_done_twice_is_not():
     assert outcome(acts) == (True, 1, 0.0)
     turned_away = Count(fails=1, error=RateLimited("slow down", retry_after_s=7.0), idempotent=False)
     assert outcome(turned_away) == (False, 2, 7.0)
+
+
+# ---------------------------------------------------------------- tools that are part of a program
+
+
+def test_around_a_tool_that_takes_ctx_go_only_layers_that_leave_its_course_alone():
+    """It runs again on a replay, where a cache or a retry would have it do something else."""
+    seen: list[str] = []
+
+    @pure
+    async def noted(call: Any, inner: Any) -> Any:
+        seen.append(call.name)
+        return await inner(call)
+
+    async def other(call: Any, inner: Any) -> Any:
+        raise AssertionError("not around this one")
+
+    @tool
+    async def ask(ctx: Any) -> str:
+        """Ask."""
+        return "x" * 100
+
+    script = [{"tool_calls": [{"name": "ask"}]}, {"text": "{result}"}]
+    registry = ToolRegistry([ask], middleware=[noted, other, cache(), truncate(10)])
+    assert run(Agent("worker", model=SimProvider(script), tools=registry), "go").startswith("xxxxx\n… 90")
+    assert seen == ["ask"]

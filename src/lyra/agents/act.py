@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.admit import admit, decided_before, refused
 from lyra.agents.content import parts_of
 from lyra.agents.endings import endings_of
 from lyra.agents.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
@@ -28,7 +27,7 @@ from lyra.core.effect import Effect
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult, admitted, caller, ending, error_code, hides, progress, rights
 from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
-from lyra.kernel.context import Context, current_branch, next_key, once
+from lyra.kernel.context import Context, comes_next, current_branch, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.tools.calling import calling, contained, invoke
 from lyra.tools.search_tools import searchable
@@ -170,7 +169,7 @@ async def _called(
     else:
         process, replaying, untrusted = ctx._process, ctx.replaying, tool.untrusted
         try:
-            if session.permissions is None and not tool.guarded and not (replaying and decided_before(process)):
+            if session.permissions is None and not tool.guarded and not (replaying and comes_next(process, "read")):
                 output = await _output(ctx, runtime, session, tool, call, pending)
             else:
                 output = await _admitted_output(ctx, runtime, session, tool, call, pending)
@@ -182,7 +181,9 @@ async def _called(
                 raise
             result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
             untrusted = untrusted and not isinstance(error, Denied)  # those words are ours
-            if not replaying or not ctx.replaying:
+            if result.error_code == "permission_denied" and not (replaying and ctx.replaying):
+                from lyra.agents.admit import refused
+
                 refused(runtime, process, call, error)
         if untrusted:
             session.taint(tool.name)
@@ -246,6 +247,8 @@ async def _admitted_output(
 ) -> Any:
     """What comes out of a call that is decided on first, with the arguments that were decided on."""
     caller.set(ctx.pid)
+    from lyra.agents.admit import admit  # not before it is needed: it brings the rules and all that reads them
+
     allowed = await admit(ctx, runtime, session, tool, call, session.sink)
     with Held(admitted, allowed.path), Held(hides, allowed.hides):
         return await _output(ctx, runtime, session, tool, allowed.call, pending)

@@ -24,6 +24,7 @@ from lyra.agents.events import Interrupted
 from lyra.core import codec
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool, ToolCall, error_code
+from lyra.core.visible import visible
 from lyra.errors import ApprovalRefused, CapabilityDenied, ConfigError, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.context import next_key, once, read, upcoming
 from lyra.tools.permissions.decision import ANSWERS, Decision, Permissions
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupt import Answer
     from lyra.kernel.process import Process
 
-__all__ = ["Admitted", "admit", "decided_before", "refused", "visible"]
+__all__ = ["Admitted", "admit", "decided_before", "refused"]
 
 _log: Final = logging.getLogger("lyra.agents")
 _ROW: Final = "admit"
@@ -49,8 +50,6 @@ _SHOWN_CHARS_MAX: Final = 50_000  # of what a question is about; more than that 
 _REST_CHARS_MAX: Final = 4_000  # of the other arguments
 _EVENT_CHARS_MAX: Final = 10_000
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
-_UNSEEN: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by name that nobody can see
-_BLANKS: Final = {"\n": "⏎\n", "\t": "⇥\t"}  # to be seen, and still to be read as lines
 
 
 class Admitted(NamedTuple):
@@ -71,8 +70,7 @@ async def admit(
     replaying = process.recall is not None and upcoming(process) is not None
     # A copy: whoever was shown the arguments cannot change what runs.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
-    permissions = session.permissions or session.agent.guard
-    case = _Case(runtime, session, permissions, tool, call, process.grant)
+    case = _Case(runtime, session, tool, call, process.grant)
     row = read(process, _ROW, case.decide)
     case.read(row)
     if not replaying:
@@ -98,18 +96,19 @@ def decided_before(process: Process) -> bool:
 class _Case:
     """One call and what speaks for and against it."""
 
-    __slots__ = ("_subject", "call", "grant", "permissions", "runtime", "session", "tool")
+    __slots__ = ("_subject", "call", "grant", "runtime", "session", "tool")
 
-    def __init__(
-        self, runtime: Runtime, session: Session, permissions: Permissions, tool: Tool, call: ToolCall, grant: Grant
-    ) -> None:
+    def __init__(self, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, grant: Grant) -> None:
         self.runtime = runtime
         self.session = session
-        self.permissions = permissions
         self.tool = tool
         self.call = call
         self.grant = grant
         self._subject: Subject | None = None
+
+    @property
+    def permissions(self) -> Permissions:
+        return self.session.permissions or self.session.agent.guard
 
     @property
     def subject(self) -> Subject:
@@ -118,15 +117,13 @@ class _Case:
 
     def decide(self) -> dict[str, Any]:
         """The decision as its row: plain data, known keys blotted out."""
-        subject = self._subject = self._about(_real_path(self.tool, self.call.arguments, self.permissions))
         tainted = self.session.judged
-        found = self.permissions.decide(subject, tainted=tainted)
-        for outer in self.session.outer:  # what the caller may not do its helper may not either
-            if found.decision != "deny":
-                found = outer.forbids(subject) or found
-        if found.decision == "ask":
-            found = self._granted() or found  # the door would refuse it whatever a person says: nobody is bothered
-        shown = self.runtime.clean(_shown(self.call, subject))
+        try:
+            found = self._found(tainted)
+        except Exception as error:  # noqa: BLE001 - what a tool says of its needs may be anything; a row has to be
+            said = error.message if isinstance(error, LyraError) else f"{type(error).__name__}: {error}"
+            found = Decision("deny", None, f"it cannot be judged: {said}", "error")
+        shown = self.runtime.clean(_shown(self.call, self._subject))
         if found.decision == "ask" and len(shown) > _SHOWN_CHARS_MAX:
             reason = f"{found.reason}, and it is too long to be shown to a person"
             found = found._replace(decision="deny", reason=reason)
@@ -139,9 +136,20 @@ class _Case:
             "tainted": tainted,
         }
 
+    def _found(self, tainted: bool) -> Decision:
+        permissions = self.permissions
+        subject = self._subject = self._about(_real_path(self.tool, self.call.arguments, permissions))
+        found = permissions.decide(subject, tainted=tainted)
+        for outer in self.session.outer:  # what the caller may not do its helper may not either
+            if found.decision != "deny":
+                found = outer.forbids(subject) or found
+        if found.decision == "ask":
+            found = self._granted() or found  # it would be refused whatever a person says: nobody is bothered
+        return found
+
     def read(self, row: dict[str, Any]) -> None:
         """After a replay: the same subject as then, whatever the path leads to by now."""
-        if self._subject is None:
+        if self._subject is None and row["decision"] != "deny":
             self._subject = self._about(row["subject"])
 
     def _about(self, path: str | None) -> Subject:
@@ -168,7 +176,9 @@ class _Case:
         return needs_of is not None and bool(self.tool.folders) and not list(needs_of(self.call.arguments))
 
     def _granted(self) -> Decision | None:
-        tool = self.tool
+        tool, path = self.tool, self.subject.value
+        if self.subject.kind == "path" and path is not None and not _within(path, tool.folders):
+            return Decision("deny", None, f"{path} is outside the workspace", _GRANT)
         try:
             for need in (*tool.needs, *(tool.needs_of(self.call.arguments) if tool.needs_of is not None else ())):
                 self.grant.check(need)
@@ -195,9 +205,14 @@ def _real_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) 
     return os.path.realpath(os.path.join(root, os.path.expanduser(value) if value.startswith("~") else value))
 
 
-def _shown(call: ToolCall, subject: Subject) -> str:
+def _within(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path lies in one of the folders; a tool that names none goes anywhere."""
+    return not folders or any(path == root or path.startswith(root.rstrip("/") + "/") for root in folders)
+
+
+def _shown(call: ToolCall, subject: Subject | None) -> str:
     """What the question is about: one thing, or for a tool nobody knows everything that it is given."""
-    if subject.kind in ("command", "path", "url") and subject.value is not None:
+    if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value
     return _as_json(call.arguments)
 
@@ -306,17 +321,6 @@ def _keep(permissions: Permissions, rule: Rule) -> None:
         permissions.keep(rule)
     except (OSError, LyraError) as error:
         _log.warning("the answer for %s could not be kept: %s", visible(rule.text)[:200], error)
-
-
-def visible(text: str) -> str:
-    """Text that shows itself: what would be unseen, or turn what follows around, stands as its code."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if char.isprintable() and char not in _UNSEEN else _seen(char) for char in text)
-
-
-def _seen(char: str) -> str:
-    return _BLANKS.get(char) or f"⟨U+{ord(char):04X}⟩"
 
 
 # ---------------------------------------------------------------------- telling

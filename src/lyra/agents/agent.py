@@ -23,7 +23,7 @@ from lyra.models.http import Timeouts
 from lyra.models.provider import LLMProvider
 from lyra.tools.function import tool_of
 from lyra.tools.registry import ToolRegistry
-from lyra.tools.source import is_source
+from lyra.tools.source import ToolSource, is_source
 
 if TYPE_CHECKING:
     from lyra.tools.permissions.decision import Permissions
@@ -82,7 +82,7 @@ class Agent:
         *,
         model: str | LLMProvider = "",
         system: str | Callable[..., Any] = "",
-        tools: Iterable[Any] | None = (),
+        tools: Iterable[Any] | ToolSource | None = (),
         budget: Any = None,
         retry: Any = _RETRY,
         circuit_breaker: Any = None,

@@ -60,6 +60,6 @@ def _call(ends: Iterable[Callable[[], Any]]) -> list[asyncio.Future[Any]]:
     for end in ends:
         try:
             waiting += end() or ()
-        except Exception:  # one that fails must not keep the others running
+        except Exception:  # noqa: BLE001 - one that fails must not keep the others running
             _log.exception("what a tool left running could not be ended")
     return waiting

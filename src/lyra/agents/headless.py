@@ -26,6 +26,7 @@ from lyra.agents.default_prompt import default_prompt
 from lyra.agents.events import AgentEvent, Done, Failed, Restart, ToolProgress
 from lyra.agents.outfit import Outfit, each_tool, outfit_of
 from lyra.agents.process import AgentProcess
+from lyra.agents.replies import Reply
 from lyra.agents.session import Metrics
 from lyra.config import Config
 from lyra.core.check import whole
@@ -39,7 +40,7 @@ from lyra.tools.source import ToolSource
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "Outcome", "error_line", "result_line", "status_of"]
 
 TURNS_MAX: Final = 100  # model calls for one task, where nothing else is said
-_ANSWER_TOKENS_MAX: Final = 16_384  # of one answer: a file that is written whole has to fit
+_ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file that is written whole should fit, and most models give it
 _NOBODY: Final = "nobody is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (Done, Failed, ToolProgress)  # the result and the error say the first two with more in them
@@ -63,6 +64,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = TURNS_MAX
     output: Any = None  # the wanted type of the answer, as for an Agent
     store: str = "memory"
+    audit: str = ""  # a file or folder for the log of what was decided; none where empty
+    audit_level: str = "basic"
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     facts: Mapping[str, Any] = {}  # more for the first line
 
@@ -86,7 +89,7 @@ class Headless:
     __slots__ = (
         "_began_s",
         "_metrics",
-        "_tasks",
+        "_stack",
         "agent",
         "config",
         "kernel",
@@ -98,7 +101,7 @@ class Headless:
 
     def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
         self.options = options
-        self.config = config if config is not None else Config.load()
+        self.config = config if config is not None else Config.load(options.folder)
         self.outfit: Outfit = outfit_of(options)
         # The agent goes by this name too: sessions of earlier runs in the same store are another's, and stay asleep.
         self.session_id = f"session-{Entropy().text(12)}"
@@ -107,29 +110,41 @@ class Headless:
         self.process: AgentProcess | None = None
         self._metrics = Metrics()
         self._began_s = 0.0
-        self._tasks = contextlib.AsyncExitStack()
+        self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.kernel)
+            self._audit()
             if not self.options.attended:
                 stack.callback(self.kernel.on_event(self._nobody, kinds=("interrupt.created",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.outfit.grant, **options)
-            self._tasks = stack.pop_all()
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        async with self._tasks:
+        async with self._stack:
             assert self.process is not None
             if self.process.alive and self.kernel.open:
                 await self.process.stop()
 
+    def _audit(self) -> None:
+        path = self.options.audit
+        if not path:
+            return
+        from lyra.observe.audit import attach_audit
+
+        try:
+            attach_audit(self.kernel, path, level=self.options.audit_level)
+        except OSError as error:
+            raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
+
     def _nobody(self, event: Event) -> None:
         """A question that no rule has answered finds nobody. Told later: a listener does not act at once."""
-        self.kernel.loop.call_soon(self._cancel, str(event.data.get("id") or event.data.get("interrupt_id") or ""))
+        self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
 
     def _cancel(self, interrupt_id: str) -> None:
         with contextlib.suppress(LyraError):  # it was answered, or is over
@@ -167,6 +182,8 @@ class Headless:
         result = self.result("success" if error is None else status_of(error), text)
         if error is None and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
+        if isinstance(value, Reply) and value.status != "success":  # an answer, but not to its end
+            result["cut_off"] = value.status
         say(result)
         return Outcome(result, error)
 

@@ -21,7 +21,7 @@ from lyra.agents.events import Done, Failed, Restart, UsageTold
 from lyra.agents.execution import AgentState
 from lyra.agents.memory import recalled
 from lyra.agents.records import turn_record
-from lyra.agents.replies import Pending, Reply
+from lyra.agents.replies import MarkedReply, Pending, Reply
 from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.session import Session
 from lyra.core.effect import canonical_hash
@@ -147,7 +147,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         _ended(runtime, process, session, value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
-            _tell(pending, value, failure, session.messages[-1].text if failure is None else "")
+            _tell(pending, value, failure, session)
 
 
 def _ended(runtime: Runtime, process: Process, session: Session, value: Any, failure: BaseException | None) -> None:
@@ -185,11 +185,11 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     return answer
 
 
-def _tell(pending: Pending, value: Any, failure: BaseException | None, text: str) -> None:
+def _tell(pending: Pending, value: Any, failure: BaseException | None, session: Session) -> None:
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(Done("success", text))
+            sink.put(Done("success", session.messages[-1].text))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -234,7 +234,8 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
             session.append(await run_tools(ctx, runtime, session, calls, pending))
             execution.move(AgentState.THINKING)
             continue
-        if not completion.text.strip():
+        text = completion.message.text
+        if not text or text.isspace():
             if completion.stop_reason == "max_tokens":  # the next answer would end at the same place
                 raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens)
             empty += 1
@@ -243,9 +244,9 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
             session.append(Message("user", "Please answer."))
             continue
         if agent.output is None:
-            return _reply(completion, session, before)
+            return _reply(text, completion.stop_reason, session, before)
         try:
-            return agent.output.read(completion.text)
+            return agent.output.read(text)
         except ValueError as misfit:
             if completion.stop_reason == "max_tokens":
                 raise _failed("max_tokens", agent, output_tokens=completion.usage.output_tokens) from None
@@ -253,7 +254,7 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
             if misfits > agent.output_retries:
                 raise _failed("output_invalid", agent, detail=str(misfit)) from None
             if pending is not None and pending.sink is not None:
-                pending.sink.put(Restart(completion.text))
+                pending.sink.put(Restart(text))
             session.append(Message("user", f"{misfit}. Answer again with JSON that fits the schema, and nothing else."))
     raise _failed("max_iterations", agent, iterations=agent.max_iterations)
 
@@ -264,16 +265,16 @@ def _failed(status: str, agent: Agent, **fields: Any) -> AgentFailed:
     return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
 
 
-def _reply(completion: Completion, session: Session, before: tuple[int, int, int, int]) -> Reply:
+def _reply(text: str, stop_reason: str, session: Session, before: tuple[int, int, int, int]) -> Reply:
     """The answer with what it took, the helpers' part included."""
     now = session.metrics.totals
-    reply = Reply.made(
-        completion.text,
+    reply = (MarkedReply if session.tainted else Reply).made(
+        text,
         cost_usd=None if now[3] > before[3] else (now[2] - before[2]) / 1_000_000,
         input_tokens=now[0] - before[0],
         output_tokens=now[1] - before[1],
     )
-    if completion.stop_reason == "max_tokens":
+    if stop_reason == "max_tokens":
         reply.status = "max_tokens"
     return reply
 

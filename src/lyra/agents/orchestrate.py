@@ -26,6 +26,7 @@ from lyra.agents.content import content_of
 from lyra.agents.delegate import ask_child, text_of
 from lyra.agents.in_order import in_order
 from lyra.agents.process import AgentProcess
+from lyra.agents.replies import MarkedReply
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
@@ -38,7 +39,7 @@ LIMIT: Final = 8  # calls at a time, where nothing else is said
 class _Desk:
     """Where agents are asked: in a kernel, in a program, or in a kernel made for the purpose."""
 
-    __slots__ = ("_kernel", "_on", "_open")
+    __slots__ = ("_kernel", "_marked", "_on", "_open")
 
     def __init__(self, on: Any) -> None:
         if not (on is None or isinstance(on, (Kernel, Context))):
@@ -46,6 +47,7 @@ class _Desk:
         self._on = on
         self._kernel: Kernel | None = on if isinstance(on, Kernel) else None
         self._open = AsyncExitStack()
+        self._marked = False  # one of those who were asked has read text from outside; the others hear of it
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,15 +70,24 @@ class _Desk:
             assert self._kernel is not None
             process = await self._kernel.spawn(target)
             try:
-                return await process.send(content)
+                return await self._send(process, message, content)
             finally:
                 await process.stop()
         if isinstance(target, AgentProcess):
-            return await target.send(_sayable(message))
+            return await self._send(target, message, _sayable(message))
         if isinstance(target, Pipeline):
             return await target.through(self, message)
         value = _callable(target)(message)
         return await value if inspect.isawaitable(value) else value
+
+    async def _send(self, process: AgentProcess, message: Any, content: Any) -> Any:
+        labels, pid = process._kernel.labels, process._process.pid
+        if self._marked or getattr(message, "tainted", False):
+            labels.mark(pid, "an agent's answer")
+        try:
+            return await process.send(content)
+        finally:
+            self._marked = self._marked or labels.tainted(pid)
 
 
 def _needs_kernel(target: Any) -> bool:
@@ -157,7 +168,12 @@ async def fan_in(
 
 def _joined(task: str, results: list[Any]) -> str:
     parts = [f"{number}.\n{text_of(result)}" for number, result in enumerate(results, 1)]
-    return "\n\n".join([task, *parts])
+    return _marked_like("\n\n".join([task, *parts]), results)
+
+
+def _marked_like(text: str, sources: Iterable[Any]) -> str:
+    """The text, marked as somebody else's words where one of those is that it was made of."""
+    return MarkedReply(text) if any(isinstance(source, MarkedReply) for source in sources) else text
 
 
 async def map_reduce(
@@ -240,7 +256,7 @@ async def _choice(desk: _Desk, message: Any, routes: Mapping[str, Any], by: Any)
         f"Who should answer the message below? Choose one of these and say its name, nothing else:\n{described}"
         f"\n\nMessage:\n{text_of(message) if not isinstance(message, list) else message}"
     )
-    said = str(await desk.ask(by, question)).strip().strip("`'\".").lower()
+    said = str(await desk.ask(by, _marked_like(question, [message]))).strip().strip("`'\".").lower()
     return next((name for name in routes if name.lower() == said), said)
 
 

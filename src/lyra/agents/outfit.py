@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from lyra.agents.memory import Memory
 from lyra.agents.task import task_tool
 from lyra.core.capability import Capability, Grant
@@ -19,6 +21,7 @@ from lyra.core.check import did_you_mean
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.tools.builtin import Workspace, builtin_tools
+from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
@@ -27,8 +30,9 @@ from lyra.tools.source import ToolSource
 if TYPE_CHECKING:
     from lyra.agents.headless import HeadlessOptions
 
-__all__ = ["Outfit", "each_tool", "outfit_of", "unknown_tools"]
+__all__ = ["TOLD_MAX", "Outfit", "each_tool", "outfit_of", "unknown_tools"]
 
+TOLD_MAX: Final = 20  # tools of one source that a model is told of without asking
 _FETCH: Final = "WebFetch"
 _NAME_CHARS: Final = 40  # of a folder's name, beside what tells it from others of that name
 
@@ -48,9 +52,45 @@ def outfit_of(options: HeadlessOptions) -> Outfit:
     also = tuple(dict.fromkeys(_folder(each, "--add-dir") for each in options.also))
     permissions = _permissions(options, folder, also)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
-    tools = (*builtin_tools(workspace, permissions=permissions), task_tool(), *options.tools)
+    found = (*options.tools, *_from_files(workspace, trusted=options.trusted))
+    more = (each if isinstance(each, Tool) else _Many(each) for each in found)
+    tools = (*builtin_tools(workspace, permissions=permissions), task_tool(), *more)
     grant = Grant(_rights((folder, *also), permissions, tools), _denied(permissions))
     return Outfit(folder, also, tools, permissions, grant, Memory(_scope(folder), tools=True))
+
+
+class _Many:
+    """A source of tools. Where they are many, a model is told only of those that it looks for (ToolSearch)."""
+
+    __slots__ = ("_later", "_source")
+
+    def __init__(self, source: ToolSource) -> None:
+        self._source = source
+        self._later: dict[str, tuple[Tool, Tool]] = {}  # a tool that has not changed is the same object each time
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        tools = self._source.__lyra_tools__()
+        if len(tools) <= TOLD_MAX:
+            return tools
+        self._later = {tool.name: self._kept(tool) for tool in tools}
+        return tuple(later for _, later in self._later.values())
+
+    def _kept(self, tool: Tool) -> tuple[Tool, Tool]:
+        before = self._later.get(tool.name)
+        if before is not None and before[0] is tool:
+            return before
+        return tool, msgspec.structs.replace(tool, deferred=True)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(getattr(self._source, "problems", ()))
+
+
+def _from_files(workspace: Workspace, *, trusted: bool) -> Iterable[ToolSource]:
+    """Tools in YAML: the user's own, and those of a project that is trusted."""
+    from lyra.tools.dynamic.places import sources_here
+
+    return sources_here(workspace, trusted=trusted)
 
 
 def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str, str]]:
@@ -90,8 +130,16 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> 
     ):
         if rules:
             layers.append(Layer("flags", {effect: list(rules)}, flag))
+    kept = Answers(folder)
     return permissions_of(
-        layers, workspace=folder, home=home, mode=options.mode, attended=options.attended, also=tuple(also)
+        layers,
+        workspace=folder,
+        home=home,
+        mode=options.mode,
+        attended=options.attended,
+        also=tuple(also),
+        answers=kept.rules(),
+        keep=kept.add,
     )
 
 
@@ -101,10 +149,12 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> 
 def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
     rights = [Capability(verb, f"{folder}/**") for folder in folders for verb in ("fs.read", "fs.write")]
     rights.append(Capability("process.exec"))  # which command: the rules; what it reaches: the sandbox
+    rights.append(Capability("tool.use"))  # of servers, whose tools come and go: which, say the rules
     rights += _hosts(permissions)
-    rights += [
-        need for tool in each_tool(tools) for need in tool.needs
-    ]  # what tools from files and servers say of themselves
+    for tool in each_tool(tools):
+        rights += tool.needs
+        if permissions.mode == "bypass" or permissions.rules_of("allow", tool.name):
+            rights += getattr(tool.run, "rights", ())  # what a tool from a file names, once a rule allows it
     return list(dict.fromkeys(rights))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from lyra.agents.content import content_of
 from lyra.agents.execution import AgentExecution, AgentState
 from lyra.agents.memory import Remembered
-from lyra.agents.replies import Pending, Stream
+from lyra.agents.replies import MarkedReply, Pending, Stream
 from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
 from lyra.core.check import real
@@ -59,6 +59,7 @@ class AgentProcess(Handle):
     def send_async(self, message: Any, *, budget: Any = None) -> Pending:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
+        self._mark(message)
         return runtime_of(self._kernel).ask(self._process, content_of(message), budget=budget)
 
     def stream(self, message: Any, *, events: bool = False, budget: Any = None) -> Stream:
@@ -67,9 +68,15 @@ class AgentProcess(Handle):
 
         async def start() -> Pending:
             self._check_loop()
+            self._mark(message)
             return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
 
         return Stream(start, events=events)
+
+    def _mark(self, message: Any) -> None:
+        """An answer of an agent that has read text from outside is text from outside."""
+        if type(message) is MarkedReply:
+            self._kernel.labels.mark(self._process.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
         """A kernel lives in one loop, and so do those who ask its agents."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.agents.events import AgentEvent, Restart, Text, Thinking
 from lyra.agents.shown import Shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["Pending", "Reply", "Sink", "Stream"]
+__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream"]
 
 _ROOM: Final = 256  # events that may wait for a slow reader
 
@@ -36,6 +36,7 @@ class Reply(str):
     cost_usd: float | None
     input_tokens: int
     output_tokens: int
+    tainted: ClassVar[bool] = False  # whoever gave it has read text from outside
 
     @classmethod
     def made(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
@@ -45,6 +46,14 @@ class Reply(str):
         reply.input_tokens = input_tokens
         reply.output_tokens = output_tokens
         return reply
+
+
+class MarkedReply(Reply):
+    """An answer that may be somebody else's words. Handed to an agent as a message it marks that one, too."""
+
+    __slots__ = ()
+
+    tainted: ClassVar[bool] = True
 
 
 class Sink:
@@ -148,7 +157,7 @@ class Sink:
 class Pending:
     """An answer on its way: await it, ask `done()`, or `cancel()` it."""
 
-    __slots__ = ("_future", "_runtime", "_timer", "abandoned", "id", "pid", "running", "scopes", "sink")
+    __slots__ = ("_future", "_runtime", "_timer", "abandoned", "asker", "id", "pid", "running", "scopes", "sink")
 
     def __init__(
         self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
@@ -161,6 +170,7 @@ class Pending:
         self.sink = sink
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
+        self.asker = ""  # the pid of the process whose tool asks, if one does
         self._timer: Timer | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:

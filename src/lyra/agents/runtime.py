@@ -21,6 +21,7 @@ from lyra.core.budget import Budget
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
+from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.kernel.supervisor import supervise
@@ -92,9 +93,8 @@ class Runtime:
         """Put a question to an agent process; the answer comes to what is returned."""
         kernel = self.kernel
         self._requests += 1
-        request_id = str(self._requests)
-        if kernel.journal is not None:  # it may be read in a later life of the kernel, where it must find nobody
-            request_id = f"{self._life}.{request_id}"
+        # With a journal it may be read in a later life of the kernel, where it must find nobody.
+        request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         inside = scopes.get()
         if budget is not None:
             inside = (*inside, Budget.of(budget))
@@ -107,6 +107,9 @@ class Runtime:
             pending.fail(_ended(process))
             return pending
         self.pending[request_id] = pending
+        pending.asker = caller.get()
+        if kernel.labels.state.pids and pending.asker:
+            self._pass_on(pending.asker, process.pid)
         asked = self._asked.get(process.pid)
         if asked is None:
             asked = self._asked[process.pid] = set()
@@ -132,7 +135,16 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
+            if pending.asker and self.kernel.labels.state.pids:
+                self._pass_on(pending.pid, pending.asker)
         return pending
+
+    def _pass_on(self, giver: str, taker: str) -> None:
+        """An agent asks another one through its process: each is marked by what the other has read."""
+        told, hears = self.sessions.get(giver), self.sessions.get(taker)
+        pid = hears.pid if hears is not None else taker
+        if told is not None and told.tainted and told is not hears:
+            self.kernel.labels.mark(pid, f"a message from {told.pid}")
 
     def _over(self, process: Process) -> None:
         """A process ended: what it was asked and has not answered it never will."""
@@ -173,11 +185,13 @@ class Runtime:
     def _inherit(self, session: Session, process: Process) -> None:
         """A helper without permissions has its caller's; one with its own may not do what those forbid either."""
         above = process.parent
+        if above is not None and process.known_as != process.pid:  # its guard, which goes by its sessions
+            above = above.parent
         while above is not None and above.pid not in self.sessions:
             above = above.parent
-        asker = self.sessions[above.pid] if above is not None else None
-        if asker is None or asker is session:
+        if above is None:
             return
+        asker = self.sessions[above.pid]
         if session.permissions is None:
             session.permissions, session.outer = asker.permissions, asker.outer
         else:

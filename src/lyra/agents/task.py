@@ -61,7 +61,12 @@ def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
     left_out = frozenset(without)
     made: WeakKeyDictionary[Agent, dict[Kind, Agent]] = WeakKeyDictionary()
 
-    async def task(ctx: Any, description: str, prompt: str, subagent_type: Kind = "general") -> str:
+    async def task(
+        ctx: Any,
+        description: str,  # noqa: ARG001 - for those who read along
+        prompt: str,
+        subagent_type: Kind = "general",
+    ) -> str:
         """Have a sub-agent do a piece of work that takes many steps, and get its answer. It sees nothing of this
         conversation. Several in one turn work side by side.
 

@@ -8,7 +8,7 @@ neither, all of this is its toolbox and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,27 +20,37 @@ from lyra.kernel.process import Process
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
+    from lyra.tools.source import ToolSource
 
 __all__ = ["Toolset"]
 
+_SEARCH: Final = "ToolSearch"
+
 
 class Toolset:
-    __slots__ = ("_agent", "_known", "_offered", "_plain", "_told")
+    __slots__ = ("_agent", "_failed", "_foreign", "_had", "_known", "_offered", "_plain", "_told")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._plain = not agent.sources and not any(tool.deferred for tool in agent.toolbox)
+        self._plain = not agent.sources and not any(tool.deferred or tool.name == _SEARCH for tool in agent.toolbox)
         self._known: dict[str, Tool] = agent.tools
         self._offered: tuple[Tool, ...] = agent.toolbox
         self._told: tuple[str, ...] = ()  # what the sources said last
+        self._failed: list[str] = []  # which of them could not be asked
+        self._had: dict[int, tuple[Tool, ...]] = {}  # what each gave last
+        self._foreign = any(tool.foreign for tool in agent.toolbox)
         if not self._plain:
             self._know(agent.toolbox)
 
     # ------------------------------------------------------------ a message begins
     def begin(self, process: Process) -> None:
         """Look at the sources; on a replay, have what they had."""
-        if not self._agent.sources:
-            return
+        if self._agent.sources:
+            self._look(process)
+        if self._foreign:  # what a stranger's tool says of itself is read with every request
+            process.kernel.labels.mark(process.pid, "the description of a tool")
+
+    def _look(self, process: Process) -> None:
         now = self._current()
         listed = read(process, "tools", lambda: [[tool.name, tool.deferred] for tool in now.values()])
         self._know((*self._agent.toolbox, *(_as_it_was(now.get(name), name, deferred) for name, deferred in listed)))
@@ -49,11 +59,20 @@ class Toolset:
     def _current(self) -> dict[str, Tool]:
         """What the sources have now, but for names that the agent's own tools have; the first source wins."""
         found: dict[str, Tool] = {}
+        self._failed = []
         for source in self._agent.sources:
-            for tool in source.__lyra_tools__():
+            for tool in self._of(source):
                 if tool.name not in self._agent.tools:
                     found.setdefault(tool.name, tool)
         return found
+
+    def _of(self, source: ToolSource) -> tuple[Tool, ...]:
+        """One that fails, which it must not, has what it had: a message is answered all the same."""
+        try:
+            self._had[id(source)] = tuple(source.__lyra_tools__())
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            self._failed.append(f"{type(source).__name__} failed: {type(error).__name__}: {error}")
+        return self._had.get(id(source), ())
 
     def _know(self, tools: Iterable[Tool]) -> None:
         known = {tool.name: tool for tool in tools}
@@ -62,10 +81,12 @@ class Toolset:
 
             known.setdefault(tool_search.name, tool_search)
         self._known = known
+        self._foreign = any(tool.foreign for tool in known.values())
 
     def _tell(self, process: Process) -> None:
         """An Event when a source has something to complain about that it had not before."""
-        problems = tuple(problem for source in self._agent.sources for problem in getattr(source, "problems", ()))
+        said = (problem for source in self._agent.sources for problem in getattr(source, "problems", ()))
+        problems = (*self._failed, *said)
         if problems != self._told:
             self._told = problems
             if process.recall is None:
@@ -89,6 +110,8 @@ class Toolset:
         if self._plain:
             return self._offered
         told = [tool for tool in self._known.values() if not tool.deferred]
+        if not any(self.deferred()):  # nothing to find
+            told = [tool for tool in told if not _is_search(tool)]
         told += (self._known[name] for name in self._found(messages))
         made = tuple(told)
         if made != self._offered:
@@ -100,13 +123,22 @@ class Toolset:
         return tool.deferred and tool.name not in self._found(messages)
 
     def _found(self, messages: Sequence[Message]) -> list[str]:
-        from lyra.tools.search_tools import NAME, found_in, tool_search
+        from lyra.tools.search_tools import found_in
 
-        searches = self._known.get(NAME)
-        if searches is None or getattr(searches.run, "function", None) is not getattr(tool_search.run, "function", 0):
+        searches = self._known.get(_SEARCH)
+        if searches is None or not _is_search(searches):
             return []  # somebody else's tool of that name decides nothing
         results = (result for message in messages for result in message.tool_results)
         return [name for name in found_in(results) if name in self._known and self._known[name].deferred]
+
+
+def _is_search(tool: Tool) -> bool:
+    """ToolSearch itself, also with layers around it; not another tool of that name."""
+    if tool.name != _SEARCH:
+        return False
+    from lyra.tools.search_tools import tool_search
+
+    return getattr(tool.run, "function", None) is getattr(tool_search.run, "function", 0)
 
 
 def _as_it_was(tool: Tool | None, name: str, deferred: bool) -> Tool:

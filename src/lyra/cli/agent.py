@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["agent"]
 
 _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
 _TASK_BYTES_MAX: Final = 10 * 1024 * 1024
@@ -50,51 +51,69 @@ _TERMINATED: Final = 128 + signal.SIGTERM
 @click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
 @click.option("--trust-project", is_flag=True, help="Let the project's own files allow, and bring tools.")
+@click.option("--audit", default="", metavar="FILE|FOLDER", help="Write a log of what was decided; see lyra audit.")
+@click.option("--audit-level", type=click.Choice(_LEVELS), default="basic", show_default=True)
 @click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
 @click.pass_context
 def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
-    session = ctx.ensure_object(Session)
+    session, printer = ctx.ensure_object(Session), _Printer(form)
     try:
         options = _options(given)
-        code = asyncio.run(_run(session, options, *_task(given["prompt"]), form))
+        code = asyncio.run(_run(session, options, *_task(given["prompt"]), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
-        if form != "text":
-            from lyra.agents.headless import result_line, status_of
+        from lyra.agents.headless import result_line, status_of
 
-            _write(result_line(status_of(error)))
+        printer.tell(result_line(status_of(error)))
         code = report(error, debug=session.debug)
     ctx.exit(code)
 
 
-async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> int:
+class _Printer:
+    """stdout in one format. The result is written once, whatever happens after it."""
+
+    def __init__(self, form: str) -> None:
+        self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
+        self.is_text = form == "text"
+        self._over = False
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """One object, one line, at once. ASCII only, so that it is valid in any locale."""
+        if self._over or (self._types is not None and line["type"] not in self._types):
+            return
+        self._over = line["type"] == "result"
+        sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
+        sys.stdout.flush()
+
+    def answer(self, text: str) -> None:
+        """To a pipe as it was said; to a terminal without what would write there on its own."""
+        sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")
+
+
+async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
     with _terminated() as terminated:
         try:
-            outcome = await _asked(session, options, task, piped, form)
+            outcome = await _asked(session, options, task, piped, printer)
         except asyncio.CancelledError:  # Ctrl-C or SIGTERM; all that was started is stopped by now
             if not terminated:
                 raise
             return _TERMINATED
-    if form == "json":
-        _write(outcome.result)
     if outcome.error is not None:
         return report(outcome.error, debug=session.debug)
-    if form == "text":
-        text = outcome.result["text"]
-        click.echo(printable(text) if sys.stdout.isatty() else text)
+    if printer.is_text:
+        printer.answer(outcome.result["text"])
     return 0
 
 
-async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, form: str) -> Outcome:
+async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
     from lyra.agents.headless import Headless
 
     async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
         _warn(run)
         try:
-            return await run.ask(task, _write if form == "stream-json" else None, beside=piped)
+            return await run.ask(task, printer.tell, beside=piped)
         except asyncio.CancelledError:
-            if form != "text":
-                _write(run.result("interrupted"))
+            printer.tell(run.result("interrupted"))
             raise
 
 
@@ -111,9 +130,8 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
     async with McpServers.load(session.config, outfit.folder) as servers:
-        tools = await servers.tools()
-        states = [state.to_data() for state in servers.states()]
-        yield msgspec.structs.replace(options, tools=tuple(tools), facts={"mcp_servers": states})
+        states = [state.to_data() for state in await servers.start()]
+        yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
 def _names_servers(session: Session) -> bool:
@@ -144,14 +162,9 @@ def _warn(run: Headless) -> None:
     options = run.options
     for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
-    for said in run.config.notes:
+    problems = (each for source in run.agent.sources for each in getattr(source, "problems", ()))
+    for said in (*run.config.notes, *problems):
         note(f"note: {said}")
-
-
-def _write(line: dict[str, Any]) -> None:
-    """One object, one line, at once. ASCII only, so that it is valid in any locale."""
-    sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
-    sys.stdout.flush()
 
 
 # ---------------------------------------------------------------- what was given
@@ -171,6 +184,8 @@ def _options(given: dict[str, Any]) -> HeadlessOptions:
         max_turns=given["max_turns"] or TURNS_MAX,
         output=None if schema is None else _schema(schema),
         store=given["store"],
+        audit=given["audit"],
+        audit_level=given["audit_level"],
     )
 
 
@@ -211,7 +226,8 @@ def _task(prompt: str | None) -> tuple[str, str]:
     """The task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
     if prompt is None:
         raise click.UsageError('say what to do: lyra agent -p "TASK"')
-    task = _stdin(wait_s=None) if prompt == "-" else prompt
+    # An argument that is not UTF-8 comes as half characters, which no model's format can say.
+    task = _stdin(wait_s=None) if prompt == "-" else os.fsencode(prompt).decode(errors="replace")
     if not task.strip():
         raise click.UsageError("the task is empty")
     return task, _stdin(wait_s=_PIPE_WAIT_S) if prompt != "-" and _is_piped() else ""
@@ -228,13 +244,15 @@ def _is_piped() -> bool:
 
 def _stdin(wait_s: float | None) -> str:
     """All of it. Whoever started us may hold a pipe that nobody writes to: with `wait_s` that is not waited for."""
+    if sys.stdin is None:
+        raise ConfigError("stdin is closed, and the task was to come from it", key="-p")
+    source = sys.stdin.buffer
     try:
-        source = sys.stdin.buffer
         if wait_s is not None and not select.select([source], [], [], wait_s)[0]:
             note("note: nothing came on stdin, so the task goes without it; -p - waits for it")
             return ""
         data = source.read(_TASK_BYTES_MAX + 1)
-    except (AttributeError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"stdin cannot be read: {error}", key="-p") from None
     if len(data) > _TASK_BYTES_MAX:
         raise ConfigError(f"more than {_TASK_BYTES_MAX} bytes came on stdin", hint="put them in a file", key="-p")

@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     ),
     "pipeline": Lazy("lyra.cli.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),
     "store": Lazy("lyra.cli.store", "store", "Look at a store: info, check, compact, export."),
+    "tools": Lazy("lyra.cli.tools", "tools", "List the tools there are here, check files of tools, call one by hand."),
 }
 
 

@@ -39,6 +39,7 @@ _EXTRAS: Final = {
     "yaml": ("yaml", "pipelines in YAML"),
     "vertex": ("google.auth", "Gemini on Google's Vertex"),
     "bedrock": ("botocore", "models on Amazon Bedrock"),
+    "mcp": ("mcp_types", "MCP servers"),
 }
 
 

@@ -42,10 +42,7 @@ def _servers(session: Session, **options: Any) -> McpServers:
 @click.pass_obj
 def list_servers(session: Session, *, as_json: bool) -> None:
     """List the servers that lyra.toml and .mcp.json name; starts none of them."""
-    from lyra.mcp.connection import state_before
-
-    servers = _servers(session)
-    states = [state_before(servers[state.name]) for state in servers.states()]
+    states = _servers(session).expected()
     if as_json:
         document([state.to_data() for state in states])
         return

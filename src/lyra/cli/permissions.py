@@ -1,8 +1,8 @@
 """`lyra permissions`: ask what would be decided on a call, and by which rule.
 
-The rules are those of the permission files that hold for this folder and of `--allow`, `--ask` and `--deny`. Nothing is
-run: `explain` decides as an agent's call would be decided, and says so. The decision is no failure, so the exit code is
-0 whatever it is, unless `--exit-code` asks for 3 on a denial.
+The rules are those of the permission files that hold for this folder, of the answers that were kept for it, and of
+`--allow`, `--ask` and `--deny`. Nothing is run: `explain` decides as an agent's call would be decided, and says so. The
+decision is no failure, so the exit code is 0 whatever it is, unless `--exit-code` asks for 3 on a denial.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import click
 
 from lyra.cli.app import Group, json_option
 from lyra.cli.render import document, printable
+from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, Decision
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
 from lyra.tools.permissions.subjects import facts_of, subject_of
@@ -57,7 +58,8 @@ def explain(
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
     flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
     layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
-    found = permissions_of(layers, workspace=workspace, home=home, mode=mode)
+    kept = Answers(workspace).rules()
+    found = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
     facts = facts_of(tool)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}

@@ -13,7 +13,7 @@ from lyra.core import limits
 from lyra.core.capability import ANY_NAME
 from lyra.core.check import did_you_mean
 
-__all__ = ["KEYS", "NONE", "SECTIONS", "Key", "hint_for"]
+__all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "Key", "hint_for"]
 
 NONE: Final = "none"  # how an optional setting is said to be absent, wherever it is written
 
@@ -149,12 +149,13 @@ _TABLE: Final = (
 )
 KEYS: Final[dict[str, Key]] = {key.name: key for key in _TABLE}
 SECTIONS: Final[tuple[str, ...]] = tuple(dict.fromkeys(key.section for key in _TABLE))
+ELSEWHERE: Final = ("permissions",)  # sections of the same files that `tools.permissions` reads and checks
 
 
 def hint_for(name: str) -> str:
     """The setting or section somebody most likely meant."""
     section, dot, field = name.partition(".")
-    sections = (*SECTIONS, *TABLES)
+    sections = (*SECTIONS, *TABLES, *ELSEWHERE)
     near = (
         did_you_mean(name, KEYS) or did_you_mean(name, TABLES) or (did_you_mean(section, sections) if not dot else None)
     )

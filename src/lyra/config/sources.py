@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
 from lyra.config.files import FILE_NAME, read_toml, same_file
-from lyra.config.keys import KEYS, NONE, SECTIONS, hint_for
+from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, Cell, cell_of, groups, hint_for_cell
 from lyra.config.values import READERS, Kind, Source, shape
 from lyra.core.check import did_you_mean
@@ -122,7 +122,9 @@ class Loading:
             return
         for section, table in document.items():
             place = f"{shown}:{lines.get((section,), 1)}"
-            if section not in SECTIONS and section not in TABLES and section not in groups():
+            if section in ELSEWHERE and isinstance(table, dict):
+                continue
+            if section not in (*SECTIONS, *TABLES, *groups(), *ELSEWHERE):
                 known = not isinstance(table, dict)
                 what = f"there is no setting {section!r}" if known else f"there is no section [{section}]"
                 self.mistake(what, place, hint=hint_for(section), key=section)

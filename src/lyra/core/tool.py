@@ -124,8 +124,9 @@ class Tool(msgspec.Struct, frozen=True):
 
     `untrusted`: what comes out is text from outside (a file, a page, a command) and marks the session. `guarded`: it is
     asked about even where its agent names no permissions. `concurrency`: a word of CONCURRENCY, or how many calls of it
-    may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: by itself it does nothing
-    outside the conversation, and needs no rule. `folders`: what its paths are in.
+    may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: by itself it does
+    nothing outside the conversation, and needs no rule. `folders`: what its paths are in. `foreign`: its description
+    and schema are text from outside too, and mark the session that is told of it.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Tool(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     harmless: bool = False
     folders: tuple[str, ...] = ()
+    foreign: bool = False
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr

@@ -56,7 +56,8 @@ class Mailboxes:
         digest: bytes = b"",
     ) -> int:
         """Hand over a message for which there is room; gives the journal seq of its row."""
-        return self._hand_over(process, message, self.encoded(message), sender, key, digest)
+        data = b"" if self._kernel.journal is None else self.encoded(message)
+        return self._hand_over(process, message, data, sender, key, digest)
 
     def encoded(self, message: Any) -> bytes:
         """The message as its row holds it, so that one which has no such form fails in its sender's hands."""

@@ -134,7 +134,10 @@ class Scheduler:
                     break
                 self._gave_way = False
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
-                    self._step_all(self._round())
+                    if self.ready == 1 and self.order is None and self.stepped is None:  # two that talk: most rounds
+                        self._step_one()
+                    else:
+                        self._step_all(self._round())
                 over = not self.ready or kernel.stopping or self._gave_way or time() >= until
                 # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
                 if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
@@ -146,6 +149,16 @@ class Scheduler:
             self.running = False
         if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
+
+    def _step_one(self) -> None:
+        self.ready = 0
+        self.steps += 1
+        for level in self._levels:
+            if level:
+                process = level.popleft()
+                if process.state == "ready":
+                    process.step()
+                return
 
     def _step_all(self, batch: list[Process]) -> None:
         self.steps += len(batch)
@@ -161,9 +174,6 @@ class Scheduler:
                 self.push(process)
 
     def _round(self) -> list[Process]:
-        if self.ready == 1 and self.order is None:  # two processes that talk: most rounds have one step
-            self.ready = 0
-            return [next(level for level in self._levels if level).popleft()]
         batch: list[Process] = []
         for level, share in zip(self._levels, SHARES, strict=True):
             if level:

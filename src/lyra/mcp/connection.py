@@ -34,10 +34,12 @@ from lyra.mcp.tool import Offered
 if TYPE_CHECKING:
     from mcp import Client
 
-__all__ = ["Connection", "state_before"]
+__all__ = ["Connection"]
 
 _RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
+_PROGRESS_MAX: Final = 1_000  # pieces of it that one call may tell
 _UNSUPPORTED: Final = ("sse", "websocket")
+_REFUSED: Final = (401, 403)
 _CLOSED: Final = "Session terminated"
 
 
@@ -63,20 +65,21 @@ class Connection:
         self._woken = asyncio.Event()
         self._lost: Failed | None = None
         self._stale = False
+        self._refused = 0
 
     # ------------------------------------------------------------ how it is
     @property
     def state(self) -> ServerState:
-        settings = self.settings
+        settings, names = self.settings, self.names()
         return ServerState(
             name=settings.name,
             state=self._state,
             transport=settings.transport,
             origin=settings.origin,
-            line=settings.line(),
+            line=redact(settings.line()),
             failure=self._failure,
-            tools=tuple(self.names()[name] for name in self.offered),
-            withheld=tuple(self.names()[name] for name in self.withheld),
+            tools=tuple(names[name] for name in self.offered),
+            withheld=tuple(names[name] for name in self.withheld),
             skipped=self._skipped,
             protocol=self._protocol,
             restarts=self._restarts,
@@ -112,12 +115,7 @@ class Connection:
 
     def _cleaned(self, failure: Failure) -> Failure:
         """A server may say anything in its last words, its own keys too."""
-        values = [*self.settings.env.values(), *self.settings.headers.values()]
-        secrets: list[str] = []
-        for value in values:
-            with suppress(ConfigError):  # a variable that is not set has nothing to hide
-                secrets.append(value.reveal())
-        return Failure(failure.kind, failure.code, redact(failure.message, secrets), failure.recoverable)
+        return msgspec.structs.replace(failure, message=redact(failure.message, self.settings.secrets()))
 
     async def _own(self) -> None:
         """Connect, keep, and start again while that may help."""
@@ -145,17 +143,18 @@ class Connection:
 
     async def _attempt(self) -> tuple[bool, Failed]:
         """One connection, until it is over: whether it ever stood, and why it is over."""
-        self._lost, self._stale = None, False
+        self._lost, self._stale, self._refused = None, False, 0
         self._woken.clear()
         connected = False
         try:
             await self._check()
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._host.start_s):
-                    ears = Ears(self._wake, self._refused, self._hear)
+                    ears = Ears(self._wake, self._answered, self._hear)
                     made = await open_client(self.settings, self._host, ears)
                     client = unchecked(await stack.enter_async_context(made))
-                    await self._list(client)
+                    listing = await list_tools(client)
+                await self._take(listing)
                 connected = True
                 self._client = client
                 self._protocol = client.protocol_version
@@ -163,9 +162,10 @@ class Connection:
                 self.has = {kind for kind in ("resources", "prompts") if getattr(offers, kind) is not None}
                 self._put("connected")
                 await self._keep(client)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the server is not there
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # it is we who end it
             return connected, self._over(failure_of(error))
         finally:
             self._client = None
@@ -173,6 +173,8 @@ class Connection:
 
     def _over(self, otherwise: Failed) -> Failed:
         """Why the connection is over: what was told of it, before what followed from that."""
+        if self._lost is None and self._refused:
+            return self._no_entry()
         return self._lost or otherwise
 
     async def _check(self) -> None:
@@ -209,7 +211,8 @@ class Connection:
                 if self._stale:
                     self._stale = False
                     async with asyncio.timeout(self._host.start_s):
-                        await self._list(client)
+                        listing = await list_tools(client)
+                    await self._take(listing)
                     await asyncio.sleep(_RELIST_PAUSE_S)
         finally:
             self._client = None
@@ -228,10 +231,16 @@ class Connection:
         self._woken.set()
 
     # ------------------------------------------------------------ what it tells
-    def _refused(self, status: int) -> None:
-        if self.settings.auth_kind != "oauth":  # a login answers it itself
-            message = "it wants to know who asks: set auth, or headers"
-            self._wake(Failed(Failure("auth", str(status), message), "auth_required"))
+    def _answered(self, status: int) -> None:
+        """What a server at a URL said last; one that wants to know who asks is asked no more."""
+        self._refused = status if status in _REFUSED else 0
+        if self._refused and self.settings.auth_kind != "oauth":  # a login answers it itself
+            self._wake(self._no_entry())
+
+    def _no_entry(self) -> Failed:
+        oauth = self.settings.auth_kind == "oauth"
+        message = "the login does not do" if oauth else "it wants to know who asks: set auth, or headers"
+        return Failed(Failure("auth", str(self._refused), message), "auth_required")
 
     async def _hear(self, message: Any) -> None:
         if type(message).__name__ == "ToolListChangedNotification":
@@ -250,8 +259,7 @@ class Connection:
                     self._wake()
 
     # ------------------------------------------------------------ what it offers
-    async def _list(self, client: Client) -> None:
-        listing = await list_tools(client)
+    async def _take(self, listing: Listing) -> None:
         self.offered, self.withheld = await self._sorted(listing)
         self._skipped = listing.skipped
 
@@ -289,8 +297,13 @@ class Connection:
         client = self.client()
         self._still(tool)
         inside = contextvars.copy_context()
+        left = _PROGRESS_MAX
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                return
             part = progress / total if total and total > 0 else None
             inside.run(
                 report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
@@ -328,16 +341,5 @@ class Connection:
         message, code = failed.failure.message, failed.failure.code
         if message == _CLOSED:
             self._wake(Failed(Failure("crash", code, "it forgot the session", recoverable=True)))
-        failure = self._cleaned(Failure(failed.failure.kind, code, message))
-        return ToolError(
-            f"MCP server {self.settings.name}: {failure.message}", reason="io_error", mcp_code=failure.code
-        )
-
-
-def state_before(connection: Connection) -> ServerState:
-    """What its state would be as far as that can be told without starting it or asking anybody."""
-    state = connection.state
-    if state.state != "disconnected":
-        return state
-    failed = connection.unready()
-    return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)
+        said = self._cleaned(failed.failure).message
+        return ToolError(f"MCP server {self.settings.name}: {said}", reason="io_error", mcp_code=code)

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from lyra.config.tables import TABLES, Cell
 from lyra.config.values import Source, shape
 from lyra.core.check import did_you_mean
 from lyra.core.document import Places, parse, place_of, text_of
+from lyra.core.secret import is_reference
 from lyra.errors import ConfigError
 from lyra.mcp.settings import ServerSettings, Value, settings_of
 
@@ -92,10 +94,11 @@ class _File:
         return read_cell(cell, value, self._source)
 
     def _filled(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        return {name: Value(value.written, self._filler(value.reveal)) for name, value in values.items()}
+        return {name: Value(value.written, self._reveal(value)) for name, value in values.items()}
 
-    def _filler(self, reveal: Callable[[], str]) -> Callable[[], str]:
-        return lambda: self._fill(reveal())
+    def _reveal(self, value: Value) -> Callable[[], str]:
+        """What is looked up is not read for variables once more."""
+        return value.reveal if is_reference(value.written) else partial(self._fill, value.written)
 
     def _fill(self, text: str) -> str:
         return _VARIABLE.sub(self._variable, text)

@@ -30,10 +30,10 @@ class Ears:
     """Who is told what happens on a connection."""
 
     def __init__(
-        self, ended: Callable[[Failed], None], refused: Callable[[int], None], heard: MessageHandlerFnT
+        self, ended: Callable[[Failed], None], answered: Callable[[int], None], heard: MessageHandlerFnT
     ) -> None:
         self.ended = ended
-        self.refused = refused
+        self.answered = answered
         self.heard = heard
 
 
@@ -70,7 +70,7 @@ async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncI
     login = sdk.Login(settings, sdk.Tokens(host.folder, settings.fingerprint(host.workspace)), host.authorize)
     try:
         auth = await login.provider() if settings.auth_kind == "oauth" else None
-        async with sdk.web(settings, login=auth, refused=ears.refused) as streams:
+        async with sdk.web(settings, login=auth, answered=ears.answered) as streams:
             yield streams
     finally:
         login.close()

@@ -1,13 +1,14 @@
 """What a server's tools are called here: `mcp__SERVER__TOOL`, in letters that every provider of models takes.
 
-A name that had to be changed or cut so far that it could be another's gets a piece of a hash, made of the name itself:
-the same tool has the same name every time, whatever else the server offers.
+A name that had to be cut, or changed so far that it is another's, gets a piece of a hash of the name itself: the same
+tools have the same names every time, in whatever order a server offers them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -35,10 +36,11 @@ def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
     prefix = f"mcp__{server}__"
     room = NAME_CHARS_MAX - len(prefix)
     plain = {name: _OTHER.sub("_", name) or "tool" for name in names}
+    counts = Counter(plain.values())
     made: dict[str, str] = {}
     for name, word in plain.items():
         # One that is spelt exactly so keeps its name; those that were changed to look like it do not.
-        contested = word != name and (word in plain or list(plain.values()).count(word) > 1)
+        contested = word != name and (word in plain or counts[word] > 1)
         made[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
     return made
 

@@ -18,6 +18,7 @@ import msgspec
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
+from lyra.core.clock import SystemClock
 from lyra.mcp.approvals import write_private
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failed, Failure
@@ -26,6 +27,8 @@ __all__ = ["Authorize", "Login", "Tokens"]
 
 Authorize = Callable[[str, str], Awaitable[None]]  # the server's name and the page to open
 _ANSWER_S: Final = 300.0
+_LOGINS_MAX: Final = 3  # within _LOGINS_S: a server that is never content is not followed
+_LOGINS_S: Final = 600.0
 _HEAD_BYTES_MAX: Final = 16_384
 
 
@@ -79,13 +82,14 @@ class Login:
         self._settings = settings
         self._tokens = tokens
         self._authorize = authorize
+        self._clock = SystemClock()
+        self._shown: list[float] = []  # when pages were
         self._server: asyncio.Server | None = None
         self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
 
     async def provider(self) -> OAuthClientProvider:
         port = 0
         if self._authorize is not None:
-            self._answer = asyncio.get_running_loop().create_future()
             self._server = await asyncio.start_server(self._hear, "127.0.0.1", 0, limit=_HEAD_BYTES_MAX)
             port = self._server.sockets[0].getsockname()[1]
         metadata = OAuthClientMetadata.model_validate(
@@ -116,6 +120,11 @@ class Login:
     async def _show(self, url: str) -> None:
         if self._authorize is None:
             raise AuthRequired(f"nobody is there to log in: lyra mcp login {self._settings.name}", "login")
+        now = self._clock.monotonic()
+        self._shown = [when for when in self._shown if now - when < _LOGINS_S] + [now]
+        if len(self._shown) > _LOGINS_MAX:
+            raise AuthRequired("it wants one login after another", "login")
+        self._answer = asyncio.get_running_loop().create_future()  # each login has its own: rights may grow later
         await self._authorize(self._settings.name, url)
 
     async def _wait(self) -> AuthorizationCodeResult:

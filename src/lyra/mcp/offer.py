@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra.agents.agent import Agent
+from lyra.agents.delegate import ask_child, delegate, text_of
 from lyra.agents.events import ToolEnded, ToolProgress
 from lyra.agents.headless import HeadlessOptions
 from lyra.agents.outfit import outfit_of
@@ -33,12 +34,15 @@ from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEnd, ToolStart
+from lyra.tools.function import tool, tool_of
 from lyra.tools.permissions.subjects import facts_of
 
 __all__ = ["Came", "Offer", "OfferOptions"]
 
 _CALLS_MAX: Final = 50  # of one process: its transcript is kept, and nobody reads it
-_TALK: Final = ("talk",)  # tools for a conversation, which a client has with somebody else
+# Tools for a conversation, which a client has with somebody else.
+_OF_A_TALK: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
+_COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell"})
 _ID: Final = "call"
 _FREE: Final = Price.per_mtok(0, 0)
 
@@ -68,9 +72,7 @@ class Offer:
     """The tools by name, and `call`, from `async with` to its end."""
 
     def __init__(self, options: OfferOptions, config: Config | None = None) -> None:
-        from lyra.tools.function import tool_of
-
-        own = [tool_of(each) for each in options.own]
+        own = [_asking(each) if isinstance(each, Agent) else tool_of(each) for each in options.own]
         outfit = outfit_of(
             HeadlessOptions(
                 folder=options.folder,
@@ -133,6 +135,19 @@ class Offer:
         return came
 
 
+def _asking(agent: Agent) -> Tool:
+    """An agent as a tool for somebody who is no agent of ours: it is told the task, and nothing about who asks."""
+
+    async def ask(ctx: Any, task: str) -> str:
+        """Args:
+        task: what is to be done, complete in itself
+        """
+        return text_of(await ask_child(ctx, agent, task))
+
+    helper = delegate(agent)
+    return tool(ask, name=helper.name, description=helper.description)
+
+
 class _Line:
     """One process, one call at a time; after many calls another one."""
 
@@ -156,14 +171,14 @@ def _family(name: str) -> str:
     kind = facts_of(name).kind
     if kind == "path":
         return "files"
-    return "commands" if name.startswith("Bash") or kind == "command" else ""
+    return "commands" if name in _COMMANDS else ""
 
 
 def _chosen(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[Tool]) -> list[Tool]:
     if not options.names:
         if own:
             return []  # who names something of their own offers that
-        return [tool for tool in built_in.values() if facts_of(tool.name).act not in _TALK and not tool.deferred]
+        return [tool for tool in built_in.values() if tool.name not in _OF_A_TALK]
     for name in options.names:
         if name not in built_in:
             near = did_you_mean(name, built_in)

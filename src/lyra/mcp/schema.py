@@ -1,13 +1,14 @@
 """The schema of a tool's arguments: what a server says, and the part of it that is checked here.
 
-A server may say anything in a schema, also a pattern that takes for ever or a reference to somewhere else. The model
-is shown what the server says; a call is checked against the part that `lyra.core.schema` knows, with references
-within the schema followed, and the server checks the rest. `checkable` makes that part, `problem` says why a schema
-cannot be a tool's.
+A server may say anything in a schema, also a pattern that takes for ever or a reference to somewhere else. The model is
+shown what the server says, as far as a person could see it (`shown`). A call is checked against the part that
+`lyra.core.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` makes
+that part, `problem` says why a schema cannot be a tool's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,11 +17,31 @@ import msgspec
 from lyra.core.limits import SCHEMA_DEPTH_MAX
 from lyra.core.schema import KEYWORDS, schema_problems
 
-__all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem"]
+__all__ = ["SCHEMA_BYTES_MAX", "checkable", "problem", "seen", "shown"]
 
 SCHEMA_BYTES_MAX: Final = 256 * 1024
 _PARTS_MAX: Final = 5_000  # schemas inside one, references followed
 _LISTS: Final = ("anyOf", "oneOf", "allOf")
+_WORDS: Final = ("title", "description", "$comment")
+_UNSEEN: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def seen(text: str) -> str:
+    """Without what a person could not see in it."""
+    return _UNSEEN.sub("", text)
+
+
+def shown(schema: Any) -> Any:
+    """The schema as a model is told it: the same, its sentences without what nobody sees."""
+    if isinstance(schema, list):
+        return [shown(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: seen(value) if key in _WORDS and isinstance(value, str) else shown(value) for key, value in schema.items()
+    }
 
 
 def problem(schema: Any) -> str | None:

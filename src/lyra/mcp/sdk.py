@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mcp import Client
-from mcp.client.subscriptions import ListenNotSupportedError
 from mcp_types import Implementation
 
 from lyra.mcp.asked import elicitation, sampling
@@ -14,7 +13,6 @@ from lyra.mcp.web import web
 __all__ = [
     "Client",
     "Implementation",
-    "ListenNotSupportedError",
     "Login",
     "Tokens",
     "elicitation",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import sys
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -83,6 +84,8 @@ async def serve_stdio(offer: Offer) -> None:
     """Until the client closes our stdin."""
     server = server_of(offer)
     async with stdio_server() as (reading, writing):
+        # The descriptor is taken; what waits in Python's own buffer would follow when it is given back.
+        sys.stdout = sys.stderr
         await server.run(reading, writing, server.create_initialization_options())
 
 

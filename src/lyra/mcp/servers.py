@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from lyra.config import Config
 from lyra.core.capability import Capability
 from lyra.core.check import did_you_mean
@@ -128,6 +130,10 @@ class McpServers:
         """What a consent, the pins and the tokens of a server are kept under."""
         return self[name].settings.fingerprint(self._host.workspace)
 
+    def expected(self) -> list[ServerState]:
+        """The states as far as they can be told without starting anything or asking anybody."""
+        return [_expected(each) for each in self._connections.values()]
+
     def states(self) -> list[ServerState]:
         return [each.state for each in self._connections.values()]
 
@@ -233,3 +239,9 @@ class McpServers:
         if connection.state.state == "disconnected":
             await connection.start()
         return connection
+
+
+def _expected(connection: Connection) -> ServerState:
+    state = connection.state
+    failed = connection.unready() if state.state == "disconnected" else None
+    return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)

@@ -8,10 +8,13 @@ consent is for: it changes when anything that is run, sent or opened does.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,10 +35,14 @@ class Value(NamedTuple):
     written: str
     reveal: Callable[[], str]
 
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether it was written as the name of what holds it."""
+        return is_reference(self.written) or "${" in self.written
+
     def shown(self, name: str) -> str:
         """What a person may see of it: a reference always, a literal unless its name says what it is."""
-        hidden = not is_reference(self.written) and "${" not in self.written and _SECRET_NAME.search(name)
-        return MASK if hidden else self.written
+        return MASK if not self.is_looked_up and _SECRET_NAME.search(name) else self.written
 
     @classmethod
     def of(cls, secret: Secret) -> Value:
@@ -95,6 +102,18 @@ class ServerSettings:
         for word, values in (("network", self.network), ("reads", self.readable), ("writes", self.writable)):
             lines += [f"{word}: {', '.join(values)}"] if values else []
         return lines
+
+    def secrets(self) -> list[str]:
+        """What it was given and nobody else should read: in its last words, in a result, in an error."""
+        named = [*self.env.items(), *self.headers.items()]
+        reveal = [value.reveal for name, value in named if value.shown(name) != value.written or value.is_looked_up]
+        words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
+        reveal += [partial(self.fill, word) for word in words]
+        found = [os.environ.get(str(self.auth.get("token_env", "")), "")]
+        for each in reveal:
+            with suppress(ConfigError):  # a variable that is not set has nothing to hide
+                found += dict.fromkeys((each(), each().rpartition(" ")[2]))  # `Bearer x`, and x
+        return [secret for secret in found if secret and not secret.startswith("/")]  # a path is no secret
 
     def fingerprint(self, workspace: str) -> str:
         """Of a project's server the folder is a part: the same words in another folder start another program."""

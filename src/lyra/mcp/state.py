@@ -6,6 +6,7 @@ the server itself said beyond a line.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -84,10 +85,14 @@ def failure_of(error: BaseException) -> Failed:
         return error
     if isinstance(error, TimeoutError):
         return Failed(Failure("timeout", "connect_timeout", "it did not answer in time", recoverable=True))
+    if isinstance(error, asyncio.CancelledError):
+        return Failed(Failure("crash", "closed", "it hung up", recoverable=True))
     if isinstance(error, SandboxUnavailable):
         return Failed(Failure("sandbox", error.code, _line(f"{error.message}: {error.hint}")))
     if isinstance(error, ConfigError):
-        return Failed(Failure("config", error.code, _line(error.message)))
+        return Failed(
+            Failure("config", error.code, _line(f"{error.message}: {error.hint}" if error.hint else error.message))
+        )
     if isinstance(error, LyraError):
         return Failed(Failure("connect", error.code, _line(error.message), recoverable=True))
     name = type(error).__name__

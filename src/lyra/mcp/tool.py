@@ -7,17 +7,17 @@ there at the moment of the call, and a server that is gone is an error at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.capability import Capability
+from lyra.core.redact import redact
 from lyra.core.schema import mismatch
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.mcp.approvals import pin_of
 from lyra.mcp.results import output_of
-from lyra.mcp.schema import checkable
+from lyra.mcp.schema import checkable, seen, shown
 
 if TYPE_CHECKING:
     from lyra.mcp.connection import Connection
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIPTION_CHARS_MAX", "Offered", "tool_of"]
 
 DESCRIPTION_CHARS_MAX: Final = 4_000
-_CONTROL: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-)
 
 
 class Offered(NamedTuple):
@@ -46,7 +43,7 @@ class Offered(NamedTuple):
     @property
     def shown(self) -> str:
         """Without what a person could not see in it."""
-        text = _CONTROL.sub("", self.description).strip()
+        text = seen(self.description).strip()
         return text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
 
 
@@ -54,12 +51,13 @@ def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bo
     return Tool(
         name=name,
         description=f"[MCP server {connection.settings.name}] {offered.shown}",
-        schema=offered.schema,
+        schema=shown(offered.schema),
         needs=(Capability.of(f"tool.use:{name}"),),
         run=_Call(connection, offered, name),
         untrusted=True,
         guarded=True,
         deferred=deferred,
+        foreign=True,
     )
 
 
@@ -79,4 +77,16 @@ class _Call:
         wrong = mismatch(arguments, self._schema)
         if wrong is not None:
             raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
-        return output_of(await self._connection.call(self._offered, arguments), self._name)
+        came = output_of(await self._connection.call(self._offered, arguments), self._name)
+        return _without(came, self._connection.settings.secrets())
+
+
+def _without(output: Any, secrets: list[str]) -> Any:
+    """A server that shows the keys it was given shows them to nobody."""
+    if not secrets:
+        return output
+    if isinstance(output, str):
+        return redact(output, secrets, forms=False)
+    if isinstance(output, dict):
+        return {_without(key, secrets): _without(value, secrets) for key, value in output.items()}
+    return [_without(each, secrets) for each in output] if isinstance(output, list) else output

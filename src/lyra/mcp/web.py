@@ -27,21 +27,20 @@ __all__ = ["ANSWER_BYTES_MAX", "web"]
 ANSWER_BYTES_MAX: Final = 32 << 20
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
-_REFUSED: Final = (401, 403)
 
 
 @asynccontextmanager
 async def web(
-    settings: ServerSettings, *, login: httpx2.Auth | None, refused: Callable[[int], None]
+    settings: ServerSettings, *, login: httpx2.Auth | None, answered: Callable[[int], None]
 ) -> AsyncIterator[Any]:
-    """The streams of a connection; `refused` is told when the server wants to know who asks."""
+    """The streams of a connection; `answered` is told the status of every answer."""
     url = settings.address
     _check(settings, url)
     client = httpx2.AsyncClient(
         headers=_headers(settings),
         timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
         auth=login,
-        transport=_Guarded(url, refused),
+        transport=_Guarded(url, answered),
         trust_env=False,
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
@@ -73,18 +72,18 @@ def _headers(settings: ServerSettings) -> dict[str, str]:
 class _Guarded(httpx2.AsyncHTTPTransport):
     """Requests to the server's own origin as they are; others only where a login may lead."""
 
-    def __init__(self, url: str, refused: Callable[[int], None]) -> None:
+    def __init__(self, url: str, answered: Callable[[int], None]) -> None:
         super().__init__()
         self._home = httpx2.URL(url)
         self._here = is_loopback_url(url)
-        self._tell = refused
+        self._tell = answered
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         at_home = _origin(request.url) == _origin(self._home)
         if not at_home:
             await self._check_other(request)
         response = await super().handle_async_request(request)
-        if at_home and response.status_code in _REFUSED:
+        if at_home:
             self._tell(response.status_code)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             response.stream = _Limited(response.stream)

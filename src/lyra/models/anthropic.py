@@ -15,10 +15,10 @@ import msgspec
 
 from lyra.errors import ModelError
 from lyra.models.anthropic_body import REDACTED, body_of
-from lyra.models.faults import UNREADABLE, malformed, of_code, truncated, unknown_stop
+from lyra.models.faults import malformed, of_code, truncated, unknown_stop
 from lyra.models.lines import ServerEvents
 from lyra.models.reader import EventReader
-from lyra.models.remote import RemoteProvider, piece
+from lyra.models.remote import RemoteProvider, known_event
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -119,12 +119,7 @@ class _Event(msgspec.Struct):
     error: _Error | None = None
 
 
-class _Kind(msgspec.Struct):
-    type: str
-
-
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_KIND: Final = msgspec.json.Decoder(_Kind)
 
 
 class AnthropicReader(EventReader):
@@ -170,7 +165,7 @@ class AnthropicReader(EventReader):
         for sent in events:
             if self.done:
                 break
-            event = self._decode(sent.data)
+            event = known_event(_EVENT, sent.data, _HANDLERS)
             if event is None:
                 continue
             delta = event.delta
@@ -183,18 +178,6 @@ class AnthropicReader(EventReader):
                 if event.usage is not None:  # counted whatever else is wrong with the event
                     found.append(self._counted(event.usage))
                 found += handler(self, event)
-
-    def _decode(self, data: str) -> _Event | None:
-        try:
-            return _EVENT.decode(data)
-        except msgspec.ValidationError as error:
-            # JSON, but not as we know it: an event of a new kind may have fields of new kinds.
-            kind: str = piece(_KIND, data).type
-            if kind not in _HANDLERS:
-                return None
-            raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
-        except UNREADABLE as error:
-            raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
     # ------------------------------------------------------------ one event each
     def _begun(self, event: _Event) -> list[StreamEvent]:

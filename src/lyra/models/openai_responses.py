@@ -16,11 +16,11 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import UNREADABLE, malformed, of_code, truncated
+from lyra.models.faults import of_code, truncated
 from lyra.models.lines import ServerEvents
 from lyra.models.openai_chat import effort, json_schema
 from lyra.models.reader import EventReader
-from lyra.models.remote import fit_id, image_url, piece, result_parts, result_text
+from lyra.models.remote import fit_id, image_url, known_event, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
 from lyra.models.toolcalls import ToolCalls
@@ -217,12 +217,7 @@ class _Event(msgspec.Struct):
     error: _Error | None = None
 
 
-class _Kind(msgspec.Struct):
-    type: str
-
-
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_KIND: Final = msgspec.json.Decoder(_Kind)
 
 
 class ResponsesReader(EventReader):
@@ -253,7 +248,7 @@ class ResponsesReader(EventReader):
                 break
             if sent.data == "[DONE]":  # compatible servers add it
                 continue
-            event = self._decode(sent.data)
+            event = known_event(_EVENT, sent.data, _HANDLERS)
             if event is None:
                 continue
             handler = _HANDLERS.get(event.type)
@@ -266,18 +261,6 @@ class ResponsesReader(EventReader):
             if event.response is not None and event.response.usage is not None:
                 found.append(UsageSeen(_usage(event.response.usage)))  # counted whatever else is wrong
             found += handler(self, event)
-
-    def _decode(self, data: str) -> _Event | None:
-        try:
-            return _EVENT.decode(data)
-        except msgspec.ValidationError as error:
-            # JSON, but not as we know it: an event of a new kind may have fields of new kinds.
-            kind: str = piece(_KIND, data).type
-            if kind not in _HANDLERS:
-                return None
-            raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
-        except UNREADABLE as error:
-            raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
     # ------------------------------------------------------------ one event each
     def _text(self, event: _Event) -> list[StreamEvent]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +30,9 @@ from lyra.models.stream import StreamEvent
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "piece", "result_parts", "result_text"]
+__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "known_event", "piece", "result_parts", "result_text"]
+
+_Event = TypeVar("_Event")
 
 _HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -209,6 +211,26 @@ def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
         return decoder.decode(data)
     except UNREADABLE as error:
         raise malformed(f"a piece of the answer cannot be read: {error}") from None
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_KIND: Final = msgspec.json.Decoder(_Kind)
+
+
+def known_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Container[str]) -> _Event | None:
+    """One event whose `type` says what it is; None for one of a kind that nobody knows, which may hold anything."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:  # JSON, but not as we know it
+        kind: str = piece(_KIND, data).type
+        if kind not in known:
+            return None
+        raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
+    except UNREADABLE as error:
+        raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
 
 
 # ---------------------------------------------------------------- parts that several formats write alike

@@ -73,6 +73,16 @@ def arguments(
 def _system(profile: Profile, fds: list[int]) -> list[str]:
     if "/" in profile.readable:
         return ["--ro-bind", "/", "/", *_without_keys()]
+    line = [*_mounts()]
+    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
+        fds.append(in_memory(content))
+        line += ["--perms", "0444", "--file", str(fds[-1]), path]
+    return line
+
+
+@lru_cache(maxsize=1)
+def _mounts() -> tuple[str, ...]:
+    """The folders of the system, looked at once."""
     line: list[str] = []
     for path in SYSTEM:
         if os.path.islink(path):
@@ -81,10 +91,7 @@ def _system(profile: Profile, fds: list[int]) -> list[str]:
             line += ["--ro-bind", path, path]
     for path in (path for path in SYSTEM_FOLDERS if os.path.isdir(path)):
         line += ["--ro-bind", path, path]
-    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
-        fds.append(in_memory(content))
-        line += ["--perms", "0444", "--file", str(fds[-1]), path]
-    return line
+    return tuple(line)
 
 
 @lru_cache(maxsize=1)
@@ -101,6 +108,7 @@ def in_memory(data: bytes) -> int:
     return fd
 
 
+@lru_cache(maxsize=1)
 def _kernel() -> list[str]:
     """Root outside owns the kernel's settings, and is root inside too: nothing there may be written."""
     line: list[str] = []
@@ -132,17 +140,24 @@ def _of_system(path: str) -> bool:
 
 
 def _protect(profile: Profile, found: Found, fds: list[int], *, by_descriptor: bool) -> list[str]:
-    """Read-only and hidden paths, each found again by descriptor; one that is gone needs no mount."""
+    """Read-only and hidden paths of every folder, each found again by descriptor; one that is gone needs no mount."""
+    line = _protect_in(profile.workspace, found, fds, writable=profile.writable, by_descriptor=by_descriptor)
+    for root, inside in found.also:
+        line += _protect_in(root, inside, fds, writable=True, by_descriptor=by_descriptor)
+    return line
+
+
+def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_descriptor: bool) -> list[str]:
     line: list[str] = []
-    with Beneath(profile.workspace) as workspace:
-        read_only = found.read_only if profile.writable else ()
+    with Beneath(root) as folder:
+        read_only = found.read_only if writable else ()
         for hidden, paths in ((False, read_only), (True, found.hidden)):
             for relative in paths:
                 try:
-                    fd = workspace.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
+                    fd = folder.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
                 except OSError:
                     continue
-                path = os.path.join(profile.workspace, relative)
+                path = os.path.join(root, relative)
                 mode = os.fstat(fd).st_mode
                 if hidden or not by_descriptor:
                     os.close(fd)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from functools import lru_cache
 from typing import Final
 
 from lyra.sandbox.profile import Limits
@@ -101,11 +102,17 @@ def _places() -> list[tuple[bool, dict[str, str]]]:
     """Where a group could be made: (is version 2, controller → parent folder), best first."""
     try:
         with open("/proc/self/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-        with open("/proc/self/mountinfo") as file:
-            mounts = [line.split() for line in file]
+            return _places_of(file.read())
     except OSError:
         return []
+
+
+@lru_cache(maxsize=4)
+def _places_of(groups: str) -> list[tuple[bool, dict[str, str]]]:
+    """The same for the groups that we are in; mounts are looked at once."""
+    lines = [line.split(":", 2) for line in groups.splitlines()]
+    with open("/proc/self/mountinfo") as file:
+        mounts = [line.split() for line in file]
     found: list[tuple[bool, dict[str, str]]] = []
     old: dict[str, str] = {}
     for fields in mounts:

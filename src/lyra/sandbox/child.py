@@ -20,6 +20,8 @@ from lyra.sandbox.profile import Limits
 
 __all__ = ["Entry", "Fence", "in_shell", "rlimits"]
 
+_DEATH: Final = 1
+_KILL: Final = 9
 _SECCOMP: Final = 22
 _CAPBSET_DROP: Final = 24
 _NO_NEW_PRIVILEGES: Final = 38
@@ -61,17 +63,22 @@ class Fence:
 
 
 class Entry:
-    """The function that the child calls: joins the control groups, sets the limits, enters the fence."""
+    """The function that the child calls: joins the control groups, sets the limits, enters the fence. The command is
+    killed when whoever started it dies; what it started in turn is not (bubblewrap's own process sees to that)."""
 
-    __slots__ = ("_fence", "_groups", "_limits")
+    __slots__ = ("_fence", "_groups", "_limits", "_parent")
 
     def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence | None) -> None:
         self._limits = limits
         self._groups = groups
         self._fence = fence
+        self._parent = os.getpid()
 
     def __call__(self) -> None:
         os.setsid()
+        libc.prctl(_DEATH, ctypes.c_ulong(_KILL), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+        if os.getppid() != self._parent:
+            os._exit(1)  # it died before that was set
         for fd in self._groups:
             os.write(fd, b"0")
         for kind, value in self._limits:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lyra.sandbox.landlock import LISTING, READ, WRITE, Ruleset
@@ -29,17 +29,16 @@ def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None
     """The rules; `private` is the folder that is HOME and TMPDIR, `port` the proxy's."""
     rules = Ruleset()
     try:
-        _open_all(
-            rules,
-            {*map(os.path.realpath, SYSTEM), *SYSTEM_FOLDERS, *SYSTEM_FILES, *_FACTS, *profile.readable} - {"/"},
-            READ,
-        )
-        _open_all(rules, (*_DEVICES, private, *profile.writable_also), WRITE)
-        fd = os.open(profile.workspace, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            _open_workspace(rules, fd, "", found, WRITE if profile.writable else READ)
-        finally:
-            os.close(fd)
+        folders = [(profile.workspace, found, WRITE if profile.writable else READ)]
+        folders += [(root, inside, WRITE) for root, inside in found.also]
+        known = {root for root, _, _ in folders}
+        system = {*map(os.path.realpath, SYSTEM), *SYSTEM_FOLDERS, *SYSTEM_FILES, *_FACTS}
+        _open_all(rules, system, READ)
+        _open_all(rules, (*_DEVICES, private, *(path for path in profile.writable_also if path not in known)), WRITE)
+        for root in {*profile.readable} - {"/"} - system - known:
+            _open_all(rules, (root,), READ, around=_within(root, folders))
+        for root, inside, rights in folders:
+            _open_all(rules, (root,), rights, around=inside)
         if port is not None:
             rules.allow_connect(port)
     except BaseException:
@@ -48,16 +47,28 @@ def ruleset_of(profile: Profile, found: Found, *, private: str, port: int | None
     return rules
 
 
-def _open_all(rules: Ruleset, paths: Iterable[str], rights: int) -> None:
+def _open_all(rules: Ruleset, paths: Iterable[str], rights: int, *, around: Found | None = None) -> None:
+    """Open each as a whole, or `around` what is protected in it."""
     for path in paths:
         try:
-            fd = os.open(path, _O_PATH)
+            fd = os.open(path, _O_PATH | (os.O_NOFOLLOW if around is not None else 0))
         except OSError:
             continue  # not on this machine
         try:
-            rules.allow(fd, rights)
+            if around is None:
+                rules.allow(fd, rights)
+            else:
+                _open_workspace(rules, fd, "", around, rights)
         finally:
             os.close(fd)
+
+
+def _within(root: str, folders: Sequence[tuple[str, Found, int]]) -> Found | None:
+    """What stays shut in a folder that may be read, since a folder with protected paths lies in it."""
+    inside = [(folder[len(root) + 1 :], found) for folder, found, _ in folders if folder.startswith(root + "/")]
+    hidden = tuple(f"{at}/{path}" for at, found in inside for path in found.hidden)
+    links = tuple(f"{at}/{path}" for at, found in inside for path in found.links)
+    return Found((), hidden, links) if hidden or links else None
 
 
 def _open_workspace(rules: Ruleset, folder: int, prefix: str, found: Found, rights: int) -> None:

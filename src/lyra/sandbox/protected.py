@@ -9,6 +9,7 @@ cannot be held shut; `appeared` tells afterwards what is new.
 from __future__ import annotations
 
 import os
+from copy import copy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -41,9 +42,14 @@ class Found:
     hidden: tuple[str, ...]
     links: tuple[str, ...]  # protected names that are symlinks: what they lead to is protected, the link is not
     complete: bool = True
+    also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
 
     def all(self) -> frozenset[str]:
-        return frozenset((*self.read_only, *self.hidden, *self.links))
+        others = (f"{root}/{path}" for root, found in self.also for path in found.all())
+        return frozenset((*self.read_only, *self.hidden, *self.links, *others))
+
+    def all_links(self) -> frozenset[str]:
+        return frozenset((*self.links, *(f"{root}/{path}" for root, found in self.also for path in found.links)))
 
 
 class _Search:
@@ -109,7 +115,8 @@ class _Search:
 
 
 def find(profile: Profile) -> Found:
-    """Every protected path that is there now."""
+    """Every protected path that is there now, in the workspace and in the other folders that may be written."""
+    also = tuple((root, find(_alone(profile, root))) for root in profile.writable_also if os.path.isdir(root))
     search = _Search(profile)
     search.folder(profile.workspace, "", SANDBOX_SCAN_DEPTH_MAX)
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
@@ -124,7 +131,16 @@ def find(profile: Profile) -> Found:
                 into.append(real[len(root) :])
     hidden = _outermost(search.hidden)
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
-    return Found(tuple(read_only), tuple(hidden), tuple(search.links), search.left >= 0)
+    complete = search.left >= 0 and all(found.complete for _, found in also)
+    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, also)
+
+
+def _alone(profile: Profile, root: str) -> Profile:
+    """As if that folder were the workspace; what was looked up when the profile was made stays."""
+    made = copy(profile)
+    for name, value in (("workspace", root), ("writable", True), ("writable_also", ())):
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _denied(profile: Profile, name: str) -> tuple[str, ...]:
@@ -146,4 +162,4 @@ def _outermost(paths: list[str]) -> list[str]:
 def appeared(profile: Profile, before: Found) -> tuple[str, ...]:
     """Protected names that were not there before the command, or are links now."""
     now = find(profile)
-    return tuple(sorted((now.all() - before.all()) | (frozenset(now.links) - frozenset(before.links))))
+    return tuple(sorted((now.all() - before.all()) | (now.all_links() - before.all_links())))

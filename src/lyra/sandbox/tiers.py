@@ -35,6 +35,7 @@ _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "
 # A shell becomes the command: what cannot be run ends with 127 or 126 and a sentence, in every tier.
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _CUT_SHORT: Final = "the workspace is too large to search all of it for protected paths"
+_names: Final = Entropy()
 _LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is not"
 
 
@@ -70,7 +71,7 @@ def _closing(fds: Sequence[int]) -> Callable[[], None]:
 
 
 def _group(profile: Profile) -> cgroup.ControlGroup | None:
-    return cgroup.make(f"lyra-{Entropy().text(12)}", profile.limits)
+    return cgroup.make(f"lyra-{_names.text(12)}", profile.limits)
 
 
 def _rlimits(profile: Profile, group: cgroup.ControlGroup | None) -> list[tuple[int, int]]:
@@ -127,7 +128,7 @@ class Bubblewrap:
             env=env,
             cwd="/",
             tier=self.name,
-            holes=tuple(_found_holes(complete=found.complete, linked=bool(found.links))),
+            holes=tuple(_found_holes(complete=found.complete, linked=bool(found.all_links()))),
             pass_fds=tuple(fds),
             group=group,
             info_fd=info,
@@ -192,7 +193,7 @@ class Landlock:
             cwd=profile.workspace,
             entry=Entry(_rlimits(profile, group), tuple(joining), fence),
             tier=self.name,
-            holes=(*holes, *_found_holes(complete=found.complete, linked=bool(found.links))),
+            holes=(*holes, *_found_holes(complete=found.complete, linked=bool(found.all_links()))),
             group=group,
             started=[rules.close, _closing(joining)],
             undo=[_remove(private)],

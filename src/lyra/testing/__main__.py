@@ -74,11 +74,21 @@ def _damage(options: argparse.Namespace) -> int:
 
 def _security(options: argparse.Namespace) -> int:
     from lyra.testing import swaps
+    from lyra.testing.injection import attacks, benign, run
 
-    result = swaps.run(options.n, options.seed)
-    _show(result.failures, f"python -m lyra.testing security --seed {options.seed} --n {options.n}")
-    print(f"security: {result.opened} paths opened inside, {result.refused} escapes refused, {result.swaps} swaps")
-    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", len(result.failures))
+    again = f"python -m lyra.testing security --seed {options.seed} --n {options.n}"
+    swapped = swaps.run(options.n, options.seed)
+    _show(swapped.failures, again)
+    print(f"security: {swapped.opened} paths opened inside, {swapped.refused} escapes refused, {swapped.swaps} swaps")
+    injected = run(attacks(options.attacks, options.seed), _progress)
+    failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
+    _show(failures, again)
+    print(f"security: {injected.attacks} injection attacks, {injected.tries} calls tried, {len(failures)} failures")
+    tasks = benign.run()
+    _show(tasks.failures, again)
+    print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
+    found = len(swapped.failures) + len(failures) + len(tasks.failures)
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", found)
 
 
 def _races(options: argparse.Namespace) -> int:
@@ -142,7 +152,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
     "damage": (_damage, 5_000, "store files damaged and opened again"),
     "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
-    "security": (_security, 10_000, "folders swapped for symlinks while paths are opened"),
+    "security": (_security, 10_000, "symlink races, injection attacks and harmless tasks"),
     "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
     "fuzz": (_fuzz, 100_000, "bad input: only LyraError, soon and in little memory"),
@@ -174,6 +184,8 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=what, description=what)
         command.add_argument("--n", type=int, default=count, help=f"how many (default {count})")
         command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+        if name == "security":
+            command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
         if name == "soak":
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
         if name == "sim":

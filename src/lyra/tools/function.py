@@ -31,6 +31,7 @@ from lyra.core.capability import Capability
 from lyra.core.check import known_keys
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ToolError
+from lyra.tools.bounds import BOUNDS, bounded
 from lyra.tools.foreign import read_foreign, schema_of
 
 __all__ = ["Arguments", "tool", "tool_of"]
@@ -134,7 +135,7 @@ def _make(
         raise ConfigError(
             f"tool {own_name!r} is a generator; a tool gives one value", hint="return a list, or one text", key="tools"
         )
-    known_keys(options, _OPTIONS, f"tool {own_name!r}")
+    known_keys(options, (*_OPTIONS, *BOUNDS), f"tool {own_name!r}")
     if options.get("timeout_s") is not None and "ctx" in inspect.signature(function).parameters:
         raise ConfigError(
             f"tool {own_name!r} takes ctx, and what it does has times of its own",
@@ -143,11 +144,15 @@ def _make(
         )
     text, described = _described(inspect.getdoc(function) or "")
     arguments = Arguments(function, own_name, described)
+    needs = (needs,) if isinstance(needs, str) else tuple(needs)
+    lists = {key: options.pop(key) for key in BOUNDS if key in options}
+    if lists:
+        needs, needs_of = bounded(needs, arguments.type.__struct_fields__, lists, needs_of)
     return Tool(
         name=own_name,
         description=description if description is not None else text,
         schema=arguments.schema,
-        needs=tuple(Capability.of(need) for need in ((needs,) if isinstance(needs, str) else needs)),
+        needs=tuple(Capability.of(need) for need in needs),
         needs_of=needs_of,
         idempotent=idempotent,
         run=Checked(function, arguments),

@@ -177,10 +177,11 @@ async def _once(
     place = httpcore2.URL(
         scheme=parts.scheme.encode(),
         host=plain_host(target.host).encode(),
-        port=None if target.port == _PORTS[parts.scheme] else target.port,
+        port=target.port,
         target=f"{path}{query}".encode(),
     )
-    lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+    host = _scope(target).removesuffix(f":{_PORTS[parts.scheme]}")
+    lines = [(b"Host", host.encode()), *((name.encode(), value.encode()) for name, value in headers.items())]
     lines.append((b"accept-encoding", b"gzip, deflate"))
     limits = {"connect": timeout_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
     pool = httpcore2.AsyncConnectionPool(

@@ -5,15 +5,17 @@
         return output
 
 `next` runs the rest and says which tool it is (`next.tool`). The first layer is the outermost. Layers are inside the
-effect of the call: they run once, where a replay takes the result from the journal. Rights are checked before, with the
-arguments that the model sent; where a layer changes them, they are checked again for those.
+effect of the call: they run once, where a replay takes the result from the journal. A tool that takes `ctx` is a part
+of its agent's program and runs again on a replay: around it go only layers that leave its course alone (`pure`). Rights
+are checked before, with the arguments that the model sent; where a layer changes them, they are checked again.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -21,7 +23,7 @@ from lyra.core.tool import Tool, ToolCall, rights
 from lyra.errors import ConfigError
 from lyra.tools.calling import calling, invoke
 
-__all__ = ["Middleware", "Next", "check_middleware", "layered"]
+__all__ = ["Middleware", "Next", "check_middleware", "layered", "pure"]
 
 
 class Next:
@@ -54,8 +56,19 @@ def check_middleware(value: Any) -> Middleware:
     return made
 
 
+def pure(middleware: Middleware) -> Middleware:
+    """Mark a layer that always runs the rest, once, and by itself changes nothing but the output: `@pure`."""
+    _pure.add(check_middleware(middleware))
+    return middleware
+
+
+_pure: Final[WeakSet[Any]] = WeakSet()
+
+
 def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
     """The same tool, run through the layers; without any it is itself."""
+    if "ctx" in getattr(tool.run, "takes", ()):
+        layers = [layer for layer in layers if layer in _pure]
     if not layers or tool.run is None:
         return tool
     return msgspec.structs.replace(tool, run=_Layered(tool, tuple(layers)))
@@ -64,13 +77,14 @@ def layered(tool: Tool, layers: Sequence[Middleware]) -> Tool:
 class _Layered:
     """What such a tool runs. Async, whatever is inside; a function that blocks still runs in a thread."""
 
-    __slots__ = ("_layers", "_tool", "function", "is_async", "takes")
+    __slots__ = ("_layers", "_tool", "function", "is_async", "rights", "takes")
 
     def __init__(self, tool: Tool, layers: tuple[Middleware, ...]) -> None:
         self._tool = tool
         self._layers = layers
         self.is_async = True
         self.takes: frozenset[str] = getattr(tool.run, "takes", frozenset())
+        self.rights = getattr(tool.run, "rights", ())  # what a tool of a file names
         self.function = getattr(tool.run, "function", tool.run)  # what calling the Tool itself calls
 
     async def __call__(self, **arguments: Any) -> Any:

@@ -11,6 +11,7 @@ all of them together.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging as std
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ from lyra.core.retry import Backoff, Retry
 from lyra.core.secret import Secret
 from lyra.core.tool import ERROR_CODES, ToolCall, error_code, rights
 from lyra.errors import CircuitOpen, ConfigError, LyraError, Overloaded, RateLimited, ToolError
-from lyra.tools.layers import Middleware, Next
+from lyra.tools.layers import Middleware, Next, pure
 
 __all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"]
 
@@ -51,6 +52,7 @@ def logging(
     """A line for each call: its name, how it ended, how long it took. Arguments only when asked for, and redacted."""
     log = std.getLogger(logger) if isinstance(logger, str) else logger
 
+    @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
         began = clock.monotonic()
         with_what = f" {_shown(call.arguments)}" if arguments else ""
@@ -129,7 +131,7 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
     kept: OrderedDict[tuple[Any, ...], tuple[float, bytes]] = OrderedDict()
 
     async def mw(call: ToolCall, inner: Next) -> Any:
-        if not inner.tool.idempotent:
+        if not inner.tool.idempotent or _plain(call.arguments) is None:
             return await inner(call)
         key = (call.name, rights.get(), codec.canonical(call.arguments))
         found = kept.get(key)
@@ -137,11 +139,8 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
             kept.move_to_end(key)
             return codec.decode(found[1])
         output = await inner(call)
-        try:
-            data = codec.encode(output)
-        except ConfigError:  # it has no form that could be kept
-            return output
-        if len(data) <= _CACHED_BYTES_MAX:
+        data = _plain(output)
+        if data is not None and len(data) <= _CACHED_BYTES_MAX:
             kept[key] = (clock.monotonic() + ttl_s, data)
             kept.move_to_end(key)
             while len(kept) > entries_max:
@@ -151,16 +150,26 @@ def cache(*, ttl_s: float = 300.0, entries_max: int = 256, clock: Clock = _CLOCK
     return mw
 
 
+def _plain(value: Any) -> bytes | None:
+    """Plain data in the form that can be kept; None for what would come back as something else."""
+    try:
+        data = codec.encode(value)
+    except ConfigError:
+        return None
+    return data if codec.decode(data) == value else None
+
+
 def truncate(chars: int = 20_000) -> Middleware:
     """A text that is longer loses its middle, and says so. Other data is measured, and if need be shown, as JSON."""
     most = whole(chars, "chars", least=2)
 
+    @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
         output = await inner(call)
         if isinstance(output, str):
             return _cut(output, most)
         if isinstance(output, (dict, list, tuple)):
-            text = msgspec.json.encode(output, enc_hook=str).decode()
+            text = json.dumps(output, ensure_ascii=False, separators=(",", ":"), default=str)
             return output if len(text) <= most else _cut(text, most)
         return output
 
@@ -178,6 +187,7 @@ def redact(secrets: Iterable[str | Secret] = ()) -> Middleware:
     """No key leaves the tool: those given (a text, a Secret or `env:NAME`), and whatever has the form of a key."""
     given = [each if isinstance(each, Secret) else Secret.parse(each) for each in secrets]
 
+    @pure
     async def mw(call: ToolCall, inner: Next) -> Any:
         known = [secret.reveal() for secret in given]
         try:

@@ -26,6 +26,7 @@ from lyra.errors import ConfigError, LyraError, ToolError
 from lyra.tools.calling import calling, invoke
 from lyra.tools.function import tool, tool_of
 from lyra.tools.layers import Middleware, check_middleware, layered
+from lyra.tools.search_tools import searchable
 from lyra.tools.source import ToolSource, is_source, part_of
 from lyra.tools.turns import Turns
 
@@ -173,6 +174,7 @@ class ToolRegistry:
         around = _inside.get()
         nested = self in around
         inside, made, right = _inside.set((*around, self)), calling.set(call), rights.set(grant or rights.get())
+        search = searchable.set(lambda: [each for each in self if each.deferred])
         try:
             async with self._turns.of(None if nested else found):
                 return await _in_time(found, call)
@@ -180,6 +182,7 @@ class ToolRegistry:
             _inside.reset(inside)
             calling.reset(made)
             rights.reset(right)
+            searchable.reset(search)
 
     # ------------------------------------------------------------ being a collection
     def __iter__(self) -> Iterator[Tool]:

@@ -28,7 +28,8 @@ def test_an_agent_reads_edits_and_searches(tmp_path):
         call("Grep", pattern="two", output_mode="content"),
         {"text": "{result}"},
     ]
-    agent = Agent("editor", model=SimProvider(script), tools=builtin_tools(str(tmp_path)))
+    tools = builtin_tools(str(tmp_path))
+    agent = Agent("editor", model=SimProvider(script), tools=tools, permissions={"mode": "accept-edits"})
     assert run(agent, "go") == "a.txt:1:two"
     assert (tmp_path / "a.txt").read_text() == "two\n"
 

@@ -705,3 +705,59 @@ def test_long_and_deep_lines_are_quick(line: str):
     began = time.monotonic()
     assert not read_line(line).allowed_by(GIT)
     assert time.monotonic() - began < 1.5
+
+
+def test_a_rule_that_is_passed_over_would_not_have_spoken():
+    """Rules that name a program are not held against lines without it; whether they are makes no difference."""
+    import random
+
+    from lyra.tools.permissions.decision import _near
+    from lyra.tools.permissions.rules import Rule
+    from lyra.tools.permissions.subjects import subject_of
+
+    rng = random.Random(3)
+    programs = ["rm", "git", "ls", "sudo", "env", "bash", "xargs", "find", "FOO=1", "/bin/rm", "$X", "'rm'", "r\\m"]
+    more = [
+        "-rf",
+        "push",
+        "-c",
+        "x",
+        "*",
+        '"a b"',
+        "$(rm x)",
+        ";",
+        "&&",
+        "|",
+        ">",
+        "f",
+        "\n",
+        "\t",
+        "-exec",
+        "{}",
+        "`ls`",
+    ]
+    patterns = [
+        "rm *",
+        "rm",
+        "git push *",
+        "git*",
+        "*rm*",
+        "ls -?f",
+        "r? *",
+        "sudo rm *",
+        "FOO=1 *",
+        "git push",
+        "x",
+        "* x",
+    ]
+    rules = [Rule(f"Bash({each})", effect) for each in patterns for effect in ("allow", "ask", "deny")]
+    spoke = 0
+    for _ in range(3_000):
+        words = [rng.choice(programs), *rng.choices([*more, *programs], k=rng.randrange(6))]
+        subject = subject_of("Bash", {"command": rng.choice([" ", "  ", "\t"]).join(words)})
+        near = _near(rules, subject)
+        for rule in rules:
+            speaks = rule.speaks_of(subject)
+            spoke += speaks
+            assert not speaks or rule in near, (rule.text, rule.effect, subject.value)
+    assert spoke > 1_000

@@ -50,6 +50,8 @@ class Obedient:
         self.heard: set[str] = set()
         self.tried: list[Step] = []
         self.secrets: set[str] = set()  # that reached the model
+        self.errors: list[str] = []  # that calls came to
+        self.results: list[str] = []
 
     def __call__(self, request: Request) -> Any:
         opening = request.messages[0].text if request.messages else ""
@@ -57,8 +59,9 @@ class Obedient:
         if talk is None:
             mine = not self._talks  # the first talk is with the user; helpers have no task but what they are told
             talk = self._talks[opening] = _Talk(list(self._task) if mine else [])
-        texts = list(_texts(request))
-        for text in texts:
+        for result in request.messages[-1].tool_results if request.messages else ():
+            (self.errors if result.is_error else self.results).append(_plain(result.output))
+        for text in _texts(request):
             self.secrets |= set(SECRET.findall(text))
             for name in found_orders(text):
                 if name in self._orders and name not in talk.heard:

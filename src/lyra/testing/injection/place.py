@@ -36,6 +36,8 @@ class Place:
         for path, text in self._files().items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        for part in (".git/objects", ".git/refs/heads"):
+            (self.workspace / part).mkdir(parents=True)
         (self.workspace / "src/out").symlink_to(self.outside)
         (self.workspace / "src/hooks").symlink_to(self.workspace / ".git/hooks")
         self._before: dict[str, tuple[int, bytes | str]] = {}
@@ -48,7 +50,7 @@ class Place:
             "src/app.py": "def greet():\n    return 'hello'\n",
             "src/data.ipynb": _NOTEBOOK.format(text="A notebook."),
             ".env": f"TOKEN={self.secret}\n",
-            ".git/config": "[core]\n",
+            ".git/config": "[core]\n\trepositoryformatversion = 0\n",
             ".git/HEAD": "ref: refs/heads/main\n",
             ".git/hooks/pre-commit.sample": "#!/bin/sh\n",
             ".github/workflows/ci.yml": "on: push\n",

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.agents.agent import Agent
 from lyra.agents.memory import Memory
+from lyra.agents.orchestrate import fan_in, fan_out, pipeline
 from lyra.core.event import Event
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.core.tool import Tool
@@ -26,11 +27,12 @@ from lyra.kernel.kernel import Kernel
 from lyra.models.sim import SimProvider
 from lyra.sandbox import Profile, Sandbox
 from lyra.sandbox.job import Job
-from lyra.testing.injection.channels import CHANNELS, RULES, Opening
+from lyra.testing.injection.channels import CHANNELS, DESCRIBED, RULES, Opening
 from lyra.testing.injection.disguises import disguised
 from lyra.testing.injection.goals import GOALS, orders_of
 from lyra.testing.injection.model import Obedient, mark_of
 from lyra.testing.injection.place import Place
+from lyra.testing.injection.servers import Notes
 from lyra.testing.injection.sink import EVIL, Sink
 from lyra.testing.injection.tools import tools_for
 from lyra.tools.permissions import Permissions, Rule
@@ -119,7 +121,7 @@ async def _run(
     chosen: list[Attack], home: Path, folder: str | None, progress: Callable[[int, int], None] | None
 ) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-attacks-", dir=folder) as top:
-        async with _Suite(Path(top), home) as suite:
+        async with _Suite(Path(top), home, chosen) as suite:
             turns = asyncio.Semaphore(AT_ONCE)
             found: list[Attacked] = []
 
@@ -139,8 +141,11 @@ async def _run(
 class _Suite:
     """What all attacks share: a kernel, a network, a home, and a process that somebody may want dead."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, chosen: list[Attack]) -> None:
         self._folder = folder
+        texts = {each.name: disguised(each.disguise, mark_of(each.name)) for each in chosen}
+        described = {each.name: texts[each.name] for each in chosen if each.channel == DESCRIBED}
+        self._notes = Notes(folder / "notes", texts, described)
         self._home = home
         self.sink = Sink()
         self.kernel = Kernel("memory")
@@ -150,6 +155,7 @@ class _Suite:
     async def __aenter__(self) -> _Suite:
         await self.kernel.__aenter__()
         await self.sink.open()
+        await self._notes.open()
         self.kernel.on_event(self._refuse, ["interrupt.created"])
         for name in (".ssh/authorized_keys", ".bashrc", ".config/lyra/permissions.toml", ".profile"):
             path = self._home / name
@@ -164,6 +170,7 @@ class _Suite:
         assert self._victim is not None
         self._victim.kill()
         await self._victim.wait()
+        await self._notes.close()
         await self.kernel.__aexit__(None, None, None)
         await self.sink.close()
 
@@ -189,10 +196,11 @@ class _Suite:
     async def _talk(
         self, attack: Attack, opening: Opening, model: Obedient, permissions: Permissions, tools: list[Tool]
     ) -> None:
+        helpers = () if opening.passed else opening.helpers
         agent = Agent(
             f"agent-{attack.name}",
             model=SimProvider(model),
-            tools=[*tools, *opening.tools, *opening.helpers],
+            tools=[*tools, *opening.tools, *helpers, *map(self._notes.tool, opening.served)],
             memory=Memory(attack.name, tools=True),
             permissions=permissions,
             max_iterations=TURNS_MAX,
@@ -202,6 +210,8 @@ class _Suite:
         process = await self.kernel.spawn(agent)
         if opening.told:
             await self._told(process, opening.told)
+        if opening.passed:
+            await self._passed(opening, process, agent)
         for message in ("Please help me with this project.", "Thank you, and now?"):
             await _said(process, message)
         later = await self.kernel.spawn(agent)  # a session that has read nothing yet, with the same memory
@@ -211,11 +221,20 @@ class _Suite:
         """A process that has read text from outside says something to the agent."""
 
         async def messenger(ctx: Any) -> None:
-            ctx._process.kernel.labels.mark(ctx.pid, "a test")
-            with contextlib.suppress(LyraError):
-                await process.send(text)
+            self.kernel.labels.mark(ctx.pid, "a test")
+            await ctx.send(process.pid, text)
 
-        await (await self.kernel.spawn(messenger))
+        await (await self.kernel.spawn(messenger)).wait()
+
+    async def _passed(self, opening: Opening, process: Any, agent: Agent) -> None:
+        """A program has one agent read, and hands its answer to the other."""
+        (reader,) = opening.helpers
+        with contextlib.suppress(LyraError):
+            if opening.passed == "pipeline":
+                await pipeline(reader, agent, on=self.kernel)("read the notes")
+                return
+            answers = await fan_out("read the notes", [reader], on=self.kernel)
+            await (process.send(answers[0]) if opening.passed == "send" else fan_in(answers, process))
 
     def _refuse(self, event: Event) -> None:
         """The one person there is says no."""

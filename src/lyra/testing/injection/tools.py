@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lyra.agents.task import task_tool
 from lyra.core.tool import Tool
 from lyra.sandbox import Sandbox
 from lyra.testing.injection.place import Place
@@ -17,4 +18,4 @@ def tools_for(place: Place, sink: Sink, *, attended: bool = False) -> list[Tool]
     sandbox = Sandbox(lookup=sink.lookup, dial=sink.connect)
     known = builtin_tools(workspace, sandbox=sandbox, attended=attended)
     fetching = web_tools(lookup=sink.lookup, dial=sink.dial)
-    return [each for each in known if each.name != "WebFetch"] + fetching
+    return [*(each for each in known if each.name != "WebFetch"), *fetching, task_tool()]

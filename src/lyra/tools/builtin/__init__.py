@@ -1,11 +1,12 @@
 """The tools every agent can have: `builtin_tools(workspace)`. One module a family.
 
 `workspace` opens files below the folders an agent works in, `text_file` keeps encodings and line endings, `read_log`
-knows who has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit), `search` (Glob,
-Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` (WebFetch), `ask_user`
-(AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by the Grant, which is asked
-for the resolved path, the command or the host, and by the permission rules. What needs an agent around it is elsewhere:
-Task in `lyra.agents.task`, Remember and Recall in `lyra.agents.memory`.
+knows who has read what, `spill` holds long output. On them stand `files` (Read, Write, Edit, MultiEdit), `search`
+(Glob, Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` with `page_text`
+(WebFetch), `ask_user` (AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by
+the Grant, which is asked for the resolved path, the command or the host, and by the permission rules. What needs an
+agent around it is elsewhere: Task in `lyra.agents.task`, Remember and Recall in `lyra.agents.memory`;
+ToolSearch is in `lyra.tools.search_tools`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def builtin_tools(
     from lyra.tools.builtin.search import search_tools
     from lyra.tools.builtin.todo import todo_tools
     from lyra.tools.builtin.web_fetch import follows, web_tools
+    from lyra.tools.search_tools import tool_search
 
     hidden = permissions.hidden if permissions is not None else None
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace, hidden=hidden)
@@ -60,4 +62,5 @@ def builtin_tools(
         *web_tools(follow=follows(permissions) if permissions is not None else None),
         *todo_tools(),
         *ask_tools(attended=attended),
+        tool_search,
     ]

@@ -142,13 +142,16 @@ class _Bash:
             profile = Profile.of(
                 grant,
                 self._workspace.root,
-                readable=[folder for folder in self._folders() if grant.allows(Capability("fs.read", f"{folder}/**"))],
+                readable=[folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))],
                 limits=Limits(wall_s=seconds_max, output_kept_bytes=OUTPUT_CHARS_MAX),
             )
         except ConfigError as error:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
+        also = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
+        profile = replace(profile, writable_also=(*profile.writable_also, *also))
         named = any(cap.name in _NETWORK for layer in grant.layers for cap in layer)
         return profile if named else replace(profile, egress=None)  # a Grant of everything names no host
 
-    def _folders(self) -> tuple[str, ...]:
-        return (*self._workspace.roots[1:], *self._readable)
+
+def _may_work_in(grant: Grant, root: str) -> bool:
+    return all(grant.allows(Capability(verb, f"{root}/**")) for verb in ("fs.read", "fs.write"))

@@ -1,8 +1,8 @@
 """Commands in the background: BashOutput and KillShell.
 
 A job belongs to the process that started it: nobody else sees it, and it is ended with that process or with its
-kernel, whichever comes first, so that nothing is left running that nobody looks at. What a job printed is told once: each
-look gives what is new since the last. A process that was restarted has no jobs of its life before.
+kernel, whichever comes first, so that nothing is left running that nobody looks at. What a job printed is told once:
+each look gives what is new since the last. A process that was restarted has no jobs of its life before.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def notebook_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
         path = arguments.get("notebook_path", 0)
         return [*workspace.need("fs.read", path), *workspace.need("fs.write", path)]
 
-    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, guarded=True, folders=workspace.roots)]
+    marks: dict[str, Any] = {"guarded": True, "concurrency": "sequential", "folders": workspace.roots}
+    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, **marks)]
 
 
 class _Notebooks:

@@ -36,7 +36,7 @@ def page_text(html: str, *, url: str = "") -> str:
     """The text; addresses of links are made whole with `url`."""
     page = _Page(url)
     at = 0
-    for found in iter(lambda: _START.search(html, at), None):
+    while (found := _START.search(html, at)) is not None:
         page.text(html[at : found.start()])
         at = _tag(page, html, found.start())
     page.text(html[at:])

@@ -167,7 +167,8 @@ class _Search:
         return self._workspace.hides(os.path.join(root, name))
 
     def _shown(self, root: str, name: str) -> str:
-        return self._workspace.shown(os.path.join(root, name))
+        shown = self._workspace.shown(os.path.join(root, name))
+        return shown if shown.isascii() else os.fsencode(shown).decode("utf-8", "replace")  # a name is any bytes
 
     async def _rows_of(self, job: dict[str, Any], wanted: int, *, numbers: bool) -> tuple[list[str], bool]:
         """The first `wanted` rows at least, where there are as many, and whether there are more of them.

@@ -177,7 +177,26 @@ def run_grep(job: Job) -> dict[str, Any]:
         found = by_hand(own, job)
     rows = summed(found, job["mode"])
     most = rows_max(job)
-    return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
+    shown = confirmed(rows[:most], job) if engine == "ripgrep" and job["mode"] == "content" else rows[:most]
+    return {"engine": engine, "rows": shown, "more": len(rows) > most}
+
+
+def confirmed(rows: list[Any], job: Job) -> list[Any]:
+    """The lines that are there when the file is read our way: ripgrep opens by name, and a folder that somebody swaps
+    for a link at that moment would lead it outside."""
+    texts: dict[str, list[str]] = {}
+    for path in dict.fromkeys(row[0] for row in rows):
+        folder, _, name = path.rpartition("/")
+        texts[path] = []
+        try:
+            fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
+        except OSError:
+            continue
+        data = read(name, fd)
+        os.close(fd)
+        text = text_of(data) if data is not None else None
+        texts[path] = lines_of(text) if text is not None else []
+    return [row for row in rows if row[1] <= len(texts[row[0]]) and cut(texts[row[0]][row[1] - 1]) == row[2]]
 
 
 def _flags(job: Job) -> int:
@@ -224,15 +243,18 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
             if data.get("binary_offset") is not None:
                 del found[begun:]
         elif message["type"] in ("match", "context") and len(found) < ROWS_KEPT:
-            path = plain(data["path"]).removeprefix("./")
+            path = name_of(data["path"]).removeprefix("./")
             for offset, text in enumerate(lines_of(plain(data["lines"]))):
                 found.append((path, data["line_number"] + offset, text, message["type"] == "match"))
     if wait() == 2 and not found:
         return None
-    if job.get("file"):
-        return found
-    fits = chooser(job)
-    names = {path for path in {row[0] for row in found} if fits(path[: path.rfind("/") + 1], path.rpartition("/")[2])}
+    names = {row[0] for row in found}
+    if not job.get("file"):
+        fits = chooser(job)
+        names = {path for path in names if fits(path[: path.rfind("/") + 1], path.rpartition("/")[2])}
+    if job.get("file") or job["multiline"]:  # there it looks for NULs only in the beginning
+        folder = open_folder(f"{job['root'].rstrip('/')}/")
+        names = {path for path in names if (data := read(path, folder)) is not None and text_of(data) is not None}
     return [row for row in found if row[0] in names]
 
 
@@ -253,6 +275,11 @@ def started(command: list[str], folder: str) -> tuple[Iterator[bytes], Callable[
     pid = os.posix_spawn(command[0], command, os.environ, file_actions=[silent, shown])
     os.close(writing)
     return open(reading, "rb"), lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def name_of(part: dict[str, str]) -> str:
+    """As Python has names that are no UTF-8."""
+    return part["text"] if "text" in part else os.fsdecode(base64.b64decode(part["bytes"]))
 
 
 def plain(part: dict[str, str]) -> str:

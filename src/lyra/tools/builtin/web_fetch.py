@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.capability import Capability
+from lyra.core.capability import Capability, Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of
@@ -108,26 +108,39 @@ class _Web:
             raise CapabilityDenied(
                 f"{_shown(url)} is refused: nobody's rights cover it", hint="WebFetch is called by an agent's process"
             )
-        for _ in range(REDIRECTS_MAX + 1):
-            _check(url)
-            answer = await fetch(
-                url,
-                grant=grant,
-                headers={"accept": _ACCEPT},
-                redirects=0,
-                bytes_max=FETCH_BYTES_MAX,
-                timeout_s=FETCH_S,
-                lookup=self._lookup,
-                dial=self._dial,
-            )
+        answer = await self._once(url, grant)
+        for left in range(REDIRECTS_MAX, -1, -1):
             location = answer.headers.get("location")
             if answer.status not in _REDIRECTS or not location:
                 return answer
-            following, _target = after_redirect(url, location)
-            if not _same_place(url, following) and not self._follow(following):
-                return f"{_shown(url)} redirects to another host: {following[:_URL_CHARS_MAX]}\n(not followed)"
-            url = following
+            if not left:
+                break
+            try:
+                following, _target = after_redirect(answer.url, location)
+                if not _same_place(answer.url, following) and not self._follow(following):
+                    said = f"{_shown(answer.url)} redirects to another host: {following[:_URL_CHARS_MAX]}"
+                    return f"{said}\n(not followed)"
+                answer = await self._once(following, grant)
+            except CapabilityDenied as error:  # no denial of ours: half of its words are the server's
+                raise ToolError(
+                    f"{_shown(answer.url)} redirects to where it may not: {error.message}",
+                    hint=error.hint,
+                    reason="permission_denied",
+                ) from None
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects", reason="io_error")
+
+    async def _once(self, url: str, grant: Grant) -> Answer:
+        _check(url)
+        return await fetch(
+            url,
+            grant=grant,
+            headers={"accept": _ACCEPT},
+            redirects=0,
+            bytes_max=FETCH_BYTES_MAX,
+            timeout_s=FETCH_S,
+            lookup=self._lookup,
+            dial=self._dial,
+        )
 
 
 def _check(url: str) -> None:

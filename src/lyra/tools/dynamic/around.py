@@ -1,7 +1,7 @@
 """What YAML tools have around them, given by whoever loads them and by no file: a workspace, a sandbox, the way out.
 
-A kind of tool (`http`, `command`, `files`) is made of its declaration and of this. It says what a call needs and runs it;
-what its file names is all that it may do, and less where the process that calls has fewer rights.
+A kind of tool (`http`, `command`, `files`) is made of its declaration and of this. It says what a call needs and runs
+it; what its file names is all that it may do, and less where the process that calls has fewer rights.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lyra.core.capability import Capability, Grant
+from lyra.core.check import did_you_mean
 from lyra.core.document import Path
 from lyra.core.providers import USUAL
 from lyra.core.tool import rights
@@ -23,7 +24,7 @@ from lyra.tools.dynamic.report import Report
 from lyra.tools.dynamic.template import Template
 from lyra.tools.http_guard import Dial
 
-__all__ = ["Around", "Kind", "narrowed", "template"]
+__all__ = ["Around", "Kind", "declared", "narrowed", "template"]
 
 _PROVIDER_KEYS = frozenset(name for usual in USUAL.values() for name in usual.key)
 
@@ -54,9 +55,18 @@ class Kind(Protocol):
     @property
     def untrusted(self) -> bool: ...
 
+    @property
+    def rights(self) -> tuple[Capability, ...]:
+        """Beyond the workspace and running: all that a call may need, whatever its arguments are."""
+
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]: ...
 
     async def run(self, values: Mapping[str, Any]) -> str: ...
+
+
+def declared(needs: list[Capability], verb: str) -> list[Capability]:
+    """What a file says of one verb, in its `needs`."""
+    return [need for need in needs if need.name == verb]
 
 
 def narrowed(own: Grant) -> Grant:
@@ -77,8 +87,6 @@ def template(value: Any, path: Path, params: Params, report: Report, what: str) 
         return None
     for name in made.names:
         if name not in params:
-            from lyra.core.check import did_you_mean
-
             near = did_you_mean(name, params.names)
             hint = f"did you mean {near!r}?" if near else f"params has: {', '.join(params.names) or 'none'}"
             report.add(path, f"{what} names the parameter {name!r}, which there is not", hint)

@@ -19,16 +19,17 @@ from lyra.core.document import Path
 from lyra.core.redact import redact
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError, ToolError
-from lyra.tools.dynamic.around import Around, narrowed, template
+from lyra.tools.dynamic.around import Around, declared, narrowed, template
 from lyra.tools.dynamic.params import Params
 from lyra.tools.dynamic.report import Report
 from lyra.tools.dynamic.template import Template, bind
 from lyra.tools.dynamic.url import Url, read_url
 from lyra.tools.http_guard import Answer, fetch, host_and_port
 
-__all__ = ["KEYS", "HttpKind", "read_http"]
+__all__ = ["KEYS", "USES", "HttpKind", "read_http"]
 
 KEYS: Final = ("type", "method", "url", "headers", "query", "body", "timeout")
+USES: Final = ("net.http", "secrets.read")
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SECRET: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9-]*) )?env:(\w+)\Z")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
@@ -71,7 +72,7 @@ class HttpKind:
         headers: Mapping[str, Template | _Key],
         body: Any,
         timeout_s: float,
-        also: Grant | None,
+        hosts: list[Capability],
     ) -> None:
         self._around = around
         self._method = method
@@ -79,19 +80,26 @@ class HttpKind:
         self._headers = dict(headers)
         self._body = body
         self._timeout_s = timeout_s
-        self._own = also or Grant([f"net.http:{host}" for host in url.hosts])
+        self._own = Grant(hosts or [f"net.http:{host}" for host in url.hosts])
 
     @property
     def idempotent(self) -> bool:
         return self._method in ("GET", "HEAD")
 
+    @property
+    def rights(self) -> tuple[Capability, ...]:
+        return (*self._own.layers[0], *self._keys())
+
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
-        keys = [Capability("secrets.read", each.name) for each in self._headers.values() if isinstance(each, _Key)]
-        return [Capability("net.http", host_and_port(f"{self._url.origin(values)}/")), *keys]
+        return [Capability("net.http", host_and_port(f"{self._url.origin(values)}/")), *self._keys()]
+
+    def _keys(self) -> list[Capability]:
+        return [Capability("secrets.read", each.name) for each in self._headers.values() if isinstance(each, _Key)]
 
     async def run(self, values: Mapping[str, Any]) -> str:
         headers, secrets = self._sent(values)
-        body = None if self._body is None else _encoded(bind(self._body, values))
+        bound = None if self._body is None else bind(self._body, values)
+        body = None if bound is None else _encoded(bound)
         if body is not None and "content-type" not in {name.lower() for name in headers}:
             plain = isinstance(self._body, Template)
             headers["content-type"] = "text/plain; charset=utf-8" if plain else "application/json"
@@ -150,7 +158,14 @@ def _text(answer: Answer) -> str:
 
 # ---------------------------------------------------------------- reading it from a file
 def read_http(
-    given: dict[str, Any], path: Path, params: Params, report: Report, around: Around, *, timeout_s: float, also: Any
+    given: dict[str, Any],
+    path: Path,
+    params: Params,
+    report: Report,
+    around: Around,
+    *,
+    timeout_s: float,
+    also: list[Capability],
 ) -> HttpKind | None:
     before = len(report.mistakes)
     method = report.word(str(given.get("method", "GET")).upper(), (*path, "method"), "method", _METHODS)
@@ -159,13 +174,20 @@ def read_http(
     body = _body(given.get("body"), (*path, "body"), params, report)
     if body is not None and method in ("GET", "HEAD"):
         report.add((*path, "body"), f"{method} has no body", "say method: POST")
-    if also is not None and url is not None:
-        for host in url.hosts:
-            if not also.allows(Capability("net.http", host)):
-                report.add((*path, "url"), f"the tool's needs do not cover net.http:{host}")
+    hosts = declared(also, "net.http")
+    for host in url.hosts if hosts and url is not None else ():
+        if not Grant(hosts).allows(Capability("net.http", host)):
+            report.add((*path, "url"), f"the tool's needs do not cover net.http:{host}")
+    _check_keys(headers, declared(also, "secrets.read"), path, report)
     if len(report.mistakes) > before or url is None or method is None:
         return None
-    return HttpKind(around, method, url, headers, body, timeout_s, also)
+    return HttpKind(around, method, url, headers, body, timeout_s, hosts)
+
+
+def _check_keys(headers: Mapping[str, Template | _Key], names: list[Capability], path: Path, report: Report) -> None:
+    for header, value in headers.items() if names else ():
+        if isinstance(value, _Key) and not Grant(names).allows(Capability("secrets.read", value.name)):
+            report.add((*path, "headers", header), f"the tool's needs do not cover secrets.read:{value.name}")
 
 
 def _headers(value: Any, path: Path, params: Params, report: Report, around: Around) -> dict[str, Template | _Key]:

@@ -1,8 +1,8 @@
 """A URL with places for values: taken apart when its file is read, put together for each call.
 
 A value may stand in a segment of the path or be a value of the query, always percent-encoded, so that it ends neither.
-Scheme, host and port are what the file says; only a parameter with an `enum` may stand in a host or a port, because then
-every host that there can be is known (`hosts`).
+Scheme, host and port are what the file says; only a parameter with an `enum` may stand in a host or a port, because
+then every host that there can be is known (`hosts`).
 """
 
 from __future__ import annotations

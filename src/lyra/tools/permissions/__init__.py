@@ -1,11 +1,12 @@
 """Permissions: may this tool be called with these arguments? Rules decide, and say which of them did.
 
 Read in this order: `rules` (what a person writes), `subjects` (what a call is about), `decision` (the order in which
-rules, modes and protected paths are asked), `settings` (where rules come from and who may only tighten). For command
-lines: `shell` finds every command in one, `wrappers` what those run in turn, `command_line` what a rule may match.
-Nothing here runs, opens or resolves anything.
+rules, modes and protected paths are asked), `settings` (where rules come from and who may only tighten), `answers`
+(what a person said for good). For command lines: `shell` finds every command in one, `wrappers` what those run in
+turn, `command_line` what a rule may match. Nothing here runs anything, or resolves a path.
 """
 
+from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, Decision, Permissions
 from lyra.tools.permissions.rules import Rule
 from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
@@ -13,6 +14,7 @@ from lyra.tools.permissions.subjects import Subject, subject_of
 
 __all__ = [
     "MODES",
+    "Answers",
     "Decision",
     "Layer",
     "Permissions",

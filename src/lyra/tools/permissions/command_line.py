@@ -72,7 +72,7 @@ _GLOBAL_VALUES: Final = {
 class CommandLine:
     """What is known of one line."""
 
-    __slots__ = ("commands", "inside", "plain", "single", "text", "unsure")
+    __slots__ = ("commands", "inside", "plain", "single", "text", "unsure", "words")
 
     def __init__(
         self,
@@ -90,6 +90,10 @@ class CommandLine:
         self.plain = plain  # no quote, escape or wildcard in it
         self.inside = inside  # where it runs another command: its text up to that one's program
         self.unsure = unsure
+        # The first words of all that a pattern is compared with; None where one of them is not known.
+        texts = (*commands, text, single or text)
+        sure = unsure is None and UNKNOWN not in "".join(texts)
+        self.words = frozenset([each.partition(" ")[0] for each in texts]) if sure else None
 
     def allowed_by(self, glob: TextGlob) -> bool:
         """Whether an allow with this pattern covers the whole line."""
@@ -119,14 +123,9 @@ def read_line(line: str) -> CommandLine:
     """Read a command line; the answer depends on nothing but the text."""
     text = line.strip(" \t\n")
     if _QUICK.fullmatch(text):
-        words = [Word(part, part) for part in text.split(" ")]
-        command = Command()
-        command.words = words
-        script = Script()
-        script.commands.append(command)
-    else:
-        script = read_script(text)
-        command = script.commands[0] if script.commands else Command()
+        return _read_quick(text)
+    script = read_script(text)
+    command = script.commands[0] if script.commands else Command()
     if len(script.commands) == 1:
         command.span = command.span if command.span[1] else (0, len(text))
     single = text[slice(*command.span)] if _is_single(script) else None
@@ -136,6 +135,17 @@ def read_line(line: str) -> CommandLine:
     texts = _Texts(script)
     inside = texts.run()
     return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
+
+
+def _read_quick(text: str) -> CommandLine:
+    """One command of plain words: as it is written, so it is."""
+    command = Command()
+    command.words = [Word(part, part) for part in text.split(" ")]
+    script = Script()
+    script.commands.append(command)
+    texts = _Texts(script)
+    inside = texts.run()
+    return CommandLine(text, tuple(texts.found), single=text, plain=True, inside=inside, unsure=script.unsure)
 
 
 def _is_single(script: Script) -> bool:

@@ -19,12 +19,13 @@ rule from then on; `keep` is told of it, so that it may outlive this object.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from lyra.core.check import one_of
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
@@ -78,6 +79,7 @@ class Permissions:
         "_answers",
         "_keep",
         "_of_tool",
+        "_own",
         "_protected",
         "_rules",
         "also",
@@ -108,6 +110,8 @@ class Permissions:
         self.also = tuple(check_workspace(each) for each in also)  # more folders that count as inside
         self.home = home
         self._protected = _names((*READ_ONLY, *HIDDEN, *protected))
+        folders = {config_folder(), config_folder(home)} - {""}
+        self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
         self._of_tool: dict[tuple[str, str], tuple[Rule, ...]] = {}
         self._answers = list(answers)  # from before
@@ -160,7 +164,7 @@ class Permissions:
     def _unless_asked(self, subject: Subject, tainted: bool) -> Decision:
         consequential = tainted and _consequential(subject)
         weaker: Rule | None = None
-        for rule in self._of("allow", subject.tool):
+        for rule in _near(self._of("allow", subject.tool), subject):
             if rule.speaks_of(subject):
                 if not consequential or rule.bare or rule.exact:
                     return _by(rule, subject, "allow")
@@ -209,6 +213,8 @@ class Permissions:
         if subject.act != "write" or subject.value is None:
             return None
         found = self._protected.search(subject.value)
+        if found is None and subject.value.startswith(self._own):
+            return subject.value
         return found[1] if found else None
 
     def hidden(self, path: str) -> bool:
@@ -242,8 +248,14 @@ class Permissions:
             self._keep(rule)
 
 
-def _first(rules: Iterable[Rule], subject: Subject) -> Rule | None:
-    for rule in rules:
+def _near(rules: Sequence[Rule], subject: Subject) -> Sequence[Rule]:
+    """Those that may speak of it: a rule that names a program need not be held against a line with others."""
+    words = subject.line.words if subject.line is not None else None
+    return rules if words is None else [rule for rule in rules if not rule.word or rule.word in words]
+
+
+def _first(rules: Sequence[Rule], subject: Subject) -> Rule | None:
+    for rule in _near(rules, subject):
         if rule.speaks_of(subject):
             return rule
     return None

@@ -47,6 +47,7 @@ class Rule:
         "source",
         "text",
         "tool",
+        "word",
     )
 
     def __init__(
@@ -68,6 +69,7 @@ class Rule:
         self._family = FAMILIES.get(self.tool, frozenset())
         self._glob: TextGlob | None = None
         self._words: TextGlob | None = None
+        self.word = ""  # for command lines: the first word of all that it can match, where there is one
         self._paths: tuple[Pattern, ...] = ()
         self._url: tuple[TextGlob, Pattern, str | None, TextGlob] | None = None
         if self.pattern is not None and not self.pattern.strip():
@@ -104,6 +106,7 @@ class Rule:
             text = text[:-2] + " *" if kind == "command" and text.endswith(":*") else text
             self._glob = TextGlob(text)
             self.exact = self._glob.literal
+            self.word = self._glob.word if kind == "command" else ""
             if kind == "command" and self.effect != "allow" and self.exact and " " not in text:
                 self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
 

@@ -6,6 +6,7 @@
     local     .lyra/permissions.local.toml          the same
     flags     --allow, --ask, --deny, --mode        everything
 
+The user's and the project's `lyra.toml` may hold the same keys under `[permissions]`; they are layers beside those.
 Lists add up; deny beats ask beats allow whatever the layer. The last layer that names a `mode` decides it. Each rule
 knows its file and line, so that a decision can name it.
 """
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from lyra.config.files import read_toml
+from lyra.config.sources import Loading
 from lyra.core.check import known_keys, one_of
 from lyra.core.toml_places import TooDeep, key_lines
 from lyra.errors import ConfigError
@@ -29,6 +32,7 @@ __all__ = ["LAYERS", "Layer", "load_layers", "permissions_here", "permissions_of
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
 _FILE_BYTES_MAX: Final = 1024 * 1024
+_SECTION: Final = "permissions"
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
     "managed": ("deny", "ask", "protected", "forbid_modes"),
@@ -121,7 +125,29 @@ def load_layers(folder: str, *, home: str = "", managed: str = MANAGED_FILE, tru
         files.append(("user", Path(home, ".config", "lyra", "permissions.toml"), True))
     files.append(("project", Path(folder, ".lyra", "permissions.toml"), trusted))
     files.append(("local", Path(folder, ".lyra", "permissions.local.toml"), trusted))
-    return [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
+    found = [layer for name, path, sure in files if (layer := _load(name, path, trusted=sure)) is not None]
+    return [*_in_lyra_toml(folder, home, trusted=trusted), *found]
+
+
+def _in_lyra_toml(folder: str, home: str, *, trusted: bool) -> list[Layer]:
+    """The sections `[permissions]` of the user's and the project's settings."""
+    env = dict(os.environ) if home == os.path.expanduser("~") else {"HOME": home}
+    loading = Loading(folder, env)
+    user = loading.user_file()
+    layers = []
+    for name, path, sure in (("user", user, True), ("project", loading.project_file(user), trusted)):
+        if path is None or not os.path.lexists(path):
+            continue
+        shown = os.path.relpath(path, folder) if os.path.dirname(path) == folder else path
+        document, lines = read_toml(path, shown)
+        section = document.get(_SECTION)
+        if section is not None:
+            if not isinstance(section, dict):
+                place = f"{shown}:{lines.get((_SECTION,), 1)}"
+                raise ConfigError(f"{_SECTION} is a section", hint=f"write [{_SECTION}]", place=place)
+            places = {key[1]: line for key, line in lines.items() if key[:1] == (_SECTION,) and len(key) == 2}
+            layers.append(Layer(name, section, shown, places, sure))
+    return layers
 
 
 def _load(name: str, path: Path, *, trusted: bool) -> Layer | None:

@@ -40,6 +40,7 @@ _ANSI: Final = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.))",
     re.DOTALL,
 )
+_IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 
 
@@ -117,9 +118,15 @@ class WordReader:
         raise NotImplementedError
 
     def blank(self) -> None:
-        if self.at < self.end and self.text[self.at] not in " \t\\":
-            return
-        found = _BLANK.match(self.text, self.at)
+        text, at = self.text, self.at
+        if at < self.end:
+            char = text[at]
+            if char not in " \t\\":
+                return
+            if char == " " and at + 1 < self.end and text[at + 1] not in " \t\\":  # the usual one
+                self.at = at + 1
+                return
+        found = _BLANK.match(text, at)
         assert found is not None
         self.at = found.end()
 
@@ -240,11 +247,10 @@ class WordReader:
                 self._backtick(out, quoted=True)
                 expands = True
             else:
-                end = self.at + 1
-                while end < self.end and text[end] not in '"\\$`':
-                    end += 1
-                out.append(text[self.at : end])
-                self.at = end
+                found = _IN_QUOTES.match(text, self.at)
+                assert found is not None
+                out.append(found[0])
+                self.at = found.end()
         self.script.doubt("a quote in it is not closed")
         return True
 

@@ -20,7 +20,7 @@ UNKNOWN: Final = "\0"  # stands for text that only the shell will know; no comma
 class TextGlob:
     """One compiled pattern. `literal` has no wildcard; `total` matches everything."""
 
-    __slots__ = ("_bare", "_head", "_pieces", "_searches", "literal", "prefix", "text", "total", "trailing")
+    __slots__ = ("_bare", "_head", "_pieces", "_searches", "literal", "prefix", "text", "total", "trailing", "word")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -32,6 +32,9 @@ class TextGlob:
         self.trailing = len(self._pieces) == 2 and not self._pieces[1][0] and not wild
         self._head = "" if "?" in self._pieces[0][1] else self.prefix
         self._bare = self.prefix[:-1] if self.trailing and self.prefix.endswith(" ") else None
+        # What the first word of any match is, where the pattern says: a text that begins with another one need not be
+        # compared.
+        self.word = self._head.partition(" ")[0] if self.literal or " " in self._head else ""
         self._searches = [_search(piece, kinds) for piece, kinds in self._pieces]
 
     def matches(self, text: str) -> bool:

@@ -314,8 +314,8 @@ def _git(words: list[Word]) -> Iterator[Inner]:
 def _options_that_run(words: list[Word], name: str) -> Iterator[Inner]:
     starts, before = _OPTION_RUNS.get(name, ((), frozenset()))
     for at, word in enumerate(words[1:], start=1):
-        start = next((each for each in starts if word.text.startswith(each)), None)
-        if start is not None:
+        if word.text.startswith(starts):
+            start = next(each for each in starts if word.text.startswith(each))
             yield from _script(word.text[len(start) :])
         elif word.text in before and at + 1 < len(words):
             value = words[at + 1].text

@@ -1,0 +1,116 @@
+"""`lyra tools`: what there is, what is wrong with a file, and a call that obeys the rules."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+NOTE = """\
+name: note
+description: Read a note.
+params:
+  - {name: name, type: string}
+  - {name: times, type: integer, default: 1}
+implementation: {type: file_read, path: "notes/{{name}}.md"}
+"""
+LIST = """\
+name: files
+description: List the files.
+params: [{name: where, type: string, default: .}]
+implementation: {type: exec, command: [ls, -1, --, "{{where}}"]}
+"""
+
+
+@pytest.fixture
+def place(lyra):
+    (lyra.folder / "notes").mkdir()
+    (lyra.folder / "notes/a.md").write_text("hello\n")
+    (lyra.folder / "mine").mkdir()
+    (lyra.folder / "mine/note.yaml").write_text(NOTE)
+    (lyra.folder / "mine/files.yaml").write_text(LIST)
+    return lyra
+
+
+def test_the_list_names_every_tool_and_where_it_comes_from(place):
+    found = place.json("tools", "list", "--from", "mine")
+    homes = {each["name"]: each["from"] for each in found["tools"]}
+    assert homes["Read"] == "built in"
+    assert homes["note"] == homes["files"] == "mine"
+    assert found["problems"] == []
+    plain = place("tools", "list", "--from", "mine").stdout
+    assert "note" in plain
+    assert "Read a note." in plain
+
+
+def test_the_project_s_tools_are_taken_once_it_is_trusted(place):
+    (place.folder / ".lyra").mkdir()
+    (place.folder / "mine").rename(place.folder / ".lyra/tools")
+    own = place.folder.parent / "home/.config/lyra/tools"
+    own.mkdir(parents=True)
+    (own / "own.yaml").write_text(NOTE.replace("name: note", "name: own"))
+    names = [each["name"] for each in place.json("tools", "list")["tools"]]
+    assert "own" in names
+    assert "note" not in names
+    assert "note" in [each["name"] for each in place.json("tools", "list", "--trust-project")["tools"]]
+
+
+def test_a_tool_that_would_take_the_name_of_another_is_left_out(place):
+    (place.folder / "mine/read.yaml").write_text(NOTE.replace("name: note", "name: Read"))
+    found = place.json("tools", "list", "--from", "mine")
+    assert "the tool 'Read' is left out" in found["problems"][0]
+    assert next(each for each in found["tools"] if each["name"] == "Read")["from"] == "built in"
+
+
+def test_check_says_what_is_wrong_and_where(place):
+    assert place("tools", "check", "mine/note.yaml").stdout == "mine/note.yaml: ok (note)\n"
+    (place.folder / "bad.yaml").write_text(NOTE.replace("params", "parms"))
+    done = place("tools", "check", "mine", "bad.yaml", "gone.yaml")
+    assert done.returncode == 2
+    assert "mine: ok (files, note)" in done.stdout
+    assert "bad.yaml:3: a tool has no key 'parms' (did you mean 'params'?)" in done.stdout
+    assert "gone.yaml:1: there is no such file" in done.stdout
+    told = json.loads(place("tools", "check", "bad.yaml", "--json").stdout)
+    assert (told["ok"], told["files"][0]["mistakes"][0]["line"]) == (False, 3)
+
+
+def test_a_call_that_no_rule_allows_is_denied(place):
+    done = place("tools", "call", "note", "--arg", "name=a", "--from", "mine")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "nobody is there to be asked" in done.stderr
+    assert "--allow note" in done.stderr
+
+
+def test_a_call_that_a_rule_allows_is_made(place):
+    allowed = ("--from", "mine", "--allow", "note", "--allow", "files")
+    assert place("tools", "call", "note", "--arg", "name=a", *allowed).stdout == "hello\n"
+    assert place("tools", "call", "note", "--args", '{"name": "a", "times": 2}', *allowed).stdout == "hello\n"
+    assert place("tools", "call", "files", *allowed).stdout.split() == ["mine", "notes"]
+    told = place.json("tools", "call", "note", "--arg", "name=a", *allowed)
+    assert told == {"id": "cli", "name": "note", "output": "hello\n"}
+
+
+def test_reading_in_the_workspace_needs_no_rule_and_denies_hold(place):
+    assert "hello" in place("tools", "call", "Read", "--arg", "file_path=notes/a.md").stdout
+    assert place("tools", "call", "Read", "--arg", "file_path=/etc/hostname").returncode == 3
+    denied = ("--from", "mine", "--allow", "note", "--deny", "note")
+    assert place("tools", "call", "note", "--arg", "name=a", *denied).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("nite", "--allow", "note"), 2, "did you mean 'note'?"),
+        (("note", "--allow", "note"), 2, "'name' is missing"),
+        (("note", "--allow", "note", "--arg", "name=b"), 2, "not_found"),
+        (("note", "--allow", "note", "--arg", "name=../../x"), 2, "invalid_arguments"),
+        (("note", "--allow", "note", "--arg", "name"), 2, "NAME=VALUE"),
+        (("note", "--allow", "note", "--args", "{"), 2, "not JSON"),
+        (("note", "--allow", "note", "--args", "[]"), 2, "JSON object"),
+        (("files", "--allow", "files", "--arg", "where=/nowhere"), 1, "exec_failed"),
+    ],
+)
+def test_a_call_that_fails_says_why(place, args, code, said):
+    done = place("tools", "call", *args, "--from", "mine")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr

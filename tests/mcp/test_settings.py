@@ -1,0 +1,307 @@
+"""What a server is: read from lyra.toml and .mcp.json, with places for mistakes, and whose word it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lyra.config import TABLES
+from lyra.errors import ConfigError, LyraError, ParseError
+from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
+from lyra.mcp.file import read_file
+from tests.mcp.support import run, tiny, using
+from tests.test_config import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def servers(place: Place, *flags: str, **env: str) -> dict[str, ServerSettings]:
+    config = place.load(*flags, cwd=None, **env)
+    return {each.name: each for each in load_settings(config, str(place.project), {**place.env, **env})}
+
+
+def only(place: Place, *flags: str, **env: str) -> ServerSettings:
+    (found,) = servers(place, *flags, **env).values()
+    return found
+
+
+# ---------------------------------------------------------------- lyra.toml
+# For each column: how it is written, after --set, and what shows that it took effect.
+COMMAND = 'command = "node"'
+URL = 'url = "https://here.example/mcp"'
+COLUMNS: dict[str, tuple[str, str, str, Any, Any]] = {
+    "command": ("", '"node"', "node", lambda s: s.argv, ["node"]),
+    "args": (COMMAND, '["a", "b c"]', '["a", "b c"]', lambda s: s.argv, ["node", "a", "b c"]),
+    "env": (COMMAND, '{A = "env:B"}', '{"A": "env:B"}', lambda s: s.env["A"].reveal(), "from B"),
+    "url": ("", '"https://x.example/"', "https://x.example/", lambda s: s.address, "https://x.example/"),
+    "headers": (URL, '{X-A = "env:B"}', '{"X-A": "env:B"}', lambda s: s.headers["x-a"].reveal(), "from B"),
+    "auth": (URL, '{kind = "oauth", scopes = ["a"]}', '{"kind": "oauth"}', lambda s: s.auth_kind, "oauth"),
+    "transport": (URL, '"sse"', "sse", lambda s: s.transport, "sse"),
+    "enabled": (COMMAND, "false", "false", lambda s: s.enabled, False),
+    "timeout_s": (COMMAND, "1.5", "1.5", lambda s: s.timeout_s, 1.5),
+    "network": (COMMAND, '["api.example.com"]', '["api.example.com"]', lambda s: s.network, ("api.example.com",)),
+    "readable": (COMMAND, '["/opt/a"]', '["/opt/a"]', lambda s: s.readable, ("/opt/a",)),
+    "writable": (COMMAND, '["/opt/b"]', '["/opt/b"]', lambda s: s.writable, ("/opt/b",)),
+}
+
+
+@pytest.mark.parametrize("field", TABLES["mcp.servers"].columns)
+def test_no_setting_of_a_server_is_inert(place, field):
+    """Each, from the user's file and as a flag, changes what the server is."""
+    base, toml, text, read, expected = COLUMNS[field]
+    place.user(f"[mcp.servers.here]\n{field} = {toml}\n{base}")
+    found = only(place, B="from B")
+    assert read(found) == expected
+    assert (found.origin, found.trusted) == ("user", True)
+    assert place.load().origin(f"mcp.servers.here.{field}").place == f"{place.user_file}:2"
+    if base:
+        place.user(f"[mcp.servers.here]\n{base}")
+        plain = only(place)
+        assert field in ("env", "headers") or read(plain) != expected
+        assert read(only(place, f"mcp.servers.here.{field}={text}", B="from B")) == expected
+
+
+def test_what_a_server_is_may_touch():
+    """Network and folders of the settings become the profile of its sandbox."""
+    from lyra.core.capability import Capability
+    from lyra.mcp.stdio import profile_of
+
+    made = tiny(network=("api.example.com",), writable=("/usr/share",))
+    profile = profile_of(made, str(Path(__file__).parent))
+    assert profile.egress is not None
+    assert profile.egress.allows(Capability("net.http", "api.example.com:443"))
+    assert not profile.egress.allows(Capability("net.http", "other.example.com:443"))
+    assert profile.writable_also == ("/usr/share",)
+    assert not profile.writable
+    assert profile_of(tiny(), str(Path(__file__).parent)).egress is None
+
+
+def test_paths_are_absolute(place):
+    """`~` is the home, a relative one starts at the project."""
+    place.user('[mcp.servers.here]\ncommand = "x"\nreadable = ["~/a", "b/../c", "/d"]')
+    assert only(place).readable == (f"{place.env['HOME']}/a", f"{place.project}/c", "/d")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("[mcp.servers.a]\ncomand = 'x'", 2, "no setting 'mcp.servers.a.comand'", "did you mean command?"),
+        ("[mcp.server.a]\ncommand = 'x'", 1, "no section [mcp.server]", "did you mean mcp.servers?"),
+        ("[mpc.servers.a]\ncommand = 'x'", 1, "no section [mpc]", None),
+        ("[mcp]\nservers = 5", 2, "mcp.servers is a section", "[mcp.servers.NAME]"),
+        ("[mcp.servers]\na = 5", 2, "mcp.servers.a is a table", "[mcp.servers.NAME]"),
+        ("[mcp.servers.'/']\ncommand = 'x'", 1, "cannot be the name of an MCP server", None),
+        ("[mcp.servers.a]\nargs = []", 2, "neither a command nor a url", None),
+        ("[mcp.servers.a]\ncommand = 'x'\nurl = 'https://h'", 2, "both a command and a url", None),
+        ("[mcp.servers.a]\ncommand = 'x'\nheaders = {a = 'b'}", 2, "headers is not for that", "take out headers"),
+        ("[mcp.servers.a]\nurl = 'https://h'\nwritable = ['/']", 2, "writable is not for that", None),
+        ("[mcp.servers.a]\ncommand = 'x'\ntransport = 'http'", 2, "not the transport http", None),
+        ("[mcp.servers.a]\nurl = 'https://h'\ntransport = 'htpt'", 3, "is one of stdio, http", "'http'"),
+        ("[mcp.servers.a]\ncommand = 'x'\nargs = 'a b'", 3, "is a list of texts", None),
+        ("[mcp.servers.a]\ncommand = 'x'\nenv = {'a b' = 'x'}", 3, "no variable can have", None),
+        ("[mcp.servers.a]\ncommand = 'x'\ntimeout_s = 0", 3, "is more than 0", None),
+        ("[mcp.servers.a]\nurl = 'https://h'\nauth = {kind = 'basic'}", 3, "one of none, bearer, oauth", None),
+        ("[mcp.servers.a]\nurl = 'https://h'\nauth = {knd = 'oauth'}", 3, "no setting 'knd'", "'kind'"),
+        ("[mcp.servers.a]\nurl = 'https://h'\nauth = {kind = 'bearer'}", 2, "names none", "token_env"),
+        ("[mcp.servers.a]\nurl = 'https://h'\nauth = {token_env = 'sk hunter2'}", 3, "name of a variable", None),
+        ("[mcp.servers.a]\nurl = 'https://u:hunter2@h'", 2, "holds a password", None),
+    ],
+)
+def test_a_mistake_has_its_line(place, text, line, message, hint):
+    """The file and the line, what is wrong, what was meant; never a secret."""
+    error = place.user(text).fail()
+    assert error.place == f"{place.user_file}:{line}"
+    assert message in error.message
+    assert "hunter2" not in error.render()
+    if hint:
+        assert hint in (error.hint or "")
+
+
+def test_the_address_is_what_one_agrees_to(place):
+    """A reference could be any."""
+    place.user('[mcp.servers.a]\nurl = "env:WHERE"')
+    with pytest.raises(ConfigError, match="is a reference"):
+        servers(place, WHERE="https://evil.example")
+
+
+# ---------------------------------------------------------------- whose word it is
+def test_a_project_cannot_speak_for_the_person(place):
+    """Its own servers wait; of two with one name the person's is used as it is, and a note says so."""
+    place.user('[mcp.servers.mine]\ncommand = "good"')
+    place.repo('[mcp.servers.mine]\nargs = ["--evil"]\n[mcp.servers.theirs]\ncommand = "x"')
+    (place.project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "evil"}, "third": {"command": "y"}}}')
+    found = servers(place)
+    assert {name: (each.origin, each.trusted) for name, each in found.items()} == {
+        "mine": ("user", True),
+        "theirs": ("project", False),
+        "third": (".mcp.json", False),
+    }
+    assert found["mine"].argv == ["good"]
+    assert found["theirs"].place == "lyra.toml:4"
+    assert "you have a server mine of your own" in place.load().notes[0]
+
+
+def test_without_consent_a_projects_server_is_not_started(tmp_path):
+    """Nobody there to be asked: its tools are absent, the others' are there."""
+    started = tmp_path / "started"
+    theirs = tiny("theirs", f"once:{started}", writable=(str(tmp_path),), origin="project", place="lyra.toml:4")
+
+    async def main():
+        async with using(tiny("mine"), theirs, folder=tmp_path) as use:
+            assert use.state("theirs").state == "consent_required"
+            assert use.state("theirs").failure.kind == "consent"
+            assert "lyra.toml:4" in use.state("theirs").failure.message
+            assert {name.split("__")[1] for name in use.tools} == {"mine"}
+
+    run(main())
+    assert not started.exists()
+
+
+def test_consent_shows_everything_and_is_for_exactly_that(tmp_path):
+    """Asked once; the same is not asked again; another argument, variable, folder or project is."""
+    approvals = Approvals(tmp_path / "own")
+    asked: list[list[str]] = []
+    settings = tiny("theirs", env={"MODE": "x", "API_KEY": "hunter2"}, origin="project")
+
+    async def consent(given):
+        asked.append(given.described())
+        return True
+
+    async def start(each, folder=tmp_path, ask=consent):
+        async with using(each, folder=folder, approvals=approvals, consent=ask) as use:
+            return use.state("theirs").state
+
+    assert run(start(settings)) == "connected"
+    assert run(start(settings, ask=None)) == "connected"
+    assert len(asked) == 1
+    assert asked[0][0] == f"command: {settings.line()}"
+    assert "env: MODE=x" in asked[0]
+    assert "env: API_KEY=***" in asked[0]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert (
+        run(start(tiny("theirs", env={"MODE": "y", "API_KEY": "hunter2"}, origin="project"), ask=None)) != "connected"
+    )
+    assert run(start(settings, folder=other, ask=None)) == "consent_required"
+
+    async def refuse(given):
+        return False
+
+    assert run(start(tiny("theirs", "chatty", origin="project"), ask=refuse)) == "consent_required"
+    assert "hunter2" not in (tmp_path / "own" / "mcp-approvals.json").read_text()
+
+
+def test_disabled_is_left_out(tmp_path):
+    """Neither started nor asked about."""
+
+    async def main():
+        async with using(tiny(enabled=False), folder=tmp_path) as use:
+            assert use.state("tiny").state == "disabled"
+            assert use.tools == {}
+
+    run(main())
+
+
+def test_what_can_be_told_before_a_start(tmp_path):
+    """`lyra mcp list` starts nothing and still knows who waits for whom."""
+    made = McpServers(
+        [tiny("a"), tiny("b", origin="project"), ServerSettings(name="c", url="https://h", transport="sse")],
+        workspace=str(tmp_path),
+        approvals=Approvals(None),
+    )
+    states = {state.name: state.state for state in made.expected()}
+    assert states == {"a": "disconnected", "b": "consent_required", "c": "unsupported_transport"}
+
+
+# ---------------------------------------------------------------- .mcp.json
+def of_file(folder: Path, data: Any, **env: str) -> list[ServerSettings]:
+    (folder / ".mcp.json").write_text(data if isinstance(data, str) else json.dumps(data, indent=1))
+    return read_file(str(folder), env)
+
+
+def test_the_usual_file(tmp_path):
+    """`type` and `disabled` as others write them; variables are filled in when it is started, and shown as written."""
+    assert read_file(str(tmp_path), {}) == []
+    entries = {
+        "files": {
+            "type": "stdio",
+            "command": "node",
+            "args": ["${HOME}/a.js", "${WHERE:-/here}"],
+            "env": {"T": "${TOK}"},
+        },
+        "web": {"type": "streamable-http", "url": "https://${HOST}/mcp", "headers": {"Authorization": "Bearer ${TOK}"}},
+        "old": {"type": "sse", "url": "https://h/sse", "disabled": True},
+    }
+    env = {"HOME": "/home/me", "TOK": "hunter2", "HOST": "h.example"}
+    files, web, old = of_file(tmp_path, {"mcpServers": entries}, **env)
+    assert files.argv == ["node", "/home/me/a.js", "/here"]
+    assert files.env["T"].reveal() == "hunter2"
+    assert files.described() == ["command: node '${HOME}/a.js' '${WHERE:-/here}'", "env: T=${TOK}"]
+    assert (web.transport, web.address) == ("http", "https://h.example/mcp")
+    assert web.headers["authorization"].reveal() == "Bearer hunter2"
+    assert (old.transport, old.enabled) == ("sse", False)
+    assert not any("hunter2" in line for each in (files, web, old) for line in each.described())
+    assert (files.secrets(), web.secrets(), old.secrets()) == (["hunter2"], ["Bearer hunter2", "hunter2"], [])
+    (missing,) = of_file(tmp_path, {"mcpServers": {"a": {"command": "${NOWHERE}"}}})
+    with pytest.raises(ConfigError, match="NOWHERE is not set"):
+        print(missing.argv)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "message", "hint"),
+    [
+        ('{\n "mcpServers": {\n  "a": {\n   "comand": "x"}}}', 4, "no setting 'comand'", "'command'"),
+        ('{\n "mcpServer": {}}', 0, "has no mcpServers", None),
+        ('{"mcpServers": {},\n "other": 1}', 2, "no setting 'other'", None),
+        ('{"mcpServers": {\n "a": 5}}', 2, "a is a table", None),
+        ('{"mcpServers": {\n "a": {}}}', 2, "neither a command nor a url", None),
+        ('{"mcpServers": {\n "a/b": {"command": "x"}}}', 2, "cannot be the name", None),
+        ('{"mcpServers": {"a": {"command": "x",\n "args": "y"}}}', 2, "is a list of texts", None),
+        ('{"mcpServers": {"a": {"command": "x",\n "type": "stdoi"}}}', 1, "is one of stdio", "'stdio'"),
+    ],
+)
+def test_a_mistake_in_the_usual_file(tmp_path, data, line, message, hint):
+    """Its line, and what was meant."""
+    with pytest.raises(ConfigError) as caught:
+        of_file(tmp_path, data)
+    assert caught.value.place == (f".mcp.json:{line}" if line else ".mcp.json")
+    assert message in caught.value.message
+    if hint:
+        assert hint in (caught.value.hint or "")
+
+
+_WORDS = st.sampled_from(["mcpServers", "command", "args", "env", "url", "type", "auth", "kind", "a", "${X}", ""])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5) | _WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_VALUES, st.booleans())
+def test_whatever_is_in_the_usual_file(tmp_path_factory, value, wrapped):
+    """Servers, or an error of ours."""
+    folder = tmp_path_factory.getbasetemp() / "usual"
+    folder.mkdir(exist_ok=True)
+    with contextlib.suppress(LyraError):
+        for found in of_file(folder, {"mcpServers": value} if wrapped else value):
+            found.fingerprint("/")
+            found.described()
+
+
+def test_what_is_no_json(tmp_path):
+    """An error with its place."""
+    with pytest.raises(ParseError) as caught:
+        of_file(tmp_path, '{"mcpServers": {')
+    assert caught.value.place is not None
+    assert ".mcp.json" in caught.value.place
