@@ -40,6 +40,8 @@ SUBJECTS = {
     "tools": "Tools at work in an agent",
     "health": "Being watched by the health monitor",
     "vega_parser": "Reading, checking and formatting Vega",
+    "vega_processes": "Vega's processes",
+    "vega_vm": "Vega beside Python",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -1,23 +1,22 @@
-"""Vega processes on the kernel: how much one holds at rest, how fast they are made, how fast messages go back and forth.
+"""Vega processes on the kernel: how much one holds at rest, how fast they are made, how fast messages go and return.
 
-    python -m benchmarks.vega_processes [--count 100000] [--trips 100000]
-
-Each figure is taken in a fresh interpreter; memory is what the resident set grew by, time is CPU time. Bounds of the
-design: 2 000 bytes a process, 100 000 made a second, 100 000 round trips a second.
+Beside asyncio tasks with a Queue for a mailbox. Every measurement is a fresh interpreter; memory is what its resident
+set grew by.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from benchmarks.spawn import resident_bytes
-
-from lyra.vega import run
+from benchmarks.measure import Figure, Row, Size, Stopwatch, at_most
+from benchmarks.spawn import environment, resident_bytes
 
 SPAWN = """
 fn idle() { receive { x => {} } }
@@ -45,52 +44,91 @@ fn main() {
     done();
 }
 """
-PROGRAMS = {"spawn": SPAWN, "trips": TRIPS}
 
 
-def measure(name: str, count: int) -> None:
-    """One figure, printed: CPU seconds and bytes between the two marks."""
-    marks: list[tuple[float, int]] = []
+def vega(source: str, count: int) -> None:
+    from lyra.vega import run as run_program
+
+    marks: list[tuple[float, float, int]] = []
 
     def mark() -> None:
-        marks.append((time.process_time(), resident_bytes()))
+        marks.append((time.process_time(), time.perf_counter(), resident_bytes()))
 
     def done() -> None:
-        (began, before), (ended, after) = marks
-        os.write(1, f"{ended - began} {after - before}\n".encode())
-        os._exit(0)  # ending them all is not what is measured
+        began, ended = marks
+        _tell(*(after - before for before, after in zip(began, ended, strict=True)))
 
     host: dict[str, Any] = {"mark": mark, "done": done}
-    run(PROGRAMS[name].replace("COUNT", str(count)), host=host)
+    run_program(source.replace("COUNT", str(count)), host=host)
 
 
-def fresh(name: str, count: int) -> tuple[float, int]:
-    command = [sys.executable, "-m", "benchmarks.vega_processes", "--one", name, "--count", str(count)]
-    cpu_s, grown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return float(cpu_s), int(grown)
+async def tasks_at_rest(count: int) -> None:
+    before = resident_bytes()
+    with Stopwatch(count) as watch:
+        mailboxes: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(count)]
+        tasks = [asyncio.create_task(mailbox.get()) for mailbox in mailboxes]
+        await asyncio.sleep(0)
+    assert len(tasks) == count
+    _tell(watch.timing.cpu_s, watch.timing.wall_s, resident_bytes() - before)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--trips", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--one", choices=PROGRAMS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        measure(arguments.one, arguments.count)
-        return
-    spawns = [fresh("spawn", arguments.count) for _ in range(arguments.rounds)]
-    trips = [fresh("trips", arguments.trips) for _ in range(arguments.rounds)]
-    grown = min(bytes_ for _, bytes_ in spawns)
-    made = arguments.count / min(cpu_s for cpu_s, _ in spawns)
-    went = arguments.trips / min(cpu_s for cpu_s, _ in trips)
-    print(
-        f"{arguments.count} idle processes: {grown / 1e6:.0f} MB, {grown / arguments.count:.0f} bytes each (bound 2000)"
+async def two_tasks(count: int) -> None:
+    there: asyncio.Queue[int] = asyncio.Queue()
+    back: asyncio.Queue[int] = asyncio.Queue()
+
+    async def echo() -> None:
+        while True:
+            back.put_nowait(await there.get())
+
+    task = asyncio.create_task(echo())
+    with Stopwatch(count) as watch:
+        for _ in range(count):
+            there.put_nowait(1)
+            await back.get()
+    task.cancel()
+    _tell(watch.timing.cpu_s, watch.timing.wall_s, 0)
+
+
+def _tell(cpu_s: float, wall_s: float, grown_bytes: float) -> None:
+    os.write(1, json.dumps([cpu_s, wall_s, grown_bytes]).encode())
+    os._exit(0)  # ending them all is not what is measured
+
+
+CHILDREN: dict[str, Any] = {
+    "spawn": lambda count: vega(SPAWN, count),
+    "trips": lambda count: vega(TRIPS, count),
+    "tasks": lambda count: asyncio.run(tasks_at_rest(count)),
+    "queues": lambda count: asyncio.run(two_tasks(count)),
+}
+_CHILD = "import sys; from benchmarks.vega_processes import CHILDREN; CHILDREN[sys.argv[1]](int(sys.argv[2]))"
+
+
+def _child(name: str, count: int) -> tuple[float, float, float]:
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, name, str(count)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        timeout=300,
     )
-    print(f"spawned: {made:,.0f}/s of CPU (bound 100,000)")
-    print(f"round trips: {went:,.0f}/s of CPU (bound 100,000)")
+    cpu_s, wall_s, grown = json.loads(done.stdout)
+    return cpu_s / count * 1e6, wall_s / count * 1e6, grown / count
 
 
-if __name__ == "__main__":
-    main()
+def run(size: Size) -> list[Row]:
+    count = size.of(100_000, 500)
+    runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CHILDREN}
+    for _ in range(size.of(3, 1)):
+        for name, found in runs.items():
+            found.append(_child(name, count))
+    best = {name: [min(column) for column in zip(*found, strict=True)] for name, found in runs.items()}
+    took = {name: Figure(cpu_us, "µs", wall_us) for name, (cpu_us, wall_us, _) in best.items()}
+    holds = {name: Figure(max(each, 1.0), "B") for name, (_, _, each) in best.items()}
+    task = "a task on an asyncio.Queue"
+    return [
+        Row(f"a Vega process, one of {count} at rest", holds["spawn"], task, holds["tasks"], (at_most(2_000, "B"),)),
+        Row(f"spawn one of {count}, till it waits", took["spawn"], task, took["tasks"], (at_most(10, "µs"),)),
+        Row("a round trip", took["trips"], "two tasks, two asyncio.Queues", took["queues"], (at_most(10, "µs"),)),
+    ]

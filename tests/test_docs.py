@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from lyra import vega
 from lyra.cli.app import root
+from lyra.cli.vega import vega as vega_command
 from lyra.kernel import (
     CommBus,
     InterruptService,
@@ -23,11 +25,15 @@ from lyra.kernel import (
 )
 from lyra.kernel.groups import Groups
 from lyra.kernel.health import HealthMonitor
+from lyra.vega.testing import test_program
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 _BLOCK = re.compile(r"(?:^<!-- (no-run): [^\n]+-->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_VEGA = re.compile(
+    r"(?:^<!-- (no-run): [^\n]+-->\n)?^```vega\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
@@ -55,20 +61,43 @@ def test_the_code_runs(name, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if blocks(page, "console")])
 def test_the_commands_exist(name):
-    """`$ lyra …` names a command and options that exist, `$ make …` a target."""
+    """`$ lyra …` and `$ vega …` name a command and options that exist, `$ make …` a target."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for _, text in blocks(ROOT / name, "console"):
         for line in text.splitlines():
             words = shlex.split(line.removeprefix("$ "), comments=True)
             if words[0] == "lyra":
                 check_command(words[1:])
+            elif words[0] == "vega":
+                check_command(words[1 : words.index("--") if "--" in words else None], vega_command)
             elif words[0] == "make":
                 assert re.search(rf"^{words[1]}:.*## ", makefile, re.MULTILINE), line
 
 
-def check_command(words: list[str]) -> None:
-    command: click.Command = root
-    context = click.Context(root)
+def vega_blocks(page: Path) -> list[tuple[int, str, str | None]]:
+    """(line, program, what it prints) of the Vega blocks that are meant to run; None where the page does not say."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start(2)) + 1, match[2], match[3]) for match in _VEGA.finditer(text) if not match[1]
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name, page in zip(NAMES, PAGES, strict=True) if vega_blocks(page)])
+def test_the_vega_programs_run(name, tmp_path):
+    """Each Vega block is a program: it checks without a warning, prints what the page says, and its tests pass."""
+    for line, source, printed in vega_blocks(ROOT / name):
+        place = f"{name}:{line}"
+        assert vega.check(source, place) == [], place
+        program = vega.compile(source, place)
+        lines: list[str] = []
+        vega.run(program, model="sim/echo", stdout=lines.append, stderr=lambda _: None, folder=str(tmp_path))
+        assert printed is None or lines == printed.splitlines(), place
+        for block in program.tests:
+            vega.run(test_program(program, block), model="sim/echo", stdout=lines.append, folder=str(tmp_path))
+
+
+def check_command(words: list[str], command: click.Command = root) -> None:
+    context = click.Context(command)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
         assert found is not None, f"there is no command {words[0]}"

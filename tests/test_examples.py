@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import runpy
 import signal
@@ -94,3 +95,27 @@ def test_durable_counter_survives_sigkill(tmp_path):
     counted = [int(line.split()[1]) for line in after[:-1]]
     assert counted[0] in (last, last + 1)  # a print is no effect: the newest one may be repeated
     assert counted == list(range(counted[0], 21))
+
+
+def test_review_team_in_vega():
+    """Three reviewers and a summariser stay within the budget; the flaky one is asked three times."""
+    command = "import sys; from lyra.cli.main import vega; sys.exit(vega())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "run", "examples/review_team.vega", "--trace"],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines[:4]] == ["correctness", "style", "security", "summary"]
+    assert lines[4].startswith("spent $0.000")
+    calls = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {call["agent"]: call["retries"] for call in calls} == {
+        "Correctness": 0,
+        "Style": 0,
+        "Security": 2,
+        "Summariser": 0,
+    }

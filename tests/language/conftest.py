@@ -5,11 +5,11 @@
     // expect exit: N                        the exit code; 1 goes without saying after an error of the program, 2 after
                                              a mistake in its source
 
-Each runs twice: `[local]` on the local host (everything in memory, time that jumps, an agent answers what it
-was told, as `sim/echo` does) and `[kernel]` as programs that people run do, on Lyra's kernel in virtual time. A file whose agents
+Each runs twice: `[local]` on the local host (everything in memory, time that jumps, an agent answers what it was told,
+as `sim/echo` does) and `[kernel]` as programs that people run do, on Lyra's kernel in virtual time. A file whose agents
 have another model than `sim/echo` runs on the kernel only, and so do those of `agents/*/`; `// only: local` and
-`// only: kernel` say so for any file. `NAME.yaml` beside `NAME.vega` is the script of `sim/script`. What touches files runs in an empty
-folder, in real time. A file without an expectation is somebody's import.
+`// only: kernel` say so for any file. `NAME.yaml` beside `NAME.vega` is the script of `sim/script`. What touches files
+runs in an empty folder, in real time. A file without an expectation is somebody's import.
 """
 
 from __future__ import annotations

@@ -26,23 +26,26 @@ class Maker:
         return [name for scope in self.scopes for name in scope]
 
     def program(self) -> str:
-        parts = []
-        for _ in range(self.chance.randint(0, 3)):
-            parts.append(self.function())
+        parts = [self.function() for _ in range(self.chance.randint(0, 3))]
+        # Most random programs soon throw something; so most of it stands in functions whose errors are caught.
+        for _ in range(3):
+            parts.append(self.function(parameters=0))
+            parts.append(f"try {{ print({self.functions[-1][0]}()); }} catch Error(reason) {{ print(reason); }}")
         parts.append(self.statements(self.chance.randint(3, 8)))
         parts.extend(f"print({name});" for name in self.scopes[0])
         return "\n".join(parts) + "\n"
 
-    def function(self) -> str:
+    def function(self, parameters: int | None = None) -> str:
         name = self.fresh("f")
-        parameters = [self.fresh("p") for _ in range(self.chance.randint(0, 3))]
+        count = self.chance.randint(0, 3) if parameters is None else parameters
+        names = [self.fresh("p") for _ in range(count)]
         saved = self.scopes, self.lambdas, self.loops, self.in_function
-        self.scopes, self.lambdas, self.loops, self.in_function = [list(parameters)], [[]], 0, True
+        self.scopes, self.lambdas, self.loops, self.in_function = [list(names)], [[]], 0, True
         body = self.statements(self.chance.randint(1, 5))
         result = self.expression()
         self.scopes, self.lambdas, self.loops, self.in_function = saved
-        self.functions.append((name, len(parameters)))
-        return f"fn {name}({', '.join(parameters)}) {{\n{body}\nreturn {result};\n}}"
+        self.functions.append((name, count))
+        return f"fn {name}({', '.join(names)}) {{\n{body}\nreturn {result};\n}}"
 
     def block(self, count: int | None = None) -> str:
         self.scopes.append([])
@@ -61,7 +64,7 @@ class Maker:
     def statement(self) -> str:
         simple = [self.let, self.let, self.assign, self.assign, self.show, self.let_lambda, self.leave]
         nested = [self.branch, self.loop, self.loop_over, self.attempt, self.attempt, self.deferred, self.choose]
-        choices = simple + (nested * 2 if self.depth < 5 else [])
+        choices = simple + (nested if self.depth < 4 else [])
         return self.chance.choice(choices)()
 
     def let(self) -> str:
@@ -169,7 +172,7 @@ class Maker:
     def expression(self, depth: int = 0) -> str:
         names = self.names()
         kind = self.chance.random()
-        if depth > 3 or kind < 0.25:
+        if depth > 2 or kind < 0.25:
             return str(self.chance.randint(0, 9))
         if kind < 0.5 and names:
             return self.chance.choice(names)

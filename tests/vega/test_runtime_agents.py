@@ -311,3 +311,25 @@ def test_a_program_runs_on_a_durable_kernel(tmp_path):
     lines, value = asyncio.run(main())
     assert lines == ["hithere", "[6, 20]", "xy", "one ", "two", "late"]
     assert value == {"k": 500_000}
+
+
+def test_a_mock_answers_sends_and_streams_without_a_model():
+    program = vega.compile(
+        """
+        agent Nobody { system "has no model" }
+        test "mocked" {
+            mock Nobody { on "hello( there)?" reply "hi you" on "." reply "what?" }
+            let n = spawn Nobody;
+            print(n <- "hello there");
+            print(n <- "x");
+            for c in n <~ "hello" { print("[" + c + "]"); }
+            parallel { let a = n <- "x"; let b = n <- "hello"; }
+            print(a + b);
+        }
+        """
+    )
+    from lyra.vega.testing import test_program as program_of_test
+
+    lines: list[str] = []
+    vega.run(program_of_test(program, program.tests[0]), stdout=lines.append)
+    assert lines == ["hi you", "what?", "[hi ]", "[you]", "what?hi you"]

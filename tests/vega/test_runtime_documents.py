@@ -18,7 +18,7 @@ def block(start: str) -> str:
     """The example that holds this text; there is one."""
     found = [text for text in BLOCKS if start in text]
     assert len(found) == 1, start
-    return found[0]
+    return str(found[0])
 
 
 def said(source: str, tmp_path: Path, **options: Any) -> list[str]:

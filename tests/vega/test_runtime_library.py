@@ -10,8 +10,8 @@ import pytest
 
 from lyra import Kernel, vega
 from lyra.errors import SandboxUnavailable
-from lyra.vega.runtime.convert import from_python, packed, to_python, unpacked
-from lyra.vega.values import UNSET, Builder, Cell, Closure, Duration, Err, Fault, Money, Ok, Process, equal
+from lyra.vega.runtime.convert import from_python, to_python
+from lyra.vega.values import Closure, Duration, Err, Fault, Money, Ok, Process, equal
 
 
 def said(source: str, folder: Path, **options: Any) -> list[str]:
@@ -128,34 +128,3 @@ def test_values_there_and_back():
     assert to_python([Duration(1_500_000_000), Ok(1), Err("e"), Process("p1")]) == [1.5, {"ok": 1}, {"err": "e"}, "p1"]
     with pytest.raises(Fault):
         to_python(Closure(0))
-
-
-def test_packed_keeps_what_is_shared():
-    shared = [1]
-    cell = Cell(shared)
-    ring: list[Any] = [
-        shared,
-        shared,
-        cell,
-        Closure(3, (cell,)),
-        Ok(shared),
-        UNSET,
-        Money(5),
-        Duration(7),
-        Process("p"),
-    ]
-    ring.append(ring)
-    builder = Builder()
-    builder.parts, builder.length = ["ab", "c"], 3
-    ring.append(builder)
-    ring.append({"k": Err(None), Process("q"): 1})
-    again = unpacked(packed(ring))
-    assert again[0] is again[1] is again[2].value is again[4].value
-    assert again[3].captured == (again[2],)
-    assert again[3].function == 3
-    assert again[5] is UNSET
-    assert again[6:9] == [Money(5), Duration(7), Process("p")]
-    assert again[9] is again
-    assert "".join(again[10].parts) == "abc"
-    assert again[11] == {"k": Err(None), Process("q"): 1}
-    assert again[0] is not shared

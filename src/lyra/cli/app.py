@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "Command", "Group", "Lazy", "Session", "json_option", "root", "run"]
 
-_COMPLETION_VARIABLE: Final = "_LYRA_COMPLETE"
 _OUTPUT_FAILED: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -45,8 +44,10 @@ COMMANDS: Final[dict[str, Lazy]] = {
         "lyra.cli.permissions", "permissions", "Say what would be allowed, and by which rule: explain."
     ),
     "pipeline": Lazy("lyra.cli.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),
+    "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "store": Lazy("lyra.cli.store", "store", "Look at a store: info, check, compact, export."),
     "tools": Lazy("lyra.cli.tools", "tools", "List the tools there are here, check files of tools, call one by hand."),
+    "vega": Lazy("lyra.cli.vega", "vega", "Write, check, run and test programs in the Vega language."),
 }
 
 
@@ -218,14 +219,17 @@ root = Group(
 )
 
 
-def run(args: list[str]) -> int:
-    """Invoke `lyra` with these arguments; errors become lines on stderr and the exit code of their code."""
-    if _COMPLETION_VARIABLE in os.environ:  # click's own protocol with the shell; it prints and exits
-        root.main(args, prog_name="lyra", complete_var=_COMPLETION_VARIABLE)
+def run(args: list[str], command: click.Command = root) -> int:
+    """Invoke `lyra`, or another command of its own name, with these arguments; errors become lines on stderr and the
+    exit code of their code."""
+    name = command.name or "lyra"
+    completion = f"_{name.upper()}_COMPLETE"
+    if completion in os.environ:  # click's own protocol with the shell; it prints and exits
+        command.main(args, prog_name=name, complete_var=completion)
     session = Session()
     try:
-        with root.make_context("lyra", args, obj=session) as ctx:
-            root.invoke(ctx)
+        with command.make_context(name, args, obj=session) as ctx:
+            command.invoke(ctx)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.Abort:

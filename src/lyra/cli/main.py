@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["main", "vega"]
 
 # 128 + the signal, as a shell counts it: SIGINT is 2, SIGPIPE is 13.
 _INTERRUPTED = 130
@@ -19,14 +19,23 @@ _READER_GONE = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `lyra` with these arguments (the command line's when left out) and return its exit code."""
+    return _main("lyra", arguments)
+
+
+def vega(arguments: Sequence[str] | None = None) -> int:
+    """The same for `vega`, which is `lyra vega` under a name of its own."""
+    return _main("vega", arguments)
+
+
+def _main(name: str, arguments: Sequence[str] | None) -> int:
     args = list(sys.argv[1:] if arguments is None else arguments)
     if args == ["--version"]:
         from lyra._version import __version__
 
-        sys.stdout.write(f"lyra {__version__}\n")
+        sys.stdout.write(f"{name} {__version__}\n")
         return 0
     try:
-        code = _run(args)
+        code = _run(name, args)
         sys.stdout.flush()
     except KeyboardInterrupt:
         _say("interrupted")
@@ -41,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(args: list[str]) -> int:
+def _run(name: str, args: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A file name that is not UTF-8, or a C locale, must not turn a result into an encoding error.
         reconfigure = getattr(stream, "reconfigure", None)
@@ -49,7 +58,11 @@ def _run(args: list[str]) -> int:
             reconfigure(errors="backslashreplace")
     from lyra.cli.app import run
 
-    return run(args)
+    if name == "lyra":
+        return run(args)
+    from lyra.cli.vega import vega as group
+
+    return run(args, group)
 
 
 def _say(line: str) -> None:

@@ -1,7 +1,7 @@
 """`python -m lyra.cli.reference [FOLDER]`: the reference pages, written from the tables that the code uses.
 
 `configuration.md` comes from `KEYS` and `TABLES` of `lyra.config`, `cli.md` from the click commands and
-`lyra.errors.CODES`; the other tables are in `reference_tables`.
+`lyra.errors.CODES`; the other tables are in `reference_tables` and `reference_vega`.
 The pages are kept in the repository, and a test fails when they differ from what this module would write.
 Independent of the terminal's width.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from lyra.cli import reference_tables
+from lyra.cli import reference_tables, reference_vega
 from lyra.cli.app import root
 from lyra.cli.config import column_type, key_type, show_value
 from lyra.config import KEYS, TABLES, Table
@@ -96,7 +96,8 @@ _CLI = """\
 
 `lyra` prints results to stdout and everything else to stderr. With `--json` stdout is one JSON document and
 nothing else (`lyra store export` writes one JSON object a line). `--debug` and `--set KEY=VALUE` go before or
-after a command's name. Colours are left out when the output is no terminal or `NO_COLOR` is set.
+after a command's name. Colours are left out when the output is no terminal or `NO_COLOR` is set. `vega` is
+`lyra vega` under a name of its own.
 
 ## Errors and exit codes
 
@@ -122,7 +123,12 @@ _EXITS = {
 
 def pages() -> dict[str, str]:
     """Every reference page this module owns, by file name."""
-    return {"configuration.md": _configuration(), "cli.md": _cli(), **reference_tables.pages(_WRITTEN, _table)}
+    return {
+        "configuration.md": _configuration(),
+        "cli.md": _cli(),
+        **reference_tables.pages(_WRITTEN, _table),
+        **reference_vega.pages(_WRITTEN, _table),
+    }
 
 
 def write(folder: str) -> list[str]:

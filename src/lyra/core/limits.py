@@ -133,3 +133,16 @@ RETRY_ATTEMPTS_MAX: Final = 1_000  # calls one retry policy may make
 VEGA_SOURCE_CHARS_MAX: Final = 16 * 1024 * 1024  # characters of one file
 VEGA_NESTING_MAX: Final = 200  # expressions and blocks inside one another; Python stops at about 1 000 frames
 VEGA_PROBLEMS_MAX: Final = 50  # mistakes told in one run; the rest usually follow from these
+
+# ---------------------------------------------------------------- Vega programs
+VEGA_DEPTH_MAX: Final = 10_000  # calls inside one another; deeper is an error that a program can catch
+VEGA_STRING_CHARS_MAX: Final = 1 << 28  # characters of one string
+VEGA_LIST_ITEMS_MAX: Final = 1 << 26  # items of a list that one step makes
+VEGA_SHOWN_PIECES_MAX: Final = 1 << 22  # pieces of a value that is printed: lists may hold each other many times
+VEGA_REGISTERS_MAX: Final = 60_000  # variables and temporaries of one function
+VEGA_CODE_MAX: Final = 4_000_000  # instructions of one function
+VEGA_FUNCTIONS_MAX: Final = 200_000  # functions of one program
+VEGA_GLOBALS_MAX: Final = 1_000_000  # globals of one program
+VEGA_BYTECODE_BYTES_MAX: Final = 64 * 1024 * 1024  # one `.vgb` file
+VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
+VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs

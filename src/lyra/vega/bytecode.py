@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.limits import VEGA_BYTECODE_BYTES_MAX
 from lyra.errors import BytecodeError, LyraError
 from lyra.vega.program import Program
 from lyra.vega.values import INT_MAX, INT_MIN, UNSET, Duration, Money
@@ -24,7 +25,6 @@ __all__ = ["VERSION", "content_hash", "dump", "load"]
 
 MAGIC: Final = b"VGB\x00"
 VERSION: Final = 1
-SIZE_MAX: Final = 64 << 20
 _HEAD: Final = len(MAGIC) + 2 + 32
 
 # Constants: plain ones as they are, the others as a map of one key.
@@ -44,7 +44,7 @@ def load(data: bytes) -> Program:
     """The program in a file; BytecodeError for anything else."""
     from lyra.vega.verifier import verify
 
-    if len(data) > SIZE_MAX:
+    if len(data) > VEGA_BYTECODE_BYTES_MAX:
         raise _damaged("it is too large")
     if not data.startswith(MAGIC) or len(data) < _HEAD:
         raise _damaged("it does not begin as one")

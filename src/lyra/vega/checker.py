@@ -23,7 +23,7 @@ from lyra.vega.facts import assigned_and_thrown
 from lyra.vega.parser import parse_all
 from lyra.vega.source import Diagnostic, Source, source_error
 
-__all__ = ["Load", "check_module", "check_source", "checked"]
+__all__ = ["Load", "check_module", "check_source", "checked", "kind_of_variable"]
 
 _IMPORTS_DEEP_MAX = 30  # imports of imports of …; what lies deeper is taken on trust
 
@@ -58,6 +58,15 @@ def check_module(
 ) -> list[Diagnostic]:
     checker = _Checker(source, load, {source.name: {}}, host_names)
     return checker.run(module.statements)
+
+
+def kind_of_variable(text: str, name: str) -> str:
+    """The kind that the checker gives a variable at the top level of a source; `any` where it cannot know."""
+    source = Source("<vega>", text)
+    checker = _Checker(source, None, {source.name: {}}, ())
+    checker.run(parse_all(source).module.statements)
+    binding = checker.top.names.get(name)
+    return "any" if binding is None else str(binding.kind)
 
 
 class _Checker(StatementChecker):

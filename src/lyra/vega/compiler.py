@@ -13,6 +13,7 @@ from typing import Any
 
 from lyra.errors import CheckError
 from lyra.vega import ast, compiler_library
+from lyra.vega.compiler_calls import Calls
 from lyra.vega.compiler_expressions import Expressions
 from lyra.vega.compiler_statements import Statements
 from lyra.vega.effects import Overlap
@@ -263,16 +264,17 @@ class Linker:
     def declarations(self, module: ModuleScope) -> None:
         """Everything a host may ask for by name, and functions nobody calls yet: all are compiled and so checked."""
         program = self.program
-        prefix = "" if module.is_main else f"{module.source.name}::"
         for symbol in module.symbols.values():
             if symbol.kind in ("function", "tool"):
                 function = self.function_of(symbol)
                 if symbol.kind == "tool":
-                    program.tools[prefix + symbol.name] = self.tool_info(module, symbol.node, function, is_shared=True)
+                    key = self.key(symbol, program.tools)
+                    program.tools[key] = self.tool_info(module, symbol.node, function, is_shared=True)
             elif symbol.kind in ("agent", "supervisor"):
                 line, column = module.source.place(symbol.node.at)
-                program.agents[prefix + symbol.name] = AgentInfo(
-                    name=prefix + symbol.name,
+                symbol.key = self.key(symbol, program.agents)
+                program.agents[symbol.key] = AgentInfo(
+                    name=symbol.key,
                     kind=symbol.kind,
                     configuration=self.configuration(symbol),
                     tools=[
@@ -288,6 +290,13 @@ class Linker:
                 unit = module.units[id(statement)]
                 function = self.function(module, statement, unit, f"test {statement.name}")
                 program.tests.append(TestInfo(name=statement.name, function=function))
+
+    def key(self, symbol: Symbol, taken: Collection[str]) -> str:
+        """The name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the file's
+        name in front of it."""
+        main = self.modules[self.source.name]
+        is_free = symbol.module is main or (symbol.name not in taken and symbol.name not in main.symbols)
+        return symbol.name if is_free else f"{symbol.module.source.name}::{symbol.name}"
 
     def tool_function(self, module: ModuleScope, tool: ast.Tool) -> int:
         return self.function(module, tool, module.units[id(tool)], tool.name)
@@ -390,22 +399,24 @@ class Linker:
             scope = next(iter(self.modules.values()))
 
             def compile_wrapper() -> None:
-                compiler = FunctionCompiler(self, scope, Unit(name, None), f"{module}::{name}", is_hidden=True)
+                compiler = FunctionCompiler(
+                    self, scope, Unit(name, None), f"{module}::{name}" if module else name, is_hidden=True
+                )
                 self.program.functions[index] = compiler.wrapper(module, name, count)
 
             self.todo.append(compile_wrapper)
         return self.wrappers[key]
 
-    def library_call(self, compiler: Expressions, node: ast.Call, into: int) -> None:
+    def library_call(self, compiler: Calls, node: ast.Call, into: int) -> None:
         compiler_library.call(compiler, node, into)
 
-    def prelude_call(self, compiler: Expressions, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
+    def prelude_call(self, compiler: Calls, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
         compiler_library.prelude_call(compiler, node, full, first, count, into)
 
     def library_value(self, compiler: Expressions, node: ast.Node, module: str, name: str, into: int | None) -> int:
         return compiler_library.value_lambda(compiler, node, module, name, into)
 
-    def host_call(self, compiler: Expressions, node: ast.Call, symbol: Symbol, into: int) -> None:
+    def host_call(self, compiler: Calls, node: ast.Call, symbol: Symbol, into: int) -> None:
         if symbol.kind != "import" or symbol.target is not None:
             raise compiler.fail(node, f"`{symbol.name}` is {_article(symbol.kind)} and cannot be called")
         compiler_library.host_call(compiler, node, symbol.name, into)

@@ -16,9 +16,6 @@ from lyra.vega.emitter import Emitter
 from lyra.vega.opcodes import (
     OP_ADD,
     OP_ADD_INT,
-    OP_CALL,
-    OP_CALL_NAMED,
-    OP_CALL_VALUE,
     OP_CELL_GET,
     OP_CLOSURE,
     OP_DIV,
@@ -29,7 +26,6 @@ from lyra.vega.opcodes import (
     OP_INDEX,
     OP_JOIN,
     OP_LE,
-    OP_LENGTH,
     OP_LIST,
     OP_LIST_ADD,
     OP_LOOP_EQ,
@@ -40,13 +36,11 @@ from lyra.vega.opcodes import (
     OP_LT,
     OP_MAP,
     OP_MAP_ADD,
-    OP_METHOD,
     OP_MOD,
     OP_MUL,
     OP_NE,
     OP_NEG,
     OP_NOT,
-    OP_PUSH,
     OP_SUB,
     OP_SUB_INT,
     OP_UNLESS,
@@ -56,8 +50,6 @@ from lyra.vega.opcodes import (
     OP_UNLESS_NE,
 )
 from lyra.vega.scopes import ModuleScope, Symbol, Unit, Variable, complaint
-from lyra.vega.stdlib.table import LIBRARY
-from lyra.vega.values import UNSET
 
 if TYPE_CHECKING:
     from lyra.vega.compiler import Linker
@@ -79,7 +71,6 @@ _COMPARISONS: Final = {
 }
 _OPPOSITE: Final = {"==": "!=", "!=": "=="}
 _BLOCK_EXPRESSIONS: Final = (ast.Match, ast.Receive)
-_VEGA_METHODS: Final = frozenset(name for name, entry in LIBRARY["list"].items() if entry.how == "vega")
 
 
 class Expressions(Emitter):
@@ -115,8 +106,6 @@ class Expressions(Emitter):
 
     def fail(self, node: ast.Node, message: str, hint: str = "") -> Exception:
         return complaint(self.source, node, message, hint)
-
-    # ------------------------------------------------------------ simple ones
 
     def literal(self, node: ast.Literal, into: int | None) -> int:
         return self.constant(node.value, into)
@@ -156,8 +145,6 @@ class Expressions(Emitter):
         self.move(into, whole)
         self.next_register = mark
         return into
-
-    # ------------------------------------------------------------ names
 
     def name_of(self, node: ast.Name, into: int | None) -> int:
         meaning = self.module.meanings.get(id(node))
@@ -217,8 +204,6 @@ class Expressions(Emitter):
         registers = [self.home(variable) for variable in unit.captures]
         self.at(node)
         self.emit(OP_CLOSURE, into, function, self.other(["registers", *registers] if registers else []))
-
-    # ------------------------------------------------------------ operators
 
     def unary(self, node: ast.Unary, into: int | None) -> int:
         if node.operator == "-" and type(node.operand) is ast.Literal and type(node.operand.value) in (int, float):
@@ -293,15 +278,14 @@ class Expressions(Emitter):
         self.next_register = mark
         return into
 
-    # ------------------------------------------------------------ conditions
-
     def jump_false(self, node: ast.Expression) -> list[int]:
         """Jumps (to be patched) that are taken when the condition is false."""
         if type(node) is ast.Binary and node.operator == "&&":
-            return self.jump_false(node.left) + self.jump_false(node.right)
+            return [jump for part in _chain(node) for jump in self.jump_false(part)]
         if type(node) is ast.Binary and node.operator == "||":
-            true = self.jump_true(node.left)
-            false = self.jump_false(node.right)
+            *parts, last = _chain(node)
+            true = [jump for part in parts for jump in self.jump_true(part)]
+            false = self.jump_false(last)
             self.patch_all(true)
             return false
         if type(node) is ast.Unary and node.operator == "!":
@@ -320,10 +304,11 @@ class Expressions(Emitter):
     def jump_true(self, node: ast.Expression) -> list[int]:
         """Jumps that are taken when the condition is true."""
         if type(node) is ast.Binary and node.operator == "||":
-            return self.jump_true(node.left) + self.jump_true(node.right)
+            return [jump for part in _chain(node) for jump in self.jump_true(part)]
         if type(node) is ast.Binary and node.operator == "&&":
-            false = self.jump_false(node.left)
-            true = self.jump_true(node.right)
+            *parts, last = _chain(node)
+            false = [jump for part in parts for jump in self.jump_false(part)]
+            true = self.jump_true(last)
             self.patch_all(false)
             return true
         if type(node) is ast.Unary and node.operator == "!":
@@ -343,8 +328,9 @@ class Expressions(Emitter):
         """The end of a loop: back to `body` while the condition is true."""
         mark = self.next_register
         if type(node) is ast.Binary and node.operator == "&&":
-            false = self.jump_false(node.left)
-            self.loop_while(node.right, body)
+            *parts, last = _chain(node)
+            false = [jump for part in parts for jump in self.jump_false(part)]
+            self.loop_while(last, body)
             self.patch_all(false)
         elif type(node) is ast.Binary and node.operator in _COMPARISONS:
             _, _, loop, is_swapped = _COMPARISONS[node.operator]
@@ -360,8 +346,6 @@ class Expressions(Emitter):
         right = self.expression(node.right)
         self.at(node)
         return (right, left) if is_swapped else (left, right)
-
-    # ------------------------------------------------------------ parts of values
 
     def index(self, node: ast.Index, into: int | None) -> int:
         into = self.target(into)
@@ -382,91 +366,15 @@ class Expressions(Emitter):
         self.next_register = mark
         return into
 
-    # ------------------------------------------------------------ calls
 
-    def call(self, node: ast.Call, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        callee = node.callee
-        meaning = self.module.meanings.get(id(callee))
-        if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-            function = self.linker.function_of(meaning)
-            first = self.arguments(node, meaning.node.parameters, meaning.name)
-            self.at(node)
-            self.emit(OP_CALL, into, function, first)
-        elif isinstance(meaning, Symbol):
-            self.linker.host_call(self, node, meaning, into)
-        elif meaning is None and isinstance(callee, (ast.Name, ast.Path)):
-            self.linker.library_call(self, node, into)
-        else:
-            self.call_value(node, into)
-        self.next_register = mark
-        return into
-
-    def arguments(self, node: ast.Call, parameters: list[ast.Parameter], name: str) -> int:
-        """The arguments of a known function in a run of registers, in the order of its parameters."""
-        order = self.matched(node, [parameter.name for parameter in parameters], name)
-        for index, parameter in enumerate(parameters):
-            if index not in order and parameter.default is None:
-                raise self.fail(node, f"`{name}` needs `{parameter.name}`", _signature(parameters))
-        first = self.register(max(len(parameters), 1))
-        for index, argument in order.items():
-            self.expression_in(argument, first + index)
-        for index in range(len(parameters)):
-            if index not in order:
-                self.constant(UNSET, first + index)
-        return first
-
-    def matched(self, node: ast.Call, names: list[str], name: str) -> dict[int, ast.Expression]:
-        """Which argument goes to which parameter, in the order they are written."""
-        order: dict[int, ast.Expression] = {}
-        for position, argument in enumerate(node.arguments):
-            if argument.name and argument.name not in names:
-                raise self.fail(argument, f"`{name}` has no parameter `{argument.name}`")
-            index = names.index(argument.name) if argument.name else position
-            if index >= len(names):
-                raise self.fail(argument, f"`{name}` takes {len(names)} arguments, got {len(node.arguments)}")
-            if index in order:
-                raise self.fail(argument, f"`{names[index]}` is given twice")
-            order[index] = argument.value
-        return order
-
-    def call_value(self, node: ast.Call, into: int) -> None:
-        first = self.register(1 + len(node.arguments))
-        self.expression_in(node.callee, first)
-        for index, argument in enumerate(node.arguments):
-            self.expression_in(argument.value, first + 1 + index)
-        self.at(node)
-        names = [argument.name for argument in node.arguments]
-        if any(names):
-            self.emit(OP_CALL_NAMED, into, first, self.other(["names", *names]))
-        else:
-            self.emit(OP_CALL_VALUE, into, first, len(names))
-
-    def method_call(self, node: ast.MethodCall, into: int | None) -> int:
-        into = self.target(into)
-        mark = self.next_register
-        if any(argument.name for argument in node.arguments):
-            raise self.fail(node, "arguments of a method have no names")
-        values = [node.target, *(argument.value for argument in node.arguments)]
-        if node.name == "len" and len(values) == 1:
-            whole = self.expression(node.target)
-            self.at(node)
-            self.emit(OP_LENGTH, into, whole)
-        elif node.name == "push" and len(values) == 2:
-            whole = self.operand(node.target, values[1])
-            item = self.expression(values[1])
-            self.at(node)
-            self.emit(OP_PUSH, into, whole, item)
-        elif node.name in _VEGA_METHODS:
-            first = self.run_of(values)
-            self.linker.prelude_call(self, node, f"list::{node.name}", first, len(values), into)
-        else:
-            first = self.run_of(values)
-            self.at(node)
-            self.emit(OP_METHOD, into, first, self.other([node.name, len(values)]))
-        self.next_register = mark
-        return into
+def _chain(node: ast.Binary) -> list[ast.Expression]:
+    """The parts of `a && b && c …`, which is deep on its left side, from left to right."""
+    parts: list[ast.Expression] = []
+    left: ast.Expression = node
+    while type(left) is ast.Binary and left.operator == node.operator:
+        parts.append(left.right)
+        left = left.left
+    return [left, *reversed(parts)]
 
 
 def _has_block(node: Any) -> bool:
@@ -482,10 +390,6 @@ def _has_block(node: Any) -> bool:
     return False
 
 
-def _signature(parameters: list[ast.Parameter]) -> str:
-    return f"its parameters are ({', '.join(parameter.name for parameter in parameters)})"
-
-
 Expressions.rules = {
     ast.Literal: Expressions.literal,
     ast.Interpolation: Expressions.interpolation,
@@ -498,6 +402,4 @@ Expressions.rules = {
     ast.Binary: Expressions.binary,
     ast.Index: Expressions.index,
     ast.Field: Expressions.field,
-    ast.Call: Expressions.call,
-    ast.MethodCall: Expressions.method_call,
 }

@@ -28,6 +28,7 @@ from lyra.vega.opcodes import (
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 
 if TYPE_CHECKING:
+    from lyra.vega.compiler_calls import Calls
     from lyra.vega.compiler_expressions import Expressions
 
 __all__ = ["PRIVATE", "call", "host_call", "library_entry", "value_lambda"]
@@ -62,7 +63,7 @@ def library_entry(compiler: Expressions, node: ast.Node, module: str, name: str)
     raise compiler.fail(node, f"unknown name `{full}`", f"did you mean `{near[0]}`?" if near else "")
 
 
-def call(compiler: Expressions, node: ast.Call, into: int) -> None:
+def call(compiler: Calls, node: ast.Call, into: int) -> None:
     callee = node.callee
     assert isinstance(callee, (ast.Name, ast.Path))
     module = callee.module if isinstance(callee, ast.Path) else ""
@@ -86,7 +87,7 @@ def call(compiler: Expressions, node: ast.Call, into: int) -> None:
     _emit(compiler, node, full, entry, first, count, into)
 
 
-def _emit(compiler: Expressions, node: ast.Node, full: str, entry: Entry, first: int, count: int, into: int) -> None:
+def _emit(compiler: Calls, node: ast.Node, full: str, entry: Entry, first: int, count: int, into: int) -> None:
     if full in _SINGLE:
         compiler.emit(_SINGLE[full], into, first)
     elif full in _BUDGET:
@@ -109,7 +110,7 @@ def _emit(compiler: Expressions, node: ast.Node, full: str, entry: Entry, first:
         compiler.emit(op, into, first, compiler.other([full, count]))
 
 
-def prelude_call(compiler: Expressions, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
+def prelude_call(compiler: Calls, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
     from lyra.vega.values import UNSET
 
     function, parameters, required = compiler.linker.prelude(full)
@@ -125,7 +126,7 @@ def prelude_call(compiler: Expressions, node: ast.Node, full: str, first: int, c
     compiler.emit(OP_CALL, into, function, run)
 
 
-def host_call(compiler: Expressions, node: ast.Call, name: str, into: int) -> None:
+def host_call(compiler: Calls, node: ast.Call, name: str, into: int) -> None:
     """A function of the host: imported nodes, tools and Python functions, and those given when embedding."""
     if any(argument.name for argument in node.arguments):
         raise compiler.fail(node, "arguments of a host function have no names")
@@ -140,6 +141,7 @@ def value_lambda(compiler: Expressions, node: ast.Node, module: str, name: str, 
     """`str::upper` as a value: a function of its required parameters that calls it."""
     entry = library_entry(compiler, node, module, name)
     into = compiler.target(into)
-    function = compiler.linker.wrapper(module, name, entry.required)
+    # `print` needs nothing, but who passes it on means it to be given something.
+    function = compiler.linker.wrapper(module, name, entry.required or min(entry.most, 1))
     compiler.emit(OP_CLOSURE, into, function, compiler.other([]))
     return into

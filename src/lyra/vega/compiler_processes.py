@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.vega import ast
-from lyra.vega.compiler_expressions import Expressions
+from lyra.vega.compiler_calls import Calls
 from lyra.vega.opcodes import (
     OP_AWAIT,
     OP_CALL,
@@ -47,7 +47,7 @@ SEND_BUDGET: Final = 2
 _WORD_FIELDS: Final = frozenset({"strategy", "on", "priority", "memory", "capabilities", "output", "backoff"})
 
 
-class Processes(Expressions):
+class Processes(Calls):
     def block(self, block: ast.Block) -> None:
         raise NotImplementedError  # of Statements
 
@@ -68,6 +68,14 @@ class Processes(Expressions):
             misses.append(self.emit(OP_UNLESS_LIST, 0, value, len(node.items)))
             for index, item in enumerate(node.items):
                 self.part(item, OP_ITEM, value, index, misses)
+
+    def part_or_whole(self, node: ast.Pattern, value: int, misses: list[int]) -> None:
+        """The pattern of an arm. A plain name that is never assigned is simply another name for the value."""
+        variable = self.module.declared[id(node)] if type(node) is ast.NamePattern else None
+        if variable is not None and not (variable.is_global or variable.is_cell or variable.is_assigned):
+            variable.register = value
+        else:
+            self.pattern(node, value, misses)
 
     def part(self, node: ast.Pattern, op: int, value: int, index: int, misses: list[int]) -> None:
         """A pattern inside another: take the part out, then test it. A plain name needs no second register."""
@@ -121,7 +129,7 @@ class Processes(Expressions):
         for arm in node.arms:
             inner = self.next_register
             misses: list[int] = []
-            self.pattern(arm.pattern, subject, misses)
+            self.part_or_whole(arm.pattern, subject, misses)
             self.arm_body(arm, result)
             ends.append(self.jump())
             self.patch_all(misses)
@@ -144,19 +152,17 @@ class Processes(Expressions):
         mark = self.next_register
         message = self.register()
         state = self.register(3)
-        if node.after is None:
-            self.constant(None, state + 1)
-        else:
+        if node.after is not None:
             self.expression_in(node.after, state + 1)
         self.at(node)
-        self.emit(OP_RECEIVE, state)
+        self.emit(OP_RECEIVE, state, int(node.after is not None))
         again = self.emit(OP_RECEIVE_NEXT, state, message)
         self.patch(again)  # never taken without `after`
         ends: list[int] = []
         for arm in node.arms:
             inner = self.next_register
             misses: list[int] = []
-            self.pattern(arm.pattern, message, misses)
+            self.part_or_whole(arm.pattern, message, misses)
             self.emit(OP_RECEIVE_TAKE, state)
             self.arm_body(arm, result)
             ends.append(self.jump())
@@ -239,7 +245,7 @@ class Processes(Expressions):
             self.at(node)
             self.emit(OP_CALL, first, function, first)
             self.constant(None, first + 1)
-            return meaning.kind, meaning.name
+            return meaning.kind, meaning.key
         name = getattr(target, "name", "")
         raise self.fail(target, f"there is no agent `{name}`", hint="declare `agent NAME { … }`, or `spawn fn NAME(…)`")
 
@@ -305,7 +311,7 @@ class Processes(Expressions):
 
 
 Processes.rules = {
-    **Expressions.rules,
+    **Calls.rules,
     ast.Match: Processes.match,
     ast.Receive: Processes.receive,
     ast.Send: Processes.send,

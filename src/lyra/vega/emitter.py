@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.core.limits import VEGA_CODE_MAX, VEGA_REGISTERS_MAX
 from lyra.vega import ast
 from lyra.vega.opcodes import (
     BY_NAME,
@@ -25,8 +26,6 @@ from lyra.vega.source import Source
 __all__ = ["Emitter", "Finally", "Loop"]
 
 PINNED_MAX: Final = 64
-REGISTERS_MAX: Final = 60_000
-CODE_MAX: Final = 4_000_000
 
 
 class Loop:
@@ -74,7 +73,7 @@ class Emitter:
     def emit(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> int:
         self.code.append([op, a, b, c])
         self.places.append(self.here)
-        if len(self.code) > CODE_MAX:
+        if len(self.code) > VEGA_CODE_MAX:
             raise complaint(self.source, ast.Node(), f"`{self.name}` is too long")
         return len(self.code) - 1
 
@@ -107,7 +106,7 @@ class Emitter:
         """The first of `count` fresh registers in a row."""
         first = self.next_register
         self.next_register += count
-        if self.next_register > REGISTERS_MAX:
+        if self.next_register > VEGA_REGISTERS_MAX:
             raise complaint(
                 self.source, ast.Node(), f"`{self.name}` has too many variables", hint="split it into functions"
             )

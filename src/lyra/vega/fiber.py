@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+import msgspec
+
 from lyra.vega.link import Code, Linked
 from lyra.vega.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
 
@@ -23,17 +25,11 @@ SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at 
 Frame = tuple[Any, Code, int, list[Any], int]
 
 
-class VmEffect:
+class VmEffect(msgspec.Struct, gc=False):
     """Something only the host can do: its kind and what it needs."""
 
-    __slots__ = ("arguments", "kind")
-
-    def __init__(self, kind: str, *arguments: Any) -> None:
-        self.kind = kind
-        self.arguments = arguments
-
-    def __repr__(self) -> str:
-        return f"VmEffect({', '.join(map(repr, (self.kind, *self.arguments)))})"
+    kind: str
+    arguments: tuple[Any, ...] = ()
 
 
 class Done:
@@ -103,16 +99,20 @@ class Fiber:
         if not code.required <= len(arguments) <= code.parameters:
             raise wrong_count(code, len(arguments))
         registers = code.template[:]
-        registers[: code.parameters] = arguments + [UNSET] * (code.parameters - len(arguments))
-        registers[code.parameters : code.parameters + code.captures] = closure.captured
+        registers[: len(arguments)] = arguments
+        for missing in range(len(arguments), code.parameters):
+            registers[missing] = UNSET
+        if code.captures:
+            registers[code.parameters : code.parameters + code.captures] = closure.captured
         return cls(linked, code, registers, globals_)
 
     def child(self, function: Closure | int, arguments: list[Any]) -> Fiber:
         """A new process for a function of this program. Nothing is shared: function, arguments and globals are
         copied, together, so that what they share among themselves they go on sharing."""
         closure = Closure(function) if isinstance(function, int) else function
-        if not closure.captured and not any(type(value) in _DEEP for value in (*arguments, *self.globals)):
-            return Fiber.call(self.linked, closure, arguments, self.globals[:])
+        globals_ = self.globals
+        if not closure.captured and _DEEP.isdisjoint(map(type, arguments)) and _DEEP.isdisjoint(map(type, globals_)):
+            return Fiber.call(self.linked, closure, arguments, globals_[:] if globals_ else globals_)
         closure, arguments, globals_ = copied([closure, arguments, self.globals])
         return Fiber.call(self.linked, closure, arguments, globals_)
 

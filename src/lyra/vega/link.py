@@ -7,6 +7,7 @@ its processes and never changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lyra.errors import BytecodeError
@@ -56,13 +57,15 @@ class Code:
 
 
 class Linked:
-    """All functions of a program, with its hash, by which saved processes name it."""
+    """All functions of a program, with its hash, by which saved processes name it. A host may set `post`: it carries a
+    message at once and says True, or says False and is asked by the effect."""
 
-    __slots__ = ("functions", "hash", "program")
+    __slots__ = ("functions", "hash", "post", "program")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
         self.hash = content_hash
+        self.post: Callable[[Any, Any], bool] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra import errors
+from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.link import Code
-from lyra.vega.operators import STRING_CHARS_MAX, field, set_field
+from lyra.vega.operators import field, set_field
 from lyra.vega.operators import key as map_key
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
@@ -104,8 +105,8 @@ def member(value: dict[Any, Any], name: str) -> Any:
 
 def joined(parts: list[Any]) -> str:
     text = "".join([part if type(part) is str else shown(part) for part in parts])
-    if len(text) > STRING_CHARS_MAX:
-        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+    if len(text) > VEGA_STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
     return text
 
 
@@ -139,7 +140,7 @@ def plain_send(target: Any, message: Any) -> VmEffect:
     """Target, a copy of the message, no time-out and no budget of its own."""
     if type(target) is not Process:
         raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
-    return VmEffect("send", target, copied(message), None, None)
+    return VmEffect("send", (target, copied(message), None, None))
 
 
 def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
@@ -149,7 +150,7 @@ def send(kind: str, registers: list[Any], first: int, flags: int) -> VmEffect:
         raise Fault("TypeError", f"cannot send to {kind_of(target)}: it is not a process")
     limit = timeout(registers[first + 2]) if flags & _SEND_TIMEOUT else None
     budget = amount(registers[first + 3]) if flags & _SEND_BUDGET else None
-    return VmEffect(kind, target, copied(message), limit, budget)
+    return VmEffect(kind, (target, copied(message), limit, budget))
 
 
 def amount(value: Any) -> Money:
@@ -165,7 +166,7 @@ def spawn(fiber: Fiber, registers: list[Any], first: int, details: list[str], *,
     if kind == "function":
         check_call(fiber, what, arguments)
     supervision = registers[first + 2] if is_supervised else None
-    return VmEffect("spawn", kind, name, what, arguments, supervision, asynchronous == "async")
+    return VmEffect("spawn", (kind, name, what, arguments, supervision, asynchronous == "async"))
 
 
 def check_call(fiber: Fiber, what: Any, arguments: Any) -> None:
@@ -217,11 +218,6 @@ def _no_match(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) ->
     raise Fault("MatchError", f"no arm of the match fits {text if len(text) <= 80 else text[:79] + '…'}")
 
 
-def _spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
-    fiber.destination = a
-    return spawn(fiber, r, b, code.constants[c], is_supervised=False)
-
-
 def _spawn_supervised(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     fiber.destination = a
     return spawn(fiber, r, b, code.constants[c], is_supervised=True)
@@ -238,7 +234,7 @@ def _send_stream(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any])
 
 
 def _stream_close(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
-    return VmEffect("stream_close", r[a]) if type(r[a]) is Stream else None
+    return VmEffect("stream_close", (r[a],)) if type(r[a]) is Stream else None
 
 
 def _await(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
@@ -246,13 +242,13 @@ def _await(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> Vm
         r[a] = r[b]  # a value that is already there
         return None
     fiber.destination = a
-    return VmEffect("await", r[b])
+    return VmEffect("await", (r[b],))
 
 
 def _effect(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     name, count = code.constants[c]
     fiber.destination = a
-    return VmEffect(name, *r[b : b + count])
+    return VmEffect(name, tuple(r[b : b + count]))
 
 
 def _process(kind: str) -> Callable[..., VmEffect]:
@@ -260,19 +256,19 @@ def _process(kind: str) -> Callable[..., VmEffect]:
         if type(r[b]) is not Process:
             raise Fault("TypeError", f"process::{kind} needs a process, got {kind_of(r[b])}")
         fiber.destination = a
-        return VmEffect(kind, r[b])
+        return VmEffect(kind, (r[b],))
 
     return apply
 
 
 def _exit(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
-    return VmEffect("exit", shown(r[a]))
+    return VmEffect("exit", (shown(r[a]),))
 
 
 def _budget_enter(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     limit = amount(r[a])
     fiber.budgets += 1
-    return VmEffect("budget_enter", limit)
+    return VmEffect("budget_enter", (limit,))
 
 
 def _budget_exit(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
@@ -282,11 +278,11 @@ def _budget_exit(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any])
 
 def _budget_check(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     fiber.destination = a
-    return VmEffect("budget", ("remaining", "used", "limit")[b])
+    return VmEffect("budget", (("remaining", "used", "limit")[b],))
 
 
 def _budget_reserve(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
-    return VmEffect("budget_reserve", amount(r[a]))
+    return VmEffect("budget_reserve", (amount(r[a]),))
 
 
 def _par_begin(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
@@ -297,14 +293,14 @@ def _par_begin(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
 def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     _, kind, flags = code.constants[b]
     if kind == "send":
-        return VmEffect("parallel_send", r[a], *send("send", r, a + 1, flags).arguments)
+        return VmEffect("parallel_send", (r[a], *send("send", r, a + 1, flags).arguments))
     check_call(fiber, r[a + 1], r[a + 2])
-    return VmEffect("parallel_call", r[a], r[a + 1], r[a + 2])
+    return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
 
 
 def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     fiber.destination = a
-    return VmEffect("parallel_join", r[b])
+    return VmEffect("parallel_join", (r[b],))
 
 
 _RARE: Final[dict[int, Callable[..., Any]]] = {
@@ -315,7 +311,6 @@ _RARE: Final[dict[int, Callable[..., Any]]] = {
     0x57: _set_field,
     0x62: _stream_close,
     0x76: _no_match,
-    0x83: _spawn,
     0x85: _await,
     0x86: _effect,
     0x88: _send_with,

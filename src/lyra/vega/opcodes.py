@@ -152,7 +152,13 @@ _ROWS: Final = (
     Opcode(0x78, "INNER", "to", "from", "-", "what an Ok or Err holds"),
     # ---- processes
     Opcode(
-        0x80, "RECEIVE", "run", "-", "-", "begins a receive; a is its place, a + 1 the time-out, a + 2 its number", 3
+        0x80,
+        "RECEIVE",
+        "run",
+        "number",
+        "-",
+        "begins a receive: a is its place, a + 1 the time-out (if b is 1), a + 2 its number",
+        3,
     ),
     Opcode(
         0x81,

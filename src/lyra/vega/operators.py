@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from lyra.core.limits import VEGA_LIST_ITEMS_MAX, VEGA_STRING_CHARS_MAX
 from lyra.errors import LyraError
 from lyra.vega.values import (
     Builder,
@@ -45,9 +46,6 @@ __all__ = [
     "subtract",
 ]
 
-STRING_CHARS_MAX: Final = 1 << 28
-LIST_ITEMS_MAX: Final = 1 << 26
-
 Operation = Callable[[Any, Any], Any]
 
 
@@ -63,14 +61,14 @@ def _duration(nanoseconds: int) -> Duration:
 
 
 def _joined(left: str, right: str) -> str:
-    if len(left) + len(right) > STRING_CHARS_MAX:
-        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+    if len(left) + len(right) > VEGA_STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
     return left + right
 
 
 def _listed(left: list[Any], right: list[Any]) -> list[Any]:
-    if len(left) + len(right) > LIST_ITEMS_MAX:
-        raise Fault("LimitExceeded", f"a list may have at most {LIST_ITEMS_MAX} items")
+    if len(left) + len(right) > VEGA_LIST_ITEMS_MAX:
+        raise Fault("LimitExceeded", f"a list may have at most {VEGA_LIST_ITEMS_MAX} items")
     return left + right
 
 

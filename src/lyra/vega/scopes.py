@@ -67,6 +67,7 @@ class Symbol:
         self.module = module
         self.target: ModuleScope | None = None
         self.function = -1
+        self.key = name  # of an agent: what a host calls it
 
 
 class Scope:

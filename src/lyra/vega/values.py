@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from lyra.core.limits import VEGA_SHOWN_PIECES_MAX
 from lyra.core.money import Money
 
 __all__ = [
@@ -230,8 +231,6 @@ def checked(number: int) -> int:
 
 # ---------------------------------------------------------------- shown
 
-_PIECES_MAX: Final = 1 << 22  # a few lists that hold each other twice would else be endless
-
 
 def _float_shown(value: float) -> str:
     text = repr(value)
@@ -280,7 +279,7 @@ def shown(value: Any) -> str:
             open_ids.add(id(item))
             todo.append(("close", id(item)))
             todo.extend(reversed(_pieces(item)))
-            if len(todo) + len(parts) > _PIECES_MAX:
+            if len(todo) + len(parts) > VEGA_SHOWN_PIECES_MAX:
                 raise Fault("LimitExceeded", "the value is too large to be shown")
     return "".join(parts)
 

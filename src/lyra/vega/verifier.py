@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.core.limits import VEGA_FUNCTIONS_MAX, VEGA_GLOBALS_MAX, VEGA_REGISTERS_MAX
 from lyra.errors import BytecodeError
 from lyra.vega.opcodes import OPCODES, Opcode
 from lyra.vega.program import Function, Program, ToolInfo
@@ -18,9 +19,6 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 __all__ = ["verify"]
 
-REGISTERS_MAX: Final = 60_000
-FUNCTIONS_MAX: Final = 200_000
-GLOBALS_MAX: Final = 1_000_000
 PINNED_MAX: Final = 4_096
 
 _BACKWARD: Final = frozenset({"LOOP", "LOOP_IF", "LOOP_EQ", "LOOP_NE", "LOOP_LT", "LOOP_LE", "NEXT"})
@@ -32,7 +30,7 @@ def verify(program: Program) -> None:
     functions = program.functions
     if not program.files or not functions:
         raise _refused(None, 0, "it is empty")
-    if len(functions) > FUNCTIONS_MAX or len(program.globals) > GLOBALS_MAX:
+    if len(functions) > VEGA_FUNCTIONS_MAX or len(program.globals) > VEGA_GLOBALS_MAX:
         raise _refused(None, 0, "it has too many functions or globals")
     _plain_function(program, program.entry, "entry")
     if program.main != -1:
@@ -94,7 +92,7 @@ class _FunctionVerifier:
         function = self.function
         if not 0 <= function.file < len(self.program.files):
             raise self.fail("it has no file")
-        if not 0 <= function.registers <= REGISTERS_MAX:
+        if not 0 <= function.registers <= VEGA_REGISTERS_MAX:
             raise self.fail("it has too many registers")
         if not 0 <= function.pinned <= min(len(function.constants), PINNED_MAX):
             raise self.fail("it has no such constants")

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery
 from lyra.vega.fiber import SLICE, Done, Fiber, OutOfFuel, VmEffect, wrong_count
 from lyra.vega.operators import (
-    STRING_CHARS_MAX,
     add,
     divide,
     index,
@@ -35,9 +35,8 @@ from lyra.vega.operators import (
 )
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
-__all__ = ["DEPTH_MAX", "run"]
+__all__ = ["run"]
 
-DEPTH_MAX: Final = 10_000
 _OUT_OF_FUEL: Final = OutOfFuel()
 
 
@@ -67,7 +66,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     if type(x) is integer is type(y):
                         x = x + y
                         r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    elif a == b and type(x) is text is type(y) and len(x) < STRING_CHARS_MAX:
+                    elif a == b and type(x) is text is type(y) and len(x) < VEGA_STRING_CHARS_MAX:
                         r[a] = None  # nobody else holds it now, so Python lets it grow where it is
                         x = x + y
                         r[a] = x
@@ -153,7 +152,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     else:
                         pc -= 1
                         fiber.destination = a + 1
-                        effect = VmEffect("stream_next", x)
+                        effect = VmEffect("stream_next", (x,))
                         break
                     pc = c
                     ticks -= 1
@@ -208,18 +207,29 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             pc = c
                         else:
                             pc -= 1
-                            effect = VmEffect("receive", r[a + 1], r[a + 2])
+                            effect = VmEffect("receive", (r[a + 1], r[a + 2]))
                             break
                     elif op == 0x82:  # RECEIVE_TAKE
-                        machinery.take(fiber, r[a])
+                        if r[a] == 1 and fiber.mailbox:
+                            fiber.mailbox.popleft()
+                        else:
+                            machinery.take(fiber, r[a])
                     elif op == 0x80:  # RECEIVE
-                        fiber.receives += 1
+                        fiber.receives = x = fiber.receives + 1
                         r[a] = 0
-                        r[a + 1] = machinery.timeout(r[a + 1])
-                        r[a + 2] = fiber.receives
+                        r[a + 1] = machinery.timeout(r[a + 1]) if b else None
+                        r[a + 2] = x
                     elif op == 0x84:  # SEND
+                        x = fiber.linked.post
+                        if x is not None and x(r[b], r[c]):
+                            r[a] = None
+                            continue
                         fiber.destination = a
                         effect = machinery.plain_send(r[b], r[c])
+                        break
+                    elif op == 0x83:  # SPAWN
+                        fiber.destination = a
+                        effect = machinery.spawn(fiber, r, b, f.constants[c], is_supervised=False)
                         break
                     elif op == 0x77:  # ITEM
                         r[a] = r[b][c]
@@ -228,7 +238,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         if type(x) is not array or len(x) != c:
                             pc = a
                     elif op == 0x87:  # PRINT
-                        effect = VmEffect("print", shown(r[a]))
+                        effect = VmEffect("print", (shown(r[a]),))
                         break
                     elif op == 0x60:  # ITERATE
                         r[a] = iterable(r[b])
@@ -243,7 +253,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         if type(x) is not Stream:
                             raise Fault("TypeError", f"{machinery.kind_of(x)} is not a stream")
                         fiber.destination = a
-                        effect = VmEffect("stream_next", x)
+                        effect = VmEffect("stream_next", (x,))
                         break
                     elif op == 0xA2:  # STREAM_DONE
                         r[a] = r[b] is None
@@ -362,7 +372,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             c -= 1
                         elif type(y) is str:
                             fiber.destination = a
-                            effect = VmEffect(y, *r[b : b + c])
+                            effect = VmEffect(y, tuple(r[b : b + c]))
                             break
                         else:
                             r[a] = y(*r[b : b + c])
@@ -433,8 +443,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
             if effect is None:
                 ticks = SLICE
                 fuel -= SLICE
-                if depth > DEPTH_MAX:
-                    raise Fault("StackOverflow", f"stack overflow: calls are nested more than {DEPTH_MAX} deep")
+                if depth > VEGA_DEPTH_MAX:
+                    raise Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
                 if fuel > 0:
                     continue
                 effect = _OUT_OF_FUEL

@@ -54,6 +54,8 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     models = settings.get("model")
     if world.options.model is not None:
         models = world.options.model
+    if not models and name in world.mocks:
+        models = "sim/echo"  # it will not be asked
     if not models:
         raise ConfigError(f"agent {name} has no model", hint=f'say `model "…"` in agent {name}, or run with --model')
     model, *fallback = models if isinstance(models, list) else [models]

@@ -1,4 +1,4 @@
-"""Asking agents: one call, its stream, several at once, and the money they may take.
+"""Asking agents: `p <- message`.
 
 A call without memory is a process of its own that answers once; one with memory is a message to the agent's
 conversation. Either way it draws on the sessions that are open around it, on its own budget, and is given up when its
@@ -9,22 +9,17 @@ limits that were reached (BudgetExceeded, CircuitOpen, a time-out) are no crash.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
-from lyra.agents.events import Text
-from lyra.agents.replies import Pending
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held
 from lyra.core.budget import Budget
 from lyra.core.effect import Effect
 from lyra.errors import (
     AgentFailed,
-    BudgetExceeded,
     ConfigError,
     DeadlineExceeded,
     Denied,
@@ -35,16 +30,14 @@ from lyra.errors import (
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
-from lyra.vega.runtime.errors import fault_of
-from lyra.vega.values import Duration, Fault, Future, Money, Process, Stream, shown
+from lyra.vega.values import Duration, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
     from lyra.kernel.process import Exit
-    from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.job import Job
 
-__all__ = ["CALLS", "Opened", "ask"]
+__all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop"]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 
@@ -55,7 +48,7 @@ _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
     cell = job.world.cells[pid]
-    mocked = _mocked(job, cell, message)
+    mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
@@ -63,29 +56,29 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     try:
         async with asyncio.timeout(limit_s) as clock:
             async with cell:
-                answer = await (_remembered if cell.plan.keeps else _once)(job, cell, _content(message), limit)
+                answer = await (_remembered if cell.plan.keeps else _once)(job, cell, content_text(message), limit)
     except TimeoutError:
         if not clock.expired():
             raise
         raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
     except LyraError as error:
-        raise _failed(job, cell, error) from error
+        raise failed(job, cell, error) from error
     return from_python(answer)
 
 
-def _content(message: Any) -> str:
+def content_text(message: Any) -> str:
     return shown(message)
 
 
 async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
-    with Held(scopes, _inside(limit)):
+    with Held(scopes, inside(limit)):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
-        _stop(job, child)
+        stop(job, child)
         raise
     text = _result(plan.name, ended)
     if plan.agent.output is None:
@@ -104,10 +97,11 @@ def _result(name: str, ended: Exit) -> Any:
     return ended.result
 
 
-def _stop(job: Job, child: ChildHandle) -> None:
-    process = child._found()
-    if process is not None and process.exit is None and not job.world.kernel.stopping:
-        job.ctx.stop(child, grace_s=0.0)
+def stop(job: Job, child: ChildHandle) -> None:
+    """End a process of ours. Whether it has ended already is not asked: a replay would find another answer."""
+    if not job.world.kernel.stopping:
+        with suppress(NoSuchProcess):
+            job.ctx.stop(child, grace_s=0.0)
 
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
@@ -116,7 +110,7 @@ async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -
     session = cell.session
 
     async def vega_ask(content: str) -> Any:
-        with Held(scopes, _inside(limit)):
+        with Held(scopes, inside(limit)):
             pending = job.world.runtime.ask(session, content_of(content))
         return await pending
 
@@ -124,13 +118,13 @@ async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -
     return await job.ctx.do(effect, content)
 
 
-def _inside(limit: Money | None) -> tuple[Budget, ...]:
+def inside(limit: Money | None) -> tuple[Budget, ...]:
     """The scopes around a call, with its own inside them."""
     outer = scopes.get()
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def _failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
+def failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
@@ -148,7 +142,7 @@ def _kind(error: LyraError) -> dict[str, Any]:
     return {"kind": error.fields["kind"]} if "kind" in error.fields else {}
 
 
-def _mocked(job: Job, cell: Cell, message: Any) -> tuple[Any] | None:
+def mocked_reply(job: Job, cell: Cell, message: Any) -> tuple[Any] | None:
     """The answer of a `mock`, in a test."""
     replies = job.world.mocks.get(cell.plan.name)
     if replies is None:
@@ -158,208 +152,3 @@ def _mocked(job: Job, cell: Cell, message: Any) -> tuple[Any] | None:
         if re.search(pattern, text):
             return (reply,)
     raise AgentFailed(f"the mock of {cell.plan.name} has no reply to {text[:80]!r}", status="mock")
-
-
-# ---------------------------------------------------------------- streams
-
-
-class Opened:
-    """A stream that is being read."""
-
-    __slots__ = ("cell", "child", "due", "gate", "limit_s", "pending", "session")
-
-    def __init__(self, cell: Cell, due: float | None, limit_s: float | None) -> None:
-        self.cell = cell
-        self.due = due
-        self.limit_s = limit_s
-        self.child: ChildHandle | None = None
-        self.pending: Pending | None = None
-        self.gate = False
-
-
-async def _send_stream(
-    job: Job, target: Process, message: Any, timeout: Duration | None, budget: Money | None
-) -> Stream:
-    world = job.world
-    cell = world.cells.get(target.pid)
-    if cell is None:
-        raise Fault("TypeError", "only an agent answers with a stream")
-    plan = cell.plan
-    limit_s = plan.timeout_s if timeout is None else timeout.seconds
-    loop = asyncio.get_running_loop()
-    opened = Opened(cell, None if limit_s is None else loop.time() + limit_s, limit_s)
-    stream = Stream(f"s{world.number()}")
-    await cell.__aenter__()
-    opened.gate = True
-    limit = plan.budget if budget is None else budget
-    session: KernelProcess | None = cell.session
-    if session is None:
-        opened.child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
-        session = opened.child._found()
-    assert session is not None
-    with Held(scopes, _inside(limit)):
-        opened.pending = world.runtime.ask(session, content_of(_content(message)), stream=True)
-    world.streams[stream.id] = opened
-    return stream
-
-
-async def _stream_next(job: Job, stream: Stream) -> Any:
-    """[the next piece], or null at the end."""
-    opened = job.world.streams.get(stream.id)
-    if opened is None or opened.pending is None:
-        return None
-    sink = opened.pending.sink
-    assert sink is not None
-    try:
-        async with asyncio.timeout_at(opened.due) as clock:
-            while (event := await sink.next()) is not None:
-                if type(event) is Text:
-                    return [event.delta]
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        await _stream_close(job, stream)
-        name = opened.cell.plan.name
-        raise DeadlineExceeded(f"{name} did not answer within {opened.limit_s:g} s", timeout_s=opened.limit_s) from None
-    except LyraError as error:
-        await _stream_close(job, stream)
-        raise _failed(job, opened.cell, error) from error
-    await _stream_close(job, stream)
-    return None
-
-
-async def _stream_close(job: Job, stream: Stream) -> None:
-    """Done with it: what the agent is still saying is cancelled."""
-    opened = job.world.streams.pop(stream.id, None)
-    if opened is None:
-        return
-    if opened.pending is not None and not opened.pending.done():
-        opened.pending.cancel()
-    if opened.gate:
-        await opened.cell.__aexit__()
-    if opened.child is not None:
-        _stop(job, opened.child)
-
-
-async def _await(job: Job, what: Future | Stream) -> Any:
-    if isinstance(what, Future):
-        return Process(what.id)
-    parts = []
-    while (piece := await _stream_next(job, what)) is not None:
-        parts.append(piece[0])
-    return "".join(parts)
-
-
-# ---------------------------------------------------------------- several at once
-
-
-def _parallel_begin(job: Job) -> int:
-    number = job.world.number()
-    job.state.groups[number] = []
-    return number
-
-
-def _parallel_send(
-    job: Job, number: int, target: Process, message: Any, timeout: Duration | None, budget: Money | None
-) -> None:
-    """Start a call of the group; a message to a process written in Vega is just sent."""
-    if target.pid in job.world.cells:
-        _begin(job, number, ask(job, target.pid, message, timeout, budget))
-        return
-    from lyra.vega.runtime.processes import PROCESSES
-
-    waiting = PROCESSES["send"](job, target, message, timeout, budget)
-    _begin(job, number, waiting if waiting is not None else _nothing())
-
-
-async def _nothing() -> None:
-    return None
-
-
-def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -> None:
-    from lyra.vega.runtime.processes import start_fiber
-
-    pid = start_fiber(job, function, arguments)
-    _begin(job, number, _called(job, pid))
-
-
-async def _called(job: Job, pid: str) -> Any:
-    child = job.ctx.process(pid)
-    try:
-        ended = await child.wait()
-    except asyncio.CancelledError:
-        process = child._found()
-        if process is not None and process.exit is None:
-            job.world.kernel.kill(pid)
-        raise
-    if ended.error is not None:
-        fault = fault_of(ended.error)
-        raise Fault(fault.name, fault.text)
-    if ended.reason != "normal":
-        raise Fault("ProcessExit", ended.reason)
-    return job.world.read(ended.result)
-
-
-def _begin(job: Job, number: int, work: Any) -> None:
-    job.state.groups[number].append(job.world.kernel.tasks.start(work, name=f"vega parallel {number}"))
-
-
-async def _parallel_join(job: Job, number: int) -> list[Any]:
-    """All results, or the first failure in the order of the source; the rest is cancelled then."""
-    tasks = job.state.groups.pop(number, [])
-    try:
-        return [await task for task in tasks]
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-
-
-# ---------------------------------------------------------------- money
-
-
-def _budget_enter(job: Job, limit: Money) -> None:
-    """A session: a scope inside the one around it, for this process and all it starts."""
-    outer = scopes.get()
-    job.state.sessions.append(outer)
-    scopes.set((*outer[:-1], outer[-1].child({"usd": limit})))
-
-
-def _budget_exit(job: Job) -> None:
-    scopes.set(job.state.sessions.pop())
-
-
-def _budget(job: Job, what: str) -> float:
-    scope = scopes.get()[-1]
-    reading: Callable[[], Any] = {
-        "used": lambda: scope.used("usd"),
-        "limit": lambda: scope.limit("usd"),
-        "remaining": lambda: scope.remaining("usd"),
-    }[what]
-    micro_usd = job.ctx._read(f"session.{what}", lambda: None if (found := reading()) is None else int(found))
-    return math.inf if micro_usd is None else micro_usd / 1_000_000
-
-
-def _budget_reserve(_job: Job, amount: Money) -> None:
-    """Whether there is room for an amount; BudgetExceeded before anything is spent."""
-    scope = scopes.get()[-1]
-    if not scope.covers("usd", int(amount)):
-        left = scope.remaining("usd")
-        raise BudgetExceeded(f"{left} is left, and {amount} was asked for", remaining=left, asked=amount)
-
-
-CALLS: Final[dict[str, Callable[..., Any]]] = {
-    "send_stream": _send_stream,
-    "stream_next": _stream_next,
-    "stream_close": _stream_close,
-    "await": _await,
-    "parallel_begin": _parallel_begin,
-    "parallel_send": _parallel_send,
-    "parallel_call": _parallel_call,
-    "parallel_join": _parallel_join,
-    "budget_enter": _budget_enter,
-    "budget_exit": _budget_exit,
-    "budget": _budget,
-    "budget_reserve": _budget_reserve,
-}

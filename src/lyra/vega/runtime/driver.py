@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.errors import Divergence
 from lyra.vega.fiber import Done, VmEffect
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -34,29 +35,33 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
     fiber = world.fiber(seed)
     job = Job(world, ctx, fiber)
     if seed is None:
-        world.main, world.main_process = job, ctx._process
+        world.begin(job)
         scopes.set((world.budget,))
+    is_durable = world.is_durable
     left = EFFECTS_A_TURN
     while True:
         outcome = run(fiber, FUEL)
         if type(outcome) is VmEffect:
             if outcome.kind == "receive" and outcome.arguments[0] is None:
-                message = await ctx.receive()
-                if type(message) is tuple and len(message) == 1:
+                # Without a journal a message needs no key: the process itself is what `ctx.receive()` gives.
+                message = await ctx.receive() if is_durable else await ctx._process
+                if type(message) is tuple:
                     fiber.deliver(message[0])
                 else:
                     job.take(message)
-                continue
-            try:
-                answer = HANDLERS.get(outcome.kind) or handler(outcome.kind)
-                value = answer(job, *outcome.arguments)
-                if type(value) is CoroutineType:
-                    value = await value
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
-                fault = fault_of(error)
-                fiber.throw(fault.name, fault.text)
             else:
-                fiber.resume(value)
+                try:
+                    answer = HANDLERS.get(outcome.kind) or handler(outcome.kind)
+                    value = answer(job, *outcome.arguments)
+                    if type(value) is CoroutineType:
+                        value = await value
+                except Divergence:
+                    raise  # not the program's to catch: its journal says something else
+                except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
+                    fault = fault_of(error)
+                    fiber.throw(fault.name, fault.text)
+                else:
+                    fiber.resume(value)
             left -= 1
             if left:
                 continue

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.vega.runtime.calls import CALLS
+from lyra.vega.runtime.budgets import BUDGETS
 from lyra.vega.runtime.library import LIBRARY, host_function
 from lyra.vega.runtime.processes import PROCESSES
+from lyra.vega.runtime.streams import STREAMS
+from lyra.vega.runtime.together import PARALLEL
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
 __all__ = ["HANDLERS", "handler"]
 
-HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **CALLS, **LIBRARY}
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **STREAMS, **PARALLEL, **BUDGETS, **LIBRARY}
 
 
 def handler(kind: str) -> Callable[..., Any]:

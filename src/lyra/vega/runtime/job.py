@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.links import Down
 from lyra.vega.fiber import Fiber
-from lyra.vega.runtime.convert import from_python, unpacked
+from lyra.vega.runtime.convert import from_python
 from lyra.vega.values import Process
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class Job:
         """Put what the kernel delivered into the fiber's mailbox; signals that programs do not see are dropped."""
         kind = type(message)
         if kind is tuple:
-            self.fiber.deliver(message[0] if len(message) == 1 else unpacked(message[1]))
+            self.fiber.deliver(message[0])
         elif kind is Down:
             self.fiber.deliver(["DOWN", Process(message.pid), message.message or message.reason])
         elif kind is list and len(message) == 2 and message[0] == "vega":
-            self.fiber.deliver(unpacked(message[1]))
+            self.fiber.deliver(self.world.read(message[1]))
         elif kind in _PLAIN:
             self.fiber.deliver(from_python(message))
 
@@ -56,14 +56,21 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("due", "groups", "receiving", "sessions", "spans")
+    __slots__ = ("_numbers", "due", "groups", "mocked", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
+        self._numbers = 0
         self.receiving = -1
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
         self.spans: list[Any] = []
+        self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
+
+    def number(self) -> int:
+        """The process's own count, so that a replay gives the same numbers."""
+        self._numbers += 1
+        return self._numbers
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, list, dict})

@@ -32,7 +32,8 @@ def start_fiber(job: Job, function: Any, arguments: list[Any]) -> str:
 
     world, maker = job.world, job.ctx._process
     if world.is_durable:
-        return job.ctx.spawn(vega_process, world.run_id, world.seed(job.fiber, function, arguments)).pid
+        seed = world.seed(job.fiber, function, arguments)
+        return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
     fiber = job.fiber.child(function, arguments)
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget

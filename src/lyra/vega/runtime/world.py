@@ -18,17 +18,16 @@ from lyra.errors import CapabilityDenied
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
-from lyra.vega.runtime.convert import packed, unpacked
 from lyra.vega.runtime.rights import Rights
-from lyra.vega.values import copied
+from lyra.vega.snapshot import value_from_data, value_to_data
+from lyra.vega.values import Process, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.agents import AgentPlan, Cell
-    from lyra.vega.runtime.calls import Opened
     from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
 
@@ -87,33 +86,46 @@ class World:
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
         self.names: dict[str, str] = {}
-        self.streams: dict[str, Opened] = {}
+        self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.started: list[str] = []  # pids, where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
-        self.main_process: KernelProcess | None = None
-        self._numbers = 0
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
+
+    def begin(self, main: Job) -> None:
+        """The main process begins. Without a journal nobody has to know of a message but its receiver."""
+        self.main = main
+        if self.kernel.journal is None:
+            self.linked.post = self.post
 
     @property
     def is_durable(self) -> bool:
         return self.kernel.journal is not None
 
-    def number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
     # ------------------------------------------------------------ values that processes hand each other
 
     def boxed(self, value: Any) -> Any:
         """A message as the kernel carries it: in a box, so that null is something too."""
-        return ("vega", packed(value)) if self.kernel.journal is not None else (value,)
+        return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
+
+    def post(self, target: Any, message: Any) -> bool:
+        """Carry a message to a process written in Vega without leaving the machine; False: it takes more than that."""
+        kernel = self.kernel
+        if type(target) is not Process or target.pid in self.cells or kernel.labels.state.pids:
+            return False
+        receiver = kernel.processes.get(target.pid)
+        if receiver is None:
+            return True  # as to the dead: it goes nowhere
+        if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
+            return False
+        kernel.mailboxes.deliver(receiver, (copied(message),))
+        return True
 
     def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
         """What a process needs to begin, as often as it is started."""
         parts = [function, arguments, fiber.globals]
-        return packed(parts) if self.kernel.journal is not None else copied(parts)
+        return value_to_data(parts) if self.kernel.journal is not None else copied(parts)
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
@@ -121,15 +133,15 @@ class World:
             return seed
         if seed is None:
             return Fiber.start(self.linked)
-        function, arguments, globals_ = unpacked(seed) if self.kernel.journal is not None else copied(seed)
+        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
         return Fiber.call(self.linked, function, arguments, globals_)
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
-        return packed(value) if self.kernel.journal is not None else value
+        return value_to_data(value) if self.kernel.journal is not None else value
 
     def read(self, value: Any) -> Any:
-        return unpacked(value) if self.kernel.journal is not None else value
+        return value_from_data(value, self.linked) if self.kernel.journal is not None else value
 
     # ------------------------------------------------------------ agents and functions of the host
 
@@ -137,7 +149,7 @@ class World:
         """What an agent's settings come to; made once, so that equal ones share their limits."""
         from lyra.vega.runtime.agents import AgentPlan
 
-        key = (name, codec.canonical(packed(settings)))
+        key = (name, codec.canonical(value_to_data(settings)))
         found = self.plans.get(key)
         if found is None:
             found = self.plans[key] = AgentPlan(self, name, settings)

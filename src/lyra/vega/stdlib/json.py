@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vega.operators import STRING_CHARS_MAX
+from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need
 from lyra.vega.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
 
@@ -40,8 +40,8 @@ def _stringify(value: Any, indent: Any = None) -> str:
         need(indent, "int", "json::stringify")
     plain = _plain(value, 0, [_NODES_MAX])
     text = json.dumps(plain, ensure_ascii=False, indent=None if indent is None else max(0, min(indent, 16)))
-    if len(text) > STRING_CHARS_MAX:
-        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+    if len(text) > VEGA_STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
     return text
 
 

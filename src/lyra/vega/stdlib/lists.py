@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vega.operators import LIST_ITEMS_MAX, add, key, less
+from lyra.core.limits import VEGA_LIST_ITEMS_MAX
+from lyra.vega.operators import add, key, less
 from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.stdlib.strings import bounds
 from lyra.vega.values import Duration, Fault, Money, equal
@@ -17,8 +18,8 @@ _SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})
 
 
 def limited(size: int) -> None:
-    if size > LIST_ITEMS_MAX:
-        raise Fault("LimitExceeded", f"a list may have at most {LIST_ITEMS_MAX} items")
+    if size > VEGA_LIST_ITEMS_MAX:
+        raise Fault("LimitExceeded", f"a list may have at most {VEGA_LIST_ITEMS_MAX} items")
 
 
 def _push(items: Any, item: Any) -> Any:

@@ -9,7 +9,7 @@ from lyra.vega.stdlib import json as json_module
 from lyra.vega.stdlib import lists, maths, regex, strings
 from lyra.vega.stdlib.arguments import need
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.values import Duration, Err, Fault, Ok, checked, kind_of
+from lyra.vega.values import Duration, Err, Fault, Ok, checked, kind_of, shown
 
 __all__ = ["NATIVES", "native"]
 
@@ -27,11 +27,19 @@ def _duration(seconds: Any) -> Duration:
     return Duration(checked(round(seconds * 1_000_000_000)))
 
 
+def _assert(condition: Any, message: Any = None) -> None:
+    if type(condition) is not bool:
+        raise Fault("TypeError", f"assert needs a bool, got {kind_of(condition)}")
+    if not condition:
+        raise Fault("AssertionFailed", "this does not hold" if message is None else shown(message))
+
+
 _OTHERS: Final[dict[str, Callable[..., Any]]] = {
     "time::seconds": lambda duration: need(duration, "duration", "time::seconds").seconds,
     "time::millis": lambda duration: need(duration, "duration", "time::millis").nanoseconds // 1_000_000,
     "time::duration": _duration,
     "type": kind_of,
+    "assert": _assert,
     "result::is_ok": lambda result: isinstance(result, Ok),
     "result::is_err": lambda result: isinstance(result, Err),
     "result::unwrap": _result_unwrap,

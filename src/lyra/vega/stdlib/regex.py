@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
+from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX
 from lyra.vega.stdlib.arguments import needed
 from lyra.vega.stdlib.strings import limited
 from lyra.vega.values import Fault
 
 __all__ = ["FUNCTIONS"]
-
-PROGRAM_MAX: Final = 5_000
-STEPS_MAX: Final = 5_000_000
 
 # Instructions: (kind, x, y). CHAR x=test; SPLIT tries x, then y; JUMP x; SAVE x; AT x=test of a position; MATCH.
 _CHAR, _SPLIT, _JUMP, _SAVE, _AT, _MATCH = range(6)
@@ -67,7 +65,7 @@ class Pattern:
         self.add(_MATCH)
 
     def add(self, kind: int, x: Any = None, y: Any = None) -> int:
-        if len(self.program) >= PROGRAM_MAX:
+        if len(self.program) >= VEGA_REGEX_PROGRAM_MAX:
             raise Fault("ValueError", "the pattern is too long when its repetitions are written out")
         self.program.append([kind, x, y])
         return len(self.program) - 1
@@ -204,7 +202,7 @@ class Pattern:
         return None
 
     def all(self, text: str) -> Iterator[tuple[int, ...]]:
-        at, steps = 0, [STEPS_MAX]
+        at, steps = 0, [VEGA_REGEX_STEPS_MAX]
         while at <= len(text):
             found = self.search(text, at, steps)
             if found is None:
@@ -240,11 +238,11 @@ def _compiled(function: str, text: Any, pattern: Any) -> Pattern:
 
 
 def _matches(text: Any, pattern: Any) -> bool:
-    return _compiled("regex::matches", text, pattern).search(text, 0, [STEPS_MAX]) is not None
+    return _compiled("regex::matches", text, pattern).search(text, 0, [VEGA_REGEX_STEPS_MAX]) is not None
 
 
 def _find(text: Any, pattern: Any) -> list[Any] | None:
-    found = _compiled("regex::find", text, pattern).search(text, 0, [STEPS_MAX])
+    found = _compiled("regex::find", text, pattern).search(text, 0, [VEGA_REGEX_STEPS_MAX])
     if found is None:
         return None
     return [text[found[index] : found[index + 1]] if found[index] >= 0 else None for index in range(0, len(found), 2)]

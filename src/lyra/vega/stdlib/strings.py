@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vega.operators import STRING_CHARS_MAX
+from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.values import Builder, Fault, checked, shown
 
@@ -17,8 +17,8 @@ _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
 
 def limited(size: int) -> None:
-    if size > STRING_CHARS_MAX:
-        raise Fault("LimitExceeded", f"a string may have at most {STRING_CHARS_MAX} characters")
+    if size > VEGA_STRING_CHARS_MAX:
+        raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
 
 
 def _char_at(text: Any, index: Any) -> str:

@@ -229,6 +229,7 @@ GLOBALS: Final[dict[str, Entry]] = dict(
         _row("Ok(value?) -> result", "pure", "A Result that went well."),
         _row("Err(value?) -> result", "pure", "A Result that did not."),
         _row("type(value) -> str", "pure", "The word for the value's type."),
+        _row("assert(condition: bool, message?: str)", "pure", "Throws AssertionFailed unless the condition holds."),
     ]
 )
 
@@ -259,6 +260,7 @@ ERRORS: Final[dict[str, str]] = {
     "StackOverflow": "calls nested too deeply",
     "LimitExceeded": "a value larger than the machine allows",
     "ProcessError": "about a process that is not there",
+    "AssertionFailed": "what `assert` claims does not hold",
 }
 
 

@@ -1,0 +1,39 @@
+"""`vega`, and `lyra vega`: the commands of the Vega language.
+
+`COMMANDS` is the table; each row's module is imported when its command is called. Whatever they do is done by
+`lyra.vega`: here arguments are read and results shown. `vega_files` is what they share.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lyra.cli.app import Group, Lazy
+
+__all__ = ["COMMANDS", "vega"]
+
+COMMANDS: Final[dict[str, Lazy]] = {
+    "check": Lazy("lyra.cli.vega_source", "check", "Find the mistakes in programs without running them."),
+    "compile": Lazy("lyra.cli.vega_source", "compile_", "Compile a program to a .vgb file."),
+    "disasm": Lazy("lyra.cli.vega_source", "disasm", "Show the instructions of a program."),
+    "fmt": Lazy("lyra.cli.vega_source", "fmt", "Bring programs into their one layout."),
+    "new": Lazy("lyra.cli.vega_new", "new", "Start a project: a program, a test, a README."),
+    "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
+    "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "test": Lazy("lyra.cli.vega_test", "test", "Run the test blocks of programs."),
+}
+
+_EPILOG: Final = """\
+Exit codes: 0 success, 1 the program failed, 2 bad usage or a mistake in the source, 130 interrupted.
+
+A first program:
+  vega new hello && cd hello && vega run main.vega --model sim/echo
+"""
+
+vega = Group(
+    "vega",
+    lazy=COMMANDS,
+    help="Write, check, run and test programs in the Vega language.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)

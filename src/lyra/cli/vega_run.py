@@ -1,0 +1,257 @@
+"""`vega run FILE`, which is also `lyra run FILE`: a program from its file to its exit code.
+
+stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
+`error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
+that only computes and prints needs no kernel and gets none.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import Command, Session, json_option
+from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
+from lyra.errors import ConfigError, LyraError, SourceError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from lyra.kernel.kernel import Kernel
+    from lyra.vega.program import Program
+
+__all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
+
+
+@click.command(cls=Command, name="run")
+@click.argument("file")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
+@click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
+@click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    file: str,
+    args: tuple[str, ...],
+    model: str | None,
+    budget: str | None,
+    trace: bool,
+    as_json: bool,
+) -> None:
+    """Run a Vega program: a source, or a compiled .vgb file.
+
+    `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
+    of main.
+    """
+    session, files = ctx.ensure_object(Session), Files(file)
+    limit = None if budget is None else dollars(budget)
+    output = Output(collect=as_json)
+    calls = Calls(trace=trace, model=model)
+    value, failed = None, None
+    try:
+        program = files.program()
+        value = _ran(session, program, output, calls, heard=trace or as_json, model=model, budget=limit, args=args)
+    except SourceError as error:
+        if as_json:
+            _tell_wrong(file, error)
+        else:
+            say_problems(error)
+        ctx.exit(2)
+    except LyraError as error:
+        if "name" not in error.fields or "text" not in error.fields:
+            raise  # not the program's: a setting, say
+        failed = error
+    output.close()
+    if as_json:
+        _tell(file, output, calls, value, failed)
+    elif failed is not None:
+        say_error(failed, files.line)
+    ctx.exit(0 if failed is None else 1)
+
+
+def _ran(session: Session, program: Program, output: Output, calls: Calls, *, heard: bool, **options: Any) -> Any:
+    from lyra.vega.plain import is_plain, run_plain
+
+    if session.flags:
+        _ = session.config  # a setting that is none is said before anything runs
+    elif is_plain(program):
+        return _json_value(run_plain(program, output.write, options["args"]))
+    import asyncio
+
+    from lyra.vega.runtime.run import run as run_program
+
+    async def main() -> Any:
+        output.loop = asyncio.get_running_loop()
+        if not heard:
+            return await run_program(
+                program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
+            )
+        async with kernel_of(session) as kernel:
+            kernel.on_event(calls, calls.KINDS)
+            return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
+
+    try:
+        return asyncio.run(main())
+    finally:
+        output.check()
+
+
+def _settings(session: Session) -> dict[str, str]:
+    return dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+
+
+def kernel_of(session: Session) -> Kernel:
+    """A kernel as runs have it, for those who want to listen to it."""
+    from lyra.kernel.kernel import Kernel
+    from lyra.vega.runtime.run import MAILBOX_MESSAGES
+
+    if session.flags:
+        return Kernel.from_config(session.config, mailbox_messages_max=MAILBOX_MESSAGES)
+    return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
+
+
+def dollars(text: str) -> Any:
+    """The amount of `--budget`: `$0.50` or `0.50`."""
+    from lyra.core.money import Money
+
+    try:
+        return Money.parse(text)
+    except ConfigError as mistake:
+        hint = "write dollars, such as '$0.50' (in quotes, or the shell takes the $)"
+        raise ConfigError(f"--budget: {mistake.message}", hint=hint, key="--budget") from None
+
+
+class Output:
+    """Where the program prints to. Lines are written as they come and flushed when the loop gets its turn, so that a
+    pipe sees them while the program waits, and thousands of them cost no thousand system calls."""
+
+    def __init__(self, *, collect: bool) -> None:
+        self.lines: list[str] | None = [] if collect else None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._failed: OSError | None = None
+        self._flushes = False
+
+    def write(self, line: str) -> None:
+        if self.lines is not None:
+            self.lines.append(line)
+            return
+        if self._failed is not None:
+            raise self._failed
+        try:
+            sys.stdout.write(line + "\n")
+        except OSError as error:
+            self._failed = error
+            raise
+        if self.loop is not None and not self._flushes:
+            self._flushes = True
+            self.loop.call_soon(self._flush)
+
+    def warn(self, line: str) -> None:
+        self._flush()
+        click.echo(line, err=True)
+
+    def _flush(self) -> None:
+        self._flushes = False
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            self._failed = error
+
+    def check(self) -> None:
+        """Nobody reads stdout any more: that is how the run ended, whatever the program made of it."""
+        if self._failed is not None:
+            raise self._failed
+
+    def close(self) -> None:
+        """Everything printed stands before what is said about it."""
+        if self.lines is None:
+            sys.stdout.flush()
+
+
+class Calls:
+    """A listener: one record for each agent call, all its model calls together."""
+
+    KINDS = frozenset({"model.called", "agent.answered"})
+
+    def __init__(self, *, trace: bool, model: str | None = None) -> None:
+        self.count = 0
+        self.cost_usd = 0.0
+        self._trace = trace
+        self._model = model or ""
+        self._models: dict[str, str] = {}  # of each agent, the last it asked
+        self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
+
+    def __call__(self, event: Any) -> None:
+        data = event.data
+        if event.kind == "model.called":
+            self._parts.setdefault(data["parent_span"], []).append(data)
+            self._models[data["agent"]] = data["model"]
+            return
+        self.count += 1
+        self.cost_usd += data["cost_usd"] or 0.0
+        parts = self._parts.pop(data["span_id"], [])
+        if self._trace:
+            import json
+
+            model = self._models.get(data["agent"], self._model)  # one that was refused asked none
+            click.echo(json.dumps(_record(data, parts, model), allow_nan=False, default=str), err=True)
+
+
+def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
+    """The eleven fields, in the order of the specification."""
+    return {
+        "trace_id": turn["trace_id"],
+        "span_id": turn["span_id"],
+        "agent": turn["agent"],
+        "model": parts[-1]["model"] if parts else model,
+        "input_tokens": turn["input_tokens"],
+        "output_tokens": turn["output_tokens"],
+        "cost_usd": turn["cost_usd"],
+        "latency_ms": turn["latency_ms"],
+        "status": turn["status"],
+        "retries": sum(part["retries"] for part in parts),
+        "parent_span": turn["parent_span"],
+    }
+
+
+# ---------------------------------------------------------------- --json
+def _tell(file: str, output: Output, calls: Calls, value: Any, failed: LyraError | None) -> None:
+    from lyra.cli.render import document
+
+    document(
+        {
+            "file": file,
+            "ok": failed is None,
+            "output": output.lines,
+            "value": value,
+            "error": None if failed is None else error_data(failed),
+            "calls": calls.count,
+            "cost_usd": round(calls.cost_usd, 6),
+        }
+    )
+
+
+def _tell_wrong(file: str, error: SourceError) -> None:
+    from lyra.cli.render import document
+
+    problems = [problem_data(problem) for problem in error.fields.get("problems") or ()]
+    document(
+        {"file": file, "ok": False, "problems": problems or [{"message": error.message, "hint": error.hint or ""}]}
+    )
+
+
+def _json_value(value: Any) -> Any:
+    """What a plain program returns, as Python; most return nothing."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    convert: Callable[[Any], Any]
+    from lyra.vega.runtime.convert import to_python as convert
+
+    return convert(value)

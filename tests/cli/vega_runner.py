@@ -1,0 +1,55 @@
+"""`vega` as people call it: a real command in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import SOURCE, Done
+
+COMMAND = [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())"]
+
+
+class Vega:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        (folder / "home").mkdir()
+        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+        self.env = {**kept, "HOME": str(folder / "home"), "PYTHONPATH": str(SOURCE), "LC_ALL": "C.UTF-8"}
+
+    def __call__(self, *args: str, given: str | None = None, command: list[str] = COMMAND, **env: str) -> Done:
+        done = subprocess.run(
+            [*command, *args],
+            cwd=self.folder,
+            env={**self.env, **env},
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def write(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    def json(self, *args: str, code: int = 0) -> Any:
+        done = self(*args, "--json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def vega(tmp_path: Path) -> Vega:
+    return Vega(tmp_path)
