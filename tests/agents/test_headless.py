@@ -105,6 +105,39 @@ def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(f
     assert not grant.allows("net.http:other.test:443")
 
 
+def test_a_file_that_changes_during_a_run_has_the_rights_of_one_that_was_there(folder, tmp_path):
+    """Its new host is granted where a rule allows the tool, the old one no longer; a tool without a rule has none."""
+    pytest.importorskip("yaml")
+    tools = folder.parent / "home" / ".config" / "lyra" / "tools"
+    tools.mkdir(parents=True)
+
+    def write(name: str, host: str) -> None:
+        text = f"name: {name}\ndescription: x\nimplementation: {{type: http, url: 'https://{host}/'}}\n"
+        (tools / f"{name}.yaml").write_text(text)
+
+    write("weather", "old.test")
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"sequence": [{"tool_calls": [{"name": "change"}]}, {"text": "done"}]}))
+
+    def change() -> str:
+        """Change the files."""
+        write("weather", "new.test")
+        write("news", "news.test")
+        return "changed"
+
+    async def main() -> None:
+        more = {"tools": (tool(change),), "allow": ("weather", "change"), "model": f"sim/script:{script}"}
+        async with Headless(options(folder, **more), Config.load(str(folder), {})) as run:
+            assert run.process is not None
+            before = run.process.grant
+            assert (await run.ask("go")).error is None
+            hosts = ("old.test:443", "new.test:443", "news.test:443")
+            assert [before.allows(f"net.http:{host}") for host in hosts] == [True, False, False]
+            assert [run.process.grant.allows(f"net.http:{host}") for host in hosts] == [False, True, False]
+
+    asyncio.run(main())
+
+
 def test_more_folders_count_as_inside(folder):
     other = folder.parent / "other"
     other.mkdir()

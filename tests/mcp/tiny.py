@@ -130,7 +130,7 @@ def ask(number: Any, name: str) -> None:
     WAITING[f"ask-{number}"] = number
     if name == "form":
         schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-        params: dict[str, Any] = {"message": "Who are you?", "requestedSchema": schema}
+        params: dict[str, Any] = {"message": os.environ.get("ASKS", "Who are you?"), "requestedSchema": schema}
         say(id=f"ask-{number}", method="elicitation/create", params=params)
     else:
         content = {"role": "user", "content": {"type": "text", "text": "Say hello."}}

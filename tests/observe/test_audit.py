@@ -340,6 +340,20 @@ def test_a_folder_gets_a_file_for_each_kernel(tmp_path):
     assert [verify(file).ok for file in files] == [True, True]
 
 
+@pytest.mark.parametrize("path", ["file/a.jsonl", "file/logs/", "/proc/none/a.jsonl", "/proc/a.jsonl", "a\0b"])
+def test_where_it_cannot_be_written_is_said_at_once(tmp_path, path):
+    """A mistake of whoever named it, with what to do."""
+    (tmp_path / "file").write_text("")
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            with pytest.raises(ConfigError, match="audit log") as caught:
+                attach_audit(kernel, f"{tmp_path}/{path}" if not path.startswith("/") else path)
+            assert "may write" in str(caught.value.hint)
+
+    run(main())
+
+
 def test_an_unknown_level_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="basic"):
         AuditLog(tmp_path / "a.jsonl", level="basics")

@@ -118,6 +118,7 @@ class Headless:
             self._audit()
             if not self.options.attended:
                 stack.callback(self.kernel.on_event(self._nobody, kinds=("interrupt.created",)))
+            stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.outfit.grant, **options)
             self._stack = stack.pop_all()
@@ -141,6 +142,11 @@ class Headless:
             attach_audit(self.kernel, path, level=self.options.audit_level)
         except OSError as error:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
+
+    def _regrant(self, event: Event) -> None:
+        """Tools came, went, or say something else: the rights are those of the tools there are now."""
+        if self.process is not None and event.pid == self.session_id:
+            self.process.regrant(self.outfit.grant)
 
     def _nobody(self, event: Event) -> None:
         """A question that no rule has answered finds nobody. Told later: a listener does not act at once."""

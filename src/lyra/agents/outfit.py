@@ -42,8 +42,13 @@ class Outfit(NamedTuple):
     also: tuple[str, ...]
     tools: tuple[Tool | ToolSource, ...]
     permissions: Permissions
-    grant: Grant
     memory: Memory
+
+    @property
+    def grant(self) -> Grant:
+        """By one rule for every tool there is now, also for those that come later or whose file has changed."""
+        rights = _rights((self.folder, *self.also), self.permissions, self.tools)
+        return Grant(rights, _denied(self.permissions))
 
 
 def outfit_of(options: HeadlessOptions) -> Outfit:
@@ -55,8 +60,7 @@ def outfit_of(options: HeadlessOptions) -> Outfit:
     found = (*options.tools, *_from_files(workspace, trusted=options.trusted))
     more = (each if isinstance(each, Tool) else _Many(each) for each in found)
     tools = (*builtin_tools(workspace, permissions=permissions), task_tool(), *more)
-    grant = Grant(_rights((folder, *also), permissions, tools), _denied(permissions))
-    return Outfit(folder, also, tools, permissions, grant, Memory(_scope(folder), tools=True))
+    return Outfit(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 
 class _Many:

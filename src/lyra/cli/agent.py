@@ -33,6 +33,7 @@ _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
+_SERVERS_WAIT_S: Final = 5.0  # for MCP servers before the run begins; one that is slower brings its tools later
 _TASK_BYTES_MAX: Final = 10 * 1024 * 1024
 _FILE_BYTES_MAX: Final = 1024 * 1024  # of a system prompt or a schema
 _TERMINATED: Final = 128 + signal.SIGTERM
@@ -130,7 +131,9 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
     async with McpServers.load(session.config, outfit.folder) as servers:
-        states = [state.to_data() for state in await servers.start()]
+        if servers.warning:
+            note(f"warning: {servers.warning}")
+        states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 

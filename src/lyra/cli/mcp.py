@@ -33,7 +33,10 @@ def mcp() -> None:
 def _servers(session: Session, **options: Any) -> McpServers:
     from lyra.mcp import McpServers
 
-    return McpServers.load(session.config, os.getcwd(), **options)
+    servers = McpServers.load(session.config, os.getcwd(), **options)
+    if servers.warning:
+        note(f"warning: {servers.warning}")
+    return servers
 
 
 # ---------------------------------------------------------------- looking

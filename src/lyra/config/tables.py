@@ -125,6 +125,12 @@ TABLES: Final[dict[str, Table]] = {
             Column("command", "text", "The program that is started; it runs in the sandbox.", project="after consent"),
             Column("args", "texts", "Its arguments.", project="after consent"),
             Column(
+                "cwd",
+                "text",
+                "The folder it is started in, inside the project; else the project's.",
+                project="after consent",
+            ),
+            Column(
                 "env",
                 "environment",
                 "Its environment, which is otherwise empty; `env:NAME` takes a value from yours.",

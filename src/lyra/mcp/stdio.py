@@ -47,6 +47,7 @@ def profile_of(settings: ServerSettings, workspace: str) -> Profile:
         env={name: value.reveal() for name, value in settings.env.items()},
         egress=Grant(allow=hosts) if hosts else None,
         limits=Limits(wall_s=_LIFE_S, cpu_s=_CPU_S),
+        start=settings.start_folder(workspace) if settings.cwd else "",
     )
 
 

@@ -33,6 +33,7 @@ LEVELS: Final[dict[str, str]] = {
     "basic": "what was decided, refused, asked and answered, and what a limit stopped",
     "detailed": "also each tool call and each process that began or ended, and longer texts",
 }
+_HINT: Final = "name a file, or a folder, that this user may write to"
 _TEXT_CHARS_MAX: Final = {"basic": 300, "detailed": 4_000}  # of one text
 _ITEMS_MAX: Final = 50  # of one list or mapping
 _READ_CHARS_MAX: Final = 200_000  # of a text are looked through for secrets; what is shown is far below that
@@ -148,8 +149,11 @@ def attach_audit(kernel: Observed, path: str | Path, *, level: str = "basic") ->
     if one_of(level, LEVELS, "level") == "none":
         return None
     now = kernel.clock.now()
-    file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
     log = AuditLog(file, level=level, now=now, secrets=lambda: secrets_of(kernel))
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
@@ -160,13 +164,18 @@ def _in_folder(path: str | Path, now: float) -> Path:
 
 
 # ---------------------------------------------------------------- the file
+def _unwritable(path: str | Path, error: OSError | ValueError) -> ConfigError:
+    said = error.strerror if isinstance(error, OSError) else str(error)  # ValueError: there is a NUL in the path
+    return ConfigError(f"the audit log {path} cannot be opened: {said}", hint=_HINT, place=str(path))
+
+
 def _opened(path: Path) -> int:
     """A descriptor for appending, readable by nobody else, and locked."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise ConfigError(f"the audit log {path} cannot be opened: {error.strerror}", place=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ConfigError(f"the audit log {path} is not a plain file", place=str(path))

@@ -25,6 +25,7 @@ from lyra.sandbox.cgroup import ControlGroup
 from lyra.sandbox.child import Entry
 from lyra.sandbox.output import Capture, Output
 from lyra.sandbox.profile import Limits
+from lyra.sandbox.protected import News
 
 __all__ = ["Job", "Plan", "Result"]
 
@@ -47,7 +48,8 @@ class Result:
     holes: tuple[str, ...]
     limits_hit: tuple[str, ...]
     duration_s: float
-    appeared: tuple[str, ...] = ()
+    appeared: tuple[str, ...] = ()  # protected paths that are new
+    set_aside: tuple[str, ...] = ()  # what those of them that programs act on are called now
     egress: tuple[str, ...] = ()
 
     @property
@@ -70,7 +72,7 @@ class Plan:
     info_fd: int | None = None  # where bubblewrap tells the number of the first process inside
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
-    appeared: Callable[[], tuple[str, ...]] = tuple
+    news: Callable[[], News] = News
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -298,6 +300,7 @@ class Job:
             self._hits.add(_SIGNALS[signal.Signals(code - 128)])
         if plan.group is not None:
             self._hits |= plan.group.hits()
+        news = plan.news()
         result = Result(
             exit_code=code,
             output=outputs[0],
@@ -306,7 +309,8 @@ class Job:
             holes=plan.holes,
             limits_hit=tuple(sorted(self._hits)),
             duration_s=self._clock.monotonic() - self._began,
-            appeared=plan.appeared(),
+            appeared=news.appeared,
+            set_aside=news.set_aside,
             egress=plan.egress(),
         )
         self._undo()

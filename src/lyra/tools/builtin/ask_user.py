@@ -34,7 +34,7 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
         answer = await ctx.ask(question, "clarification", message=listed)
         return _said(answer, options)
 
-    return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True)]
+    return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True, trusted=True)]
 
 
 def _check(question: str, options: list[str]) -> None:

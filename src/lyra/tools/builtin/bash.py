@@ -36,10 +36,13 @@ _NETWORK: Final = frozenset({"net.http", "net.*"})
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
 
-def bash_tools(workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = ()) -> list[Tool]:
-    """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's."""
+def bash_tools(
+    workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = (), most: Grant | None = None
+) -> list[Tool]:
+    """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
+    `most` is all that commands may do, whatever else the process may."""
     jobs = Jobs()
-    family = _Bash(workspace, sandbox, tuple(readable), jobs)
+    family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
     bash = tool(
         family.bash,
         name="Bash",
@@ -83,9 +86,17 @@ def _denies(grant: Grant) -> Grant | None:
 
 
 class _Bash:
-    __slots__ = ("_jobs", "_readable", "_sandbox", "_workspace")
+    __slots__ = ("_jobs", "_most", "_readable", "_sandbox", "_workspace")
 
-    def __init__(self, workspace: Workspace, sandbox: Sandbox | None, readable: tuple[str, ...], jobs: Jobs) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        sandbox: Sandbox | None,
+        readable: tuple[str, ...],
+        jobs: Jobs,
+        most: Grant | None = None,
+    ) -> None:
+        self._most = most
         self._workspace = workspace
         self._sandbox = sandbox
         self._readable = readable
@@ -138,6 +149,8 @@ class _Bash:
         if grant is None:
             root = self._workspace.root
             grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
+        if self._most is not None:
+            grant = grant.narrow(self._most)
         try:
             profile = Profile.of(
                 grant,
@@ -154,4 +167,9 @@ class _Bash:
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:
-    return all(grant.allows(Capability(verb, f"{root}/**")) for verb in ("fs.read", "fs.write"))
+    """The folder is open as a whole; what is denied inside it is protected there."""
+    opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
+    return all(
+        opened.allows(Capability(verb, f"{root}/**")) and grant.allows(Capability(verb, root))
+        for verb in ("fs.read", "fs.write")
+    )

@@ -187,6 +187,8 @@ def _how(result: Result) -> str:
     said.append(f"sandbox {result.tier}{holes}")
     if result.appeared:
         said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
+    if result.set_aside:
+        said.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
     refused = [line for line in result.egress if line.startswith("refused")]
     if refused:
         said.append(f"network: {'; '.join(refused[:5])}")
