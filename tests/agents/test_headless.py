@@ -13,7 +13,8 @@ from lyra.agents.headless import Headless, HeadlessOptions, error_line, status_o
 from lyra.agents.outfit import TOLD_MAX, each_tool, outfit_of, unknown_tools
 from lyra.config import Config
 from lyra.core.tool import Tool
-from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError, StoreError
+from lyra.observe.audit import AuditLog
 from lyra.tools.function import tool
 from lyra.tools.permissions import Layer, permissions_of
 
@@ -293,3 +294,27 @@ def test_the_word_for_a_failure(error, status):
 def test_the_line_of_an_error():
     line = error_line(ModelError("no", hint="try", kind="auth"))
     assert line == {"type": "error", "code": "model_error", "message": "no", "hint": "try", "kind": "auth"}
+
+
+def test_a_run_that_cannot_be_audited_any_more_ends(folder, monkeypatch):
+    """A full disk: the run fails with the reason, and does not go on in the dark."""
+    calls = [{"tool_calls": [{"name": "Write", "arguments": {"file_path": f"f{n}", "content": "x"}}]} for n in range(8)]
+    (folder.parent / "go.json").write_text(json.dumps({"sequence": [*calls, {"text": "done"}]}))
+    write = AuditLog.write
+
+    def full(log: AuditLog, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
+        if (folder / "f1").exists():
+            raise StoreError("there is no room for the audit log")
+        write(log, at, pid, kind, fields)
+
+    monkeypatch.setattr(AuditLog, "write", full)
+
+    async def go() -> Any:
+        given = {"model": f"sim/script:{folder.parent}/go.json", "mode": "accept-edits", "audit": f"{folder.parent}/a"}
+        async with Headless(options(folder, **given)) as run:
+            return await run.ask("go")
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome.error, StoreError)
+    assert outcome.result["status"] == outcome.error.code
+    assert len(list(folder.glob("f*"))) <= 3

@@ -170,7 +170,7 @@ async def _called(
 ) -> ToolResult:
     sink = pending.sink if pending is not None else None
     if sink is not None:
-        sink.put(ToolStarted(call.id, call.name, call.arguments))
+        sink.put(ToolStarted(call.id, call.name, runtime.clean_data(call.arguments)))
     tool = session.tools.get(call.name)
     if tool is None:
         known = ", ".join(session.tools.names) or "none"

@@ -8,7 +8,8 @@ thing, every character visible, and why it is asked. The arguments that were dec
 is told to the model, and the turn goes on. Every decision is an Event, `tool.decided`; what the Grant or the tool
 itself refuses is `tool.refused`.
 
-An agent without permissions is asked about only for tools that are `guarded`; for the others nothing here is called.
+An agent without permissions is asked about only for tools that are `guarded`, and for files that may hold secrets; for
+tools that are neither guarded nor Lyra's own nothing here is called.
 """
 
 from __future__ import annotations
@@ -158,8 +159,9 @@ class Case:
         found = permissions.decide(subject, tainted=tainted)
         for outer in self.session.outer:  # what the caller may not do its helper may not, what it asks about is asked
             found = _stricter(found, outer, subject)
-        if found.decision == "ask":
-            found = self._granted() or found  # it would be refused whatever a person says: nobody is bothered
+        if found.decision == "ask" or (self._linked and found.decision == "allow"):
+            # It would be refused whatever a person says: nobody is bothered. Of a link it is said here, in our words.
+            found = self._granted() or found
         return found
 
     def read(self, row: dict[str, Any]) -> None:
@@ -221,7 +223,7 @@ def _stricter(found: Decision, outer: Permissions, subject: Subject) -> Decision
         return forbidden
     if found.decision == "allow":
         found = outer.asks(subject) or found
-    if found.decision == "ask" and not outer.attended:
+    if found.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
         return found._replace(decision="deny", reason=f"{found.reason}; nobody is there to be asked")
     return found
 
@@ -384,6 +386,7 @@ def publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, A
         data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
         data.pop("linked", None)
         kernel.publish(process.known_as, "tool.decided", data)
+        kernel.raise_if_failed()  # it could not be written down, where that was asked for
 
 
 def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception) -> None:

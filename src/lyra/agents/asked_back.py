@@ -89,7 +89,8 @@ class AskedBack:
     # ------------------------------------------------------------------ a form
 
     async def _elicited(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        if not (self._session.permissions or self._session.agent.guard).attended:
+        permissions = self._session.permissions or self._session.agent.guard
+        if not permissions.attended or permissions.mode == "deny-unasked":
             return None
         clean = self._runtime.clean
         form = json.dumps(schema.get("properties", {}), ensure_ascii=False, default=str)

@@ -14,7 +14,8 @@ What the agent may touch is gathered in `outfit`. Next: `lyra.cli.agent`, which 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -45,7 +46,7 @@ _NOBODY: Final = "nobody is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (Done, Failed, ToolProgress)  # the result and the error say the first two with more in them
 
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[dict[str, Any]], Any]  # what it gives is waited for where it can be
 
 
 class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,12 +165,12 @@ class Headless:
         `beside` is text to work on, which somebody else may have written: it marks the process like a file it reads.
         """
         assert self.process is not None
-        say = tell or _ignore
+        say = _said(tell or _ignore)
         if beside.strip():
             self.kernel.labels.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}"
         self._began_s = self.kernel.clock.monotonic()
-        say(await self.opening())
+        await say(await self.opening())
         text, error, value = "", None, None
         stream = self.process.stream(task, events=True)
         try:
@@ -180,17 +181,18 @@ class Headless:
                         text = event.text
                     line = _line(event)
                     if line is not None:
-                        say(line)
+                        await say(line)
             value = await stream
         except LyraError as failure:
             error = self._limit(failure)
-            say(error_line(error))
+        if error is not None:
+            await say(error_line(error))
         result = self.result("success" if error is None else status_of(error), text)
         if error is None and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
         if isinstance(value, Reply) and value.status != "success":  # an answer, but not to its end
             result["cut_off"] = value.status
-        say(result)
+        await say(result)
         return Outcome(result, error)
 
     def _limit(self, failure: LyraError) -> LyraError:
@@ -234,6 +236,15 @@ class Headless:
 
 def _ignore(_line: dict[str, Any]) -> None:
     """Nobody listens."""
+
+
+def _said(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    async def say(line: dict[str, Any]) -> None:
+        came = tell(line)
+        if inspect.isawaitable(came):
+            await came
+
+    return say
 
 
 def _agent(name: str, options: HeadlessOptions, config: Config, outfit: Outfit) -> Agent:

@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"lyra {__version__}\n")
         return 0
+    if sys.stdout is None:
+        _say("error[output]: stdout is closed")
+        return 1
     try:
         code = _run(args)
         sys.stdout.flush()
@@ -56,7 +59,7 @@ def _say(line: str) -> None:
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         return  # nobody is left to read it
 
 

@@ -87,13 +87,15 @@ class _File:
                 origin=FILE_NAME,
                 place=self._place(path),
                 broken=f"{said}: {error.hint}" if error.hint else said,
+                ignored=_others(name, entry),
+                enabled=not (isinstance(entry, dict) and entry.get("disabled") is True),
             )
         return replace(
             found,
             fill=self._fill,
             env=self._filled(found.env),
             headers=self._filled(found.headers),
-            ignored=tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN),
+            ignored=_others(name, entry),
         )
 
     def _cells(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +149,11 @@ def _usual(entry: dict[str, Any]) -> dict[str, Any]:
         said = entry["disabled"]
         made["enabled"] = not said if isinstance(said, bool) else said
     return made
+
+
+def _others(name: str, entry: Any) -> tuple[str, ...]:
+    """Its keys that nobody here knows."""
+    return tuple(f"{name}.{key}" for key in _usual(entry) if key not in _KNOWN) if isinstance(entry, dict) else ()
 
 
 def _shown(name: str) -> str:

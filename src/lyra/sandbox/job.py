@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lyra.core.clock import SystemClock
-from lyra.errors import SandboxUnavailable
+from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox.cgroup import ControlGroup
 from lyra.sandbox.child import Entry
 from lyra.sandbox.output import Capture, Output
@@ -73,6 +73,7 @@ class Plan:
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
     news: Callable[[], News] = News
+    is_large: bool = False  # then `news` takes a while, and is asked for beside the loop
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -90,9 +91,8 @@ class Job:
         self._ended = False
         self._began = self._clock.monotonic()
         self._process = self._start(stdin, apart=apart)
-        kept, most = limits.output_kept_bytes, limits.output_bytes
         self._captures = {
-            pipe.fileno(): Capture(kept_bytes=kept, most_bytes=most, folder=spill)
+            pipe.fileno(): self._capture(limits, spill)
             for pipe in (self._process.stdout, self._process.stderr)
             if pipe is not None
         }
@@ -101,6 +101,9 @@ class Job:
         self._watch()
         self._timer = self._loop.call_later(timeout_s, self._hit, "wall")
         self._drain: asyncio.TimerHandle | None = None
+
+    def _capture(self, limits: Limits, spill: str | None) -> Capture:
+        return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=limits.output_bytes, folder=spill)
 
     @property
     def pid(self) -> int:
@@ -293,6 +296,18 @@ class Job:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
+        if self._plan.is_large:
+            asked = self._loop.run_in_executor(None, self._news)
+            asked.add_done_callback(lambda asked: self._tell(asked.result()))
+        else:
+            self._tell(self._news())
+
+    def _news(self) -> News:
+        with contextlib.suppress(OSError, LyraError):  # the workspace may be gone; the end comes all the same
+            return self._plan.news()
+        return News()
+
+    def _tell(self, news: News) -> None:
         outputs = [capture.close() for capture in self._all]
         plan, code = self._plan, self._process.returncode
         code = code if code >= 0 else 128 - code
@@ -300,7 +315,6 @@ class Job:
             self._hits.add(_SIGNALS[signal.Signals(code - 128)])
         if plan.group is not None:
             self._hits |= plan.group.hits()
-        news = plan.news()
         result = Result(
             exit_code=code,
             output=outputs[0],

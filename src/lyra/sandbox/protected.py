@@ -53,6 +53,7 @@ class Found:
     hidden: tuple[str, ...]
     links: tuple[str, ...]  # protected names that are symlinks: what they lead to is protected, the link is not
     complete: bool = True
+    entries: int = 0  # that were looked at
     also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
 
     def all(self) -> frozenset[str]:
@@ -161,7 +162,8 @@ def find(profile: Profile) -> Found:
     hidden = _outermost(search.hidden)
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     complete = search.left >= 0 and all(found.complete for _, found in also)
-    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, also)
+    entries = SANDBOX_SCAN_ENTRIES_MAX - search.left + sum(found.entries for _, found in also)
+    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, entries, also)
 
 
 # What was protected once, by workspace and by what its profile protects besides the usual names.

@@ -38,6 +38,7 @@ _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _CUT_SHORT: Final = "the workspace is too large to search all of it for protected paths"
 _names: Final = Entropy()
+_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are looked through again without a thread
 _MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
 _LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is not"
 
@@ -98,7 +99,6 @@ class Bubblewrap:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
-        assert self._program is not None
         undo: list[Callable[[], None]] = [placeholders(profile.workspace)] if profile.writable else []
         try:
             return await self._plan(argv, profile, proxy, undo)
@@ -110,6 +110,7 @@ class Bubblewrap:
     async def _plan(
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> Plan:
+        assert self._program is not None
         found = await asyncio.to_thread(find, profile)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
@@ -148,6 +149,7 @@ class Bubblewrap:
             started=[_closing(fds)],
             undo=undo,
             news=lambda: appeared(profile, found),
+            is_large=found.entries > _AT_ONCE_MAX,
         )
 
 
@@ -213,6 +215,7 @@ class Landlock:
             started=[rules.close, _closing(joining)],
             undo=[_remove(private)],
             news=lambda: appeared(profile, found),
+            is_large=found.entries > _AT_ONCE_MAX,
         )
 
 

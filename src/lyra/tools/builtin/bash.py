@@ -31,6 +31,7 @@ __all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
 BASH_S_DEFAULT: Final = 120.0
 BASH_S_MAX: Final = 600.0
 OUTPUT_CHARS_MAX: Final = 30_000  # shown; what is longer is in a file
+_GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
@@ -60,6 +61,8 @@ def _needs(arguments: dict[str, Any]) -> list[Capability]:
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
         return []  # the call itself is refused
+    if _GLOBS.intersection(command) and read_line(command).single is None:
+        command = f"{command.rstrip()} ;"  # its stars are files, not any arguments: no rule with a wildcard is for it
     return [Capability("process.exec", command)]
 
 
@@ -162,8 +165,9 @@ class _Bash:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
         also = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *also))
-        named = any(cap.name in _NETWORK for layer in grant.layers for cap in layer)
-        return profile if named else replace(profile, egress=None)  # a Grant of everything names no host
+        # A Grant of everything names no host; where it was narrowed, each layer has to.
+        named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
+        return profile if named and all(named) else replace(profile, egress=None)
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:

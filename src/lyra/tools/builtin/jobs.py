@@ -160,7 +160,8 @@ def ended(result: Result) -> str:
 
 
 def _left_out(count: int, output: Output) -> str:
-    return f"… {count} bytes left out; all of it is in {output.file} …"
+    where = f"all of it is in {output.file}" if output.file else "no file could be written for them"
+    return f"… {count} bytes left out; {where} …"
 
 
 def _with_note(text: str, note: str) -> str:

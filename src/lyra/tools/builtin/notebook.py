@@ -1,4 +1,4 @@
-"""NotebookEdit: one cell of a Jupyter notebook replaced, inserted or deleted; the rest of the file stays as it is."""
+"""NotebookEdit: one cell of a Jupyter notebook replaced, inserted or deleted; the other cells keep their content."""
 
 from __future__ import annotations
 

@@ -335,8 +335,8 @@ def _exact(subject: Subject) -> str:
         return subject.tool
     if subject.kind == "text" and subject.whole is not None:
         return f"{subject.tool}({subject.whole})"
-    if subject.value is None:
-        raise ConfigError(f"this {subject.tool} names nothing", hint="answer for this once")
+    if subject.kind == "text" or subject.value is None:
+        raise ConfigError(f"this {subject.tool} names nothing that a rule could say", hint="answer for this once")
     if subject.kind == "url" and subject.url is not None:
         url = subject.url
         return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"

@@ -116,11 +116,11 @@ class Rule:
             )
         else:
             text = pattern.strip()
-            text = text[:-2] + " *" if kind == "command" and text.endswith(":*") else text
+            text = text[:-2] + " *" if text.endswith(":*") else text
             self._glob = TextGlob(text)
             self.exact = self._glob.literal
-            self.word = self._glob.word if kind == "command" else ""
-            if kind == "command" and self.effect != "allow" and self.exact and " " not in text:
+            self.word = self._glob.word
+            if self.effect != "allow" and self.exact and " " not in text:
                 self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
 
     @property
@@ -158,7 +158,7 @@ class Rule:
     def speaks_of(self, subject: Subject) -> bool:
         """The same for a call of a tool that the rule is known to cover."""
         if self.bare:
-            return True
+            return self.effect != "allow" or subject.act != "other" or not self._by_family(subject)
         if self._whole is not None:
             if (subject.tool, subject.whole) == self._whole:
                 return True
@@ -180,6 +180,10 @@ class Rule:
         if self.effect == "allow":
             return line.allowed_by(self._glob)
         return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
+
+    def _by_family(self, subject: Subject) -> bool:
+        """It covers the tool only as one of a family, which a tool that has borrowed its name does not belong to."""
+        return subject.tool.lower() in self._family
 
     def _matches_url(self, subject: Subject) -> bool:
         url = subject.url

@@ -46,8 +46,6 @@ def read_script(text: str, script: Script | None = None, depth: int = 0) -> Scri
         if depth == 0:
             script.text = reader.text
         reader.commands("")
-        if depth == 0 and script.evaluates and script.quotes_code:
-            script.doubt("a variable that it calculates with may hold a command")
     return script
 
 
@@ -180,6 +178,7 @@ class _Reader(WordReader):
         return True
 
     def _for(self) -> None:
+        self.script.sets = True
         self.blank()
         if self.text.startswith("((", self.at):
             self.at += 2
@@ -268,7 +267,7 @@ class _Reader(WordReader):
             self.script.doubt("bash expands the target of a redirection in it twice")
         command.redirects.append((found[0], operator, target))
 
-    def heredocs(self) -> None:
+    def heredocs(self, *, nested: bool = False) -> None:
         """After a newline: the bodies that the commands before it wait for."""
         pending, self.pending = self.pending, []
         if not pending:
@@ -297,7 +296,7 @@ class _Reader(WordReader):
             if "$" in body or "`" in body:
                 self.script.quotes_code = True
         if self.text.find("\\\n", self.at) >= 0:
-            if self.depth > 1:  # within something: where a quote began is not known here
+            if nested or self.depth > 1:  # within something: where a quote began is not known here
                 self.script.doubt("it joins lines after a heredoc")
             self.join()
 

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX
+from lyra.tools.permissions.shell_lines import joined_lines
 from lyra.tools.permissions.text_glob import UNKNOWN
 
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "Command", "Script", "Word", "WordReader"]
@@ -40,9 +41,6 @@ _ANSI: Final = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.))",
     re.DOTALL,
 )
-# What matters when lines are joined: quotes, escapes, comments, and where a heredoc begins.
-_LEXEME: Final = re.compile(r"\\\n|\\.|\$?'[^'\\]*'|\$'(?:[^'\\]|\\.)*'|'[^']*'|\$[({[]|<<|\n|[^\\'\"#<\n$`]+|.", re.DOTALL)
-_BEFORE_COMMENT: Final = frozenset(" \t\n;&|<>()`")
 _CODE: Final = re.compile(r"`|\$[({]|\[.*\$$", re.DOTALL)
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
@@ -53,9 +51,7 @@ class Word:
 
     __slots__ = ("expands", "globs", "plain", "raw", "text")
 
-    def __init__(
-        self, text: str, raw: str, *, expands: bool = False, globs: bool = False, plain: bool = True
-    ) -> None:
+    def __init__(self, text: str, raw: str, *, expands: bool = False, globs: bool = False, plain: bool = True) -> None:
         self.text = text
         self.raw = raw
         self.expands = expands  # a variable, a substitution, arithmetic or braces are in it
@@ -124,7 +120,7 @@ class WordReader:
         """Read a script inside this one; the grammar's."""
         raise NotImplementedError
 
-    def heredocs(self) -> None:
+    def heredocs(self, *, nested: bool = False) -> None:
         """After a newline: read the bodies that commands wait for; the grammar's."""
         raise NotImplementedError
 
@@ -151,7 +147,7 @@ class WordReader:
             char = self.text[self.at : self.at + 1]
             if char == "\n":
                 self.at += 1
-                self.heredocs()
+                self.heredocs(nested=True)
             elif char == "#":
                 self.comment()
             else:
@@ -220,10 +216,9 @@ class WordReader:
                 out.append(char)
                 self.at += 1
         self.at = min(self.at, self.end)
-        word = Word("".join(out), text[start : self.at], expands=expands, globs=globs, plain=plain)
-        if not plain and _CODE.search(word.text):
-            self.script.quotes_code = True
-        return word
+        whole_text = "".join(out)
+        self.script.quotes_code |= not plain and _CODE.search(whole_text) is not None
+        return Word(whole_text, text[start : self.at], expands=expands, globs=globs, plain=plain)
 
     def _quoted(self, char: str, out: list[str]) -> bool:
         """What a backslash or a quote begins; True when something expands in it."""
@@ -467,49 +462,6 @@ class WordReader:
             self.script.doubt("it writes a character in a way that not every shell reads")
         text = _ANSI.sub(_ansi_character, found[0][:-1])
         return text.partition("\0")[0]  # a shell's text ends there
-
-
-def joined_lines(text: str, at: int) -> tuple[str, bool]:
-    """The text with its continued lines joined from a place on, and whether that could be wrong.
-
-    Within single quotes, comments and heredocs nothing is joined. What is in a substitution within quotes is not
-    followed: a line that is continued after one is in doubt.
-    """
-    out, quoted, doubt = [text[:at]], False, False
-    waits = False  # a heredoc begins after this line
-    while at < len(text) and not doubt:
-        found = _LEXEME.match(text, at)
-        assert found is not None
-        piece = found[0]
-        if piece == "\\\n":
-            doubt = text[at - 1 : at] == "$" and text.startswith(("'", '"'), found.end())
-            piece = ""
-        elif quoted:
-            if piece[0] == "'" or piece[0] == "#" or piece[:2] in ("$'", "<<"):
-                piece = piece[0]  # nothing special here; go on behind it
-            quoted = piece != '"'
-            doubt = piece in ("`", "$", "$(", "${", "$[") and _continues(text, at)
-        elif piece == '"':
-            quoted = True
-        elif piece[0] == "#":
-            if at == 0 or text[at - 1] in _BEFORE_COMMENT:
-                end = text.find("\n", at)
-                end = len(text) if end < 0 else end
-                doubt = text[end - 1] == "\\" or any(each in text for each in ("((", "[[", "$["))
-                piece = text[at:end]
-        elif piece == "<<":
-            waits = not text.startswith("<", at + 2)
-            piece = piece if waits else "<<<"
-        elif piece == "\n" and waits:
-            break
-        out.append(piece)
-        at = found.end() if piece in ("", found[0]) else at + len(piece)
-    out.append(text[at:])
-    return "".join(out), doubt
-
-
-def _continues(text: str, at: int) -> bool:
-    return text.find("\\\n", at) >= 0
 
 
 def _ansi_character(found: re.Match[str]) -> str:
