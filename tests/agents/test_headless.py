@@ -13,7 +13,8 @@ from lyra.agents.headless import Headless, HeadlessOptions, error_line, status_o
 from lyra.agents.outfit import TOLD_MAX, each_tool, outfit_of, unknown_tools
 from lyra.config import Config
 from lyra.core.tool import Tool
-from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded, ModelError, StoreError
+from lyra.observe.audit import AuditLog
 from lyra.tools.function import tool
 from lyra.tools.permissions import Layer, permissions_of
 
@@ -103,6 +104,39 @@ def test_the_host_of_a_tool_from_a_file_is_granted_once_a_rule_allows_the_tool(f
     grant = outfit_of(options(folder, allow=("weather",))).grant
     assert grant.allows("net.http:weather.test:443")
     assert not grant.allows("net.http:other.test:443")
+
+
+def test_a_file_that_changes_during_a_run_has_the_rights_of_one_that_was_there(folder, tmp_path):
+    """Its new host is granted where a rule allows the tool, the old one no longer; a tool without a rule has none."""
+    pytest.importorskip("yaml")
+    tools = folder.parent / "home" / ".config" / "lyra" / "tools"
+    tools.mkdir(parents=True)
+
+    def write(name: str, host: str) -> None:
+        text = f"name: {name}\ndescription: x\nimplementation: {{type: http, url: 'https://{host}/'}}\n"
+        (tools / f"{name}.yaml").write_text(text)
+
+    write("weather", "old.test")
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"sequence": [{"tool_calls": [{"name": "change"}]}, {"text": "done"}]}))
+
+    def change() -> str:
+        """Change the files."""
+        write("weather", "new.test")
+        write("news", "news.test")
+        return "changed"
+
+    async def main() -> None:
+        more = {"tools": (tool(change),), "allow": ("weather", "change"), "model": f"sim/script:{script}"}
+        async with Headless(options(folder, **more), Config.load(str(folder), {})) as run:
+            assert run.process is not None
+            before = run.process.grant
+            assert (await run.ask("go")).error is None
+            hosts = ("old.test:443", "new.test:443", "news.test:443")
+            assert [before.allows(f"net.http:{host}") for host in hosts] == [True, False, False]
+            assert [run.process.grant.allows(f"net.http:{host}") for host in hosts] == [False, True, False]
+
+    asyncio.run(main())
 
 
 def test_more_folders_count_as_inside(folder):
@@ -260,3 +294,27 @@ def test_the_word_for_a_failure(error, status):
 def test_the_line_of_an_error():
     line = error_line(ModelError("no", hint="try", kind="auth"))
     assert line == {"type": "error", "code": "model_error", "message": "no", "hint": "try", "kind": "auth"}
+
+
+def test_a_run_that_cannot_be_audited_any_more_ends(folder, monkeypatch):
+    """A full disk: the run fails with the reason, and does not go on in the dark."""
+    calls = [{"tool_calls": [{"name": "Write", "arguments": {"file_path": f"f{n}", "content": "x"}}]} for n in range(8)]
+    (folder.parent / "go.json").write_text(json.dumps({"sequence": [*calls, {"text": "done"}]}))
+    write = AuditLog.write
+
+    def full(log: AuditLog, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
+        if (folder / "f1").exists():
+            raise StoreError("there is no room for the audit log")
+        write(log, at, pid, kind, fields)
+
+    monkeypatch.setattr(AuditLog, "write", full)
+
+    async def go() -> Any:
+        given = {"model": f"sim/script:{folder.parent}/go.json", "mode": "accept-edits", "audit": f"{folder.parent}/a"}
+        async with Headless(options(folder, **given)) as run:
+            return await run.ask("go")
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome.error, StoreError)
+    assert outcome.result["status"] == outcome.error.code
+    assert len(list(folder.glob("f*"))) <= 3

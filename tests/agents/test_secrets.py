@@ -11,6 +11,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool
+from lyra.agents.veil import Veil
 from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 from tests.models.server import Reply, Server, run
@@ -123,3 +124,46 @@ def test_a_recording_has_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert text
     assert KEY not in text
     assert OTHER not in text
+
+
+@tool
+def took(text: str) -> str:
+    """Says how long what it was given is."""
+    return f"took {len(text)}"
+
+
+def test_a_model_that_says_a_key_says_it_to_nobody(tmp_path: Path) -> None:
+    """In its words, in pieces too, and in what it calls a tool with; other words stay whole."""
+    seen: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        if any(message.role == "tool" for message in request.messages):
+            return f"It is {KEY}, or {OTHER} or {OTHER[:10]}; and so: {KEY[:12]}"
+        return {"text": "I call.", "tool_calls": [{"name": "took", "arguments": {"text": f"curl -H {KEY}"}}]}
+
+    async def main() -> None:
+        agent = Agent("a", model=SimProvider(script=answer), tools=[took])
+        async with Kernel(str(tmp_path / "run.db")) as kernel:
+            kernel.on_event(seen.append)
+            process = await kernel.spawn(agent)
+            events = [event async for event in process.stream("go", events=True)]
+            assert "".join(event.text for event in events if event.type == "text_delta") == (
+                f"I call.It is ***, or *** or {OTHER[:10]}; and so: {KEY[:12]}"
+            )
+            assert "took 11" in repr(events)
+            seen.extend([repr(events), repr(process.messages)])
+
+    run(main())
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"curl -H ***" in kept
+    for key in (KEY, OTHER):
+        assert key not in repr(seen)
+        assert key.encode() not in kept
+
+
+def test_a_key_in_any_pieces_is_not_shown() -> None:
+    text = f"a {KEY} b sk-ant-planted c {KEY[:-1]}"
+    for size in range(1, len(text)):
+        veil = Veil((KEY,))
+        shown = [veil.feed(text[at : at + size]) for at in range(0, len(text), size)]
+        assert "".join([*shown, veil.rest()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"

@@ -205,6 +205,24 @@ def test_a_deferred_tool_is_sent_once_it_was_found():
     assert (ran.output, ran.is_error) == ("ran 3", False)
 
 
+@pytest.mark.parametrize(("query", "marked"), [("jupyter", False), ("stranger", True), ("select:theirs", True)])
+def test_what_strangers_say_of_their_tools_marks_whoever_is_shown_it(query, marked):
+    """Not as long as it is only there to be found; from the result of ToolSearch on that holds it."""
+    theirs = Tool("theirs", "What a stranger says.", run=lambda: 1, deferred=True, foreign=True)
+    model = says("one", calls("ToolSearch", query=query), "two")
+    agent = Agent("worker", model=model, tools=[notebook_run, theirs])
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            process = await kernel.spawn(agent)
+            await process.send("go")
+            assert not kernel.labels.tainted(process.pid)
+            await process.send("look")
+            assert kernel.labels.tainted(process.pid) == marked
+
+    run(main())
+
+
 def test_a_deferred_tool_that_was_not_found_is_not_run():
     """It is answered like one that there is not, with the way to it; also in the turn that finds it."""
     both = several(("ToolSearch", {"query": "select:send_mail"}), ("send_mail", {"to": "ann"}))
@@ -336,6 +354,39 @@ def test_a_message_that_is_replayed_has_the_tools_it_had(tmp_path: Path):
     run(second())
     assert offered(model)[2] == ["live", "gone", "ToolSearch"]
     assert offered(model)[-1] == ["live", "more"]
+
+
+def test_tools_that_come_while_a_message_is_answered(tmp_path: Path):
+    """They are there at the next call of the model, and a replay has them there and no sooner."""
+    path = str(tmp_path / "run.db")
+    source = Source()
+    seen: list[Any] = []
+
+    def bring() -> str:
+        source.tools = (tool(lambda: "here", name="late"),)
+        return "soon"
+
+    model = says(calls("bring"), calls("late"), {"text": "hangs", "first_s": 60}, "after")
+    agent = Agent("worker", model=model, tools=[tool(bring), source])
+
+    async def first() -> None:
+        async with Crash(Kernel(path)) as kernel:
+            kernel.on_event(lambda event: seen.append(event.data["tools"]), kinds=["tools.changed"])
+            (await kernel.spawn(agent, pid="worker")).send_async("go")
+            while len(model.requests) < 3:
+                await asyncio.sleep(0.001)
+
+    async def second() -> None:
+        async with Kernel(path, programs=[agent]) as kernel:
+            process = await kernel.spawn(agent, pid="worker")
+            while len(process.messages) < 6:
+                await asyncio.sleep(0.001)
+            assert process.messages[4].tool_results[0].output == "here"
+
+    run(first())
+    run(second())
+    assert offered(model) == [["bring"], *[["bring", "late"]] * 3]
+    assert seen == [["late"]]
 
 
 def test_problems_of_a_source_are_an_event_once():

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.agent_runner import DONE, call
+from tests.mcp.support import HERE, PYTHON, SEEN
 
 SLACK = float(os.environ.get("LYRA_STARTUP_SLACK", "2"))
 PRICE = {"input_usd_per_mtok": 100, "output_usd_per_mtok": 100}
@@ -220,7 +221,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly(run):
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_the_run_and_its_jobs(run, number, code):
     """Also commands in the background; the last line says that it was interrupted."""
     mark = f"31{os.getpid()}{int(number)}"
@@ -243,6 +244,55 @@ def test_a_signal_stops_the_run_and_its_jobs(run, number, code):
     _until(lambda: not _running(mark))
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_reader_that_sleeps_holds_up_no_signal(run, number, code):
+    """The pipe is full, and nobody reads it: the run and its jobs end all the same."""
+    mark = f"32{os.getpid()}{int(number)}"
+    full = run.folder / "full"
+    model = run.script(
+        call("Bash", command=f"sleep {mark}", run_in_background=True),
+        *[call("Bash", command=f"head -c 2500{number} /dev/zero | tr '\\0' x") for number in range(6)],
+        call("Bash", command="touch full"),
+        {"text": "late", "first_s": 60},
+    )
+    process = _start(run, "--model", model, "--allowed-tools", "Bash", "--output-format", "stream-json")
+    try:
+        _until(lambda: _running(mark) and full.exists(), 20)  # the run goes on while nobody reads
+        process.send_signal(number)
+        assert process.wait(8) == code
+    finally:
+        process.kill()
+        process.communicate()
+    _until(lambda: not _running(mark))
+
+
+def test_a_server_that_asks_without_end_holds_up_no_run(run):
+    """It is given up, and the answer comes."""
+    mine = Path(run.env["HOME"], ".config", "lyra", "lyra.toml")
+    mine.parent.mkdir(parents=True)
+    settings = {"command": PYTHON, "args": ["-IS", str(HERE / "tiny.py")], "readable": list(SEEN)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    mine.write_text("\n".join(["[mcp.servers.s]", *lines, 'env = { TINY = "asks" }']))
+    began = time.monotonic()
+    done = run("--model", "sim/echo", task="hi")
+    assert (done.returncode, done.stdout) == (0, "hi\n")
+    assert time.monotonic() - began < 20
+
+
+def test_a_stdout_that_is_closed_is_said(run):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "lyra", "agent", "-p", "hi", "--model", "sim/echo"],
+        cwd=run.folder,
+        env=run.env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "error[output]: stdout is closed\n")
+
+
 def _running(mark: str) -> bool:
     """Whether a process with this among its arguments lives."""
     for folder in Path("/proc").glob("[0-9]*"):
@@ -259,6 +309,30 @@ def _until(condition: Any, seconds: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+# ---------------------------------------------------------------- no room
+def test_nothing_is_done_that_the_audit_log_has_no_room_for(run):
+    """One record a command; the run ends with the first that cannot be written."""
+    model = run.script(*[call("Bash", command=f"echo {number} >> done.txt") for number in range(8)], DONE)
+    done = subprocess.run(
+        run.command("--model", model, "--allowed-tools", "Bash", "--audit", "audit.jsonl"),
+        cwd=run.folder,
+        env={**run.env, "PYTHONDONTWRITEBYTECODE": "1"},  # half of it would be kept
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000)),
+    )
+    records = [json.loads(line) for line in (run.folder / "audit.jsonl").read_text().splitlines()]
+    decided = [record for record in records if record["kind"] == "tool.decided"]
+    assert 0 < len(decided) < 8
+    assert len((run.folder / "done.txt").read_text().split()) == len(decided)
+    assert done.returncode == 1
+    assert "error[store]: there is no room for the audit log" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # ---------------------------------------------------------------- starting
@@ -290,3 +364,12 @@ def test_the_first_token_comes_soon(run):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert best <= 0.6 * SLACK, f"{best:.2f} s"
+
+
+def test_what_a_project_allows_itself_is_told_to_be_passed_over(lyra):
+    """Until it is trusted; then nothing is said."""
+    (lyra.folder / ".lyra").mkdir()
+    (lyra.folder / ".lyra" / "permissions.toml").write_text('allow = ["Bash"]\n')
+    command = ("agent", "-p", "go", "--model", "sim/echo")
+    assert "allow counts once the project is trusted" in lyra(*command).stderr
+    assert "counts once" not in lyra(*command, "--trust-project").stderr

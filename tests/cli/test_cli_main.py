@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 
 import click
 import pytest
@@ -287,3 +288,10 @@ def test_a_group_inside_a_group_is_one_of_ours():
 
     assert isinstance(inner, Group)
     assert run(["config", "--help"]) == 0
+
+
+def test_python_m_lyra_is_the_command(lyra):
+    done = subprocess.run(
+        [sys.executable, "-m", "lyra", "--version"], env=lyra.env, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.startswith("lyra ")

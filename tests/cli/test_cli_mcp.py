@@ -52,13 +52,25 @@ def test_list_starts_nothing_and_imports_no_sdk(lyra):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_mistake_has_its_line(lyra):
-    """As in any settings file."""
-    project(lyra.folder, theirs={"comand": "x"})
+def test_a_mistake_has_its_line_and_stops_nobody_else(lyra):
+    """The entry says what is wrong with it; keys of other programs are one warning; the run goes on."""
+    off = {"comand": "x", "disabled": True}
+    project(lyra.folder, theirs={"comand": "x"}, fine={**entry(), "autoApprove": ["add"], "icon": "\x1b[2J"}, off=off)
     done = lyra("mcp", "list")
-    assert done.returncode == 2
-    assert ".mcp.json:4" in done.stderr
-    assert "did you mean 'command'?" in done.stderr
+    assert done.returncode == 0
+    assert re.search(r"theirs +schema_error +\.mcp\.json +\.mcp\.json:3: .*neither a command nor a url", done.stdout)
+    assert re.search(r"fine +consent_required", done.stdout)
+    assert re.search(r"off +disabled", done.stdout)
+    (warning,) = done.stderr.splitlines()
+    assert warning.startswith(
+        "warning: .mcp.json: passed over: theirs.comand, fine.autoApprove, fine.icon, off.comand;"
+    )
+    assert "permission rules alone" in warning
+    done = lyra("agent", "-p", "go", "--model", "sim/echo", "--output-format", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["status"] == "success"
+    assert done.stderr.count("passed over") == 1
+    assert "theirs: schema_error" in done.stderr
 
 
 def test_a_projects_server_waits_for_consent(lyra):
@@ -90,6 +102,21 @@ def test_what_a_project_writes_does_not_write_to_the_terminal(lyra):
     project(lyra.folder, theirs=entry("\x1b[2Kharmless"))
     done = lyra("mcp", "approve", "theirs")
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_what_changed_in_a_tool_is_shown_before_somebody_agrees(lyra):
+    """Also where its description is the same: a model reads what is said of the arguments, too."""
+    project(lyra.folder, theirs=entry())
+    assert lyra("mcp", "approve", "theirs", "--yes").returncode == 0
+    file = Path(lyra.env["HOME"]) / ".config" / "lyra" / "mcp-approvals.json"
+    kept = json.loads(file.read_text())
+    (pins,) = kept["pins"].values()
+    pins["add"] = "what it said before"
+    file.write_text(json.dumps(kept))
+    done = lyra("mcp", "approve", "theirs")
+    assert "theirs: the tool add now says:\n  Add two numbers." in done.stdout
+    assert '"a": {' in done.stdout
+    assert '"type": "integer"' in done.stdout
 
 
 def test_a_persons_own_server_needs_no_consent(lyra):

@@ -64,3 +64,25 @@ def test_a_wrong_rule_is_exit_2(lyra):
 def test_as_a_real_command(lyra):
     done = lyra.real("permissions", "explain", "--allow", "Bash(git *)", "--json", "Bash", "git log")
     assert json.loads(done.stdout)["decision"] == "allow"
+
+
+def test_a_rule_in_the_place_of_a_tool_is_a_mistake(lyra):
+    done = lyra("permissions", "explain", "Bash(git status)")
+    assert done.returncode == 2
+    assert "explain Bash 'git status'" in done.stderr
+
+
+def test_a_tool_that_is_not_built_in_is_told(lyra):
+    done = lyra("permissions", "explain", "Bsh", "git status")
+    assert done.stdout.startswith("ask: ")
+    assert "did you mean Bash?" in done.stderr
+    assert lyra("permissions", "explain", "Bash", "ls").stderr == ""
+
+
+def test_what_an_untrusted_project_allows_is_told_to_be_passed_over(lyra):
+    (lyra.folder / ".lyra").mkdir()
+    (lyra.folder / ".lyra" / "permissions.toml").write_text('mode = "bypass"\nallow = ["*"]\n')
+    done = lyra("permissions", "explain", "Bash", "ls")
+    assert done.stdout.startswith("ask: ")
+    assert "allow and mode counts once the project is trusted" in done.stderr
+    assert lyra("permissions", "explain", "--trust-project", "Bash", "ls").stderr == ""

@@ -114,3 +114,57 @@ def test_a_call_that_fails_says_why(place, args, code, said):
     done = place("tools", "call", *args, "--from", "mine")
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
+
+
+def test_a_search_shows_nothing_that_read_would_refuse(place):
+    """Keys, and what a rule denies: as for an agent."""
+    (place.folder / ".env").write_text("SECRET=1\n")
+    (place.folder / "a.txt").write_text("SECRET=no\n")
+    (place.folder / "b.txt").write_text("SECRET=no\n")
+    found = place(
+        "tools", "call", "Grep", "--arg", "pattern=SECRET", "--arg", "output_mode=content", "--deny", "Read(b.txt)"
+    )
+    assert found.stdout == "a.txt:1:SECRET=no\n"
+    assert ".env" not in place("tools", "call", "Glob", "--arg", "pattern=**/*").stdout
+    assert place("tools", "call", "Read", "--arg", "file_path=.env").returncode == 3
+
+
+def test_a_command_cannot_read_what_a_rule_denies(place):
+    (place.folder / "private").mkdir()
+    (place.folder / "private/x").write_text("topsecret\n")
+    done = place(
+        "tools", "call", "Bash", "--arg", "command=cat private/x; true", "--allow", "Bash", "--deny", "Read(private/**)"
+    )
+    assert "topsecret" not in done.stdout
+
+
+def test_a_tool_of_a_file_that_is_named_like_ours_has_no_more_rights(lyra):
+    """The built-in one of that name is there, so its file is left out; under another case it is another tool."""
+    text = LIST.replace("name: files", "name: write").replace("name: where", "name: file_path")
+    (lyra.folder / "w.yaml").write_text(text.replace("{{where}}", "{{file_path}}"))
+    call = ("tools", "call", "write", "--from", "w.yaml", "--arg", "file_path=.", "--mode", "accept-edits")
+    done = lyra(*call)
+    assert done.returncode == 3
+    assert "no rule speaks of this write" in done.stderr
+
+
+def test_a_denial_that_no_rule_changes_says_so_without_that_hint(place):
+    call = ("tools", "call", "Write", "--arg", "file_path=.git/x", "--arg", "content=x", "--allow", "Write")
+    done = place(*call)
+    assert done.returncode == 3
+    assert "protected" in done.stderr
+    assert "--allow" not in done.stderr
+
+
+def test_arguments_that_are_nested_too_deep_are_a_mistake_of_the_caller(place):
+    deep = '{"command": ' + "[" * 20_000 + "]" * 20_000 + "}"
+    done = place("tools", "call", "Bash", "--args", deep)
+    assert done.returncode == 2
+    assert "--args" in done.stderr
+
+
+def test_an_argument_needs_no_option(place):
+    assert "hello" in place("tools", "call", "Read", "file_path=notes/a.md").stdout
+    done = place("tools", "call", "Read", "notes/a.md")
+    assert done.returncode == 2
+    assert "NAME=VALUE" in done.stderr

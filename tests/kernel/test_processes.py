@@ -12,6 +12,7 @@ from lyra.errors import (
     CapabilityDenied,
     ConfigError,
     DeadlineExceeded,
+    Denied,
     InvalidTransition,
     NameTaken,
     NoSuchProcess,
@@ -325,6 +326,31 @@ def test_a_grant_can_only_be_narrowed(target):
     async def main():
         async with Kernel(target) as kernel:
             await kernel.run(parent, grant={"allow": ["fs.read:/project/**"]})
+
+    run(main())
+
+
+def test_other_rights_from_outside(target):
+    """Inside the kernel's, and never for a child, whose rights are its parent's affair."""
+
+    async def program(ctx):
+        ctx.spawn(forever, name="child")
+        await ctx.receive()
+        await ctx.do(double, 1, needs="fs.read:/b/x")
+        with pytest.raises(CapabilityDenied):
+            await ctx.do(double, 1, needs="fs.read:/a/x")
+        with pytest.raises(CapabilityDenied):
+            await ctx.do(double, 1, needs="net.http:a.test")
+
+    async def main():
+        async with Kernel(target, grant=["fs.read:/**"]) as kernel:
+            handle = await kernel.spawn(program, grant=["fs.read:/a/**"])
+            await settle(kernel)
+            with pytest.raises(Denied):
+                kernel.process("child").regrant(["fs.read:/b/**"])
+            handle.regrant(["fs.read:/b/**", "net.http"])
+            handle.send("go")
+            assert (await handle.wait()).reason == "normal"
 
     run(main())
 

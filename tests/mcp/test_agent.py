@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 from lyra.agents.agent import Agent
 from lyra.agents.events import Interrupted, ToolEnded, ToolProgress
+from lyra.agents.headless import Headless, HeadlessOptions
+from lyra.config import Config
 from lyra.kernel.kernel import Kernel
+from lyra.mcp import Approvals, McpServers
+from lyra.tools.function import tool
 from tests.agents.support import calls, says
-from tests.mcp.support import run, tiny, using
+from tests.mcp.support import HERE, PYTHON, SEEN, run, tiny, using
 
 
 @asynccontextmanager
@@ -130,5 +135,74 @@ def test_names_do_not_collide_with_ours(tmp_path):
         async with using(tiny("one"), tiny("two"), folder=tmp_path) as use:
             agent = Agent("a", model="sim/echo", tools=list(use.tools.values()))
             assert {"mcp__one__add", "mcp__two__add"} <= set(agent.tools)
+
+    run(main())
+
+
+def test_a_slow_server_brings_its_tools_later(tmp_path):
+    """The run does not wait for it; at the next call of the model it is there, under the same rules as the others."""
+
+    async def main():
+        servers = McpServers(
+            [tiny("slow", "slow:1"), tiny("mute", "mute")],
+            workspace=str(tmp_path),
+            approvals=Approvals(None),
+            folder=None,
+        )
+        async with servers:
+            began = asyncio.get_running_loop().time()
+            states = {state.name: state.state for state in await servers.start(within_s=0.2)}
+            assert asyncio.get_running_loop().time() - began < 10
+            assert states == {"slow": "connecting", "mute": "connecting"}
+
+            async def wait() -> str:
+                """Wait."""
+                while servers["slow"].state.state != "connected":
+                    await asyncio.sleep(0.01)
+                return "it is there"
+
+            script = tmp_path / "script.json"
+            steps = [calls("wait"), calls("mcp__slow__add", a=1, b=2), calls("mcp__slow__log"), {"text": "done"}]
+            script.write_text(json.dumps({"sequence": steps}))
+            options = HeadlessOptions(
+                model=f"sim/script:{script}",
+                folder=str(tmp_path),
+                allow=("wait", "mcp__slow__add"),
+                tools=(tool(wait), servers),
+            )
+            lines = []
+            async with Headless(options, Config.load(str(tmp_path), {})) as run:
+                assert (await run.ask("go", lines.append)).error is None
+            ended = [line for line in lines if line["type"] == "tool_end"]
+            assert [line.get("error_code", "") for line in ended] == ["", "", "permission_denied"]
+            assert ended[1]["output"] == "3"
+
+    run(main())
+
+
+def test_lyra_agent_waits_five_seconds_at_most(tmp_path, monkeypatch):
+    """For all its servers together; those that are not there are told of as they are."""
+    from lyra.cli import agent as command
+    from lyra.cli.app import Session
+
+    assert command._SERVERS_WAIT_S <= 5.0
+    monkeypatch.setattr(command, "_SERVERS_WAIT_S", 0.2)
+    monkeypatch.chdir(tmp_path)
+    seen = ", ".join(f'"{path}"' for path in SEEN)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    mine = tmp_path / "home" / "lyra" / "lyra.toml"
+    mine.parent.mkdir()
+    mine.write_text(
+        f'[mcp.servers.mute]\ncommand = "{PYTHON}"\nargs = ["-IS", "{HERE / "tiny.py"}"]\n'
+        f'readable = [{seen}]\nenv = {{TINY = "mute"}}\n'
+    )
+
+    async def main():
+        began = asyncio.get_running_loop().time()
+        options = HeadlessOptions(model="sim/echo", folder=str(tmp_path))
+        async with command._with_servers(Session(), options) as equipped:
+            assert asyncio.get_running_loop().time() - began < 5
+            assert [state["state"] for state in equipped.facts["mcp_servers"]] == ["connecting"]
 
     run(main())

@@ -142,12 +142,12 @@ def test_last_words_do_not_tell_secrets(tmp_path):
 
 # ---------------------------------------------------------------- asking back
 def test_a_server_cannot_ask_where_nobody_answers(tmp_path):
-    """The default: it is told that this client does not do that."""
+    """Outside of any agent, without callbacks: a form is declined, text is refused."""
 
     async def main():
         async with using(tiny(), folder=tmp_path) as use:
-            assert "not supported" in await use.call("mcp__tiny__form")
-            assert "not supported" in await use.call("mcp__tiny__think")
+            assert json.loads(await use.call("mcp__tiny__form")) == {"action": "decline"}
+            assert "refused" in await use.call("mcp__tiny__think")
 
     run(main())
 

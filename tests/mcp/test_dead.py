@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
 
 from lyra.core.policy import Backoff, Supervision
 from lyra.core.tool import error_code, progress
+from lyra.mcp.stdio import _is_crowded
 from lyra.sandbox import Sandbox
 from tests.mcp.support import run, tiny, using
 
@@ -172,6 +174,42 @@ def test_more_than_anybody_reads_is_cut(tmp_path):
     run(main())
 
 
+def test_a_result_of_very_many_parts_holds_nobody_up(tmp_path):
+    """It is cut before anything is made of them: the loop stands still for moments, not for many seconds."""
+
+    async def main():
+        async with using(tiny(), folder=tmp_path) as use:
+            loop = asyncio.get_running_loop()
+            lags = [0.0]
+
+            async def watch():
+                while True:
+                    began = loop.time()
+                    await asyncio.sleep(0.01)
+                    lags.append(loop.time() - began)
+
+            watching = asyncio.create_task(watch())
+            came = await use.call("mcp__tiny__wide", parts=20_000)
+            assert came.endswith("y\n… 19000 parts left out")
+            error = await use.error("mcp__tiny__wide", parts=600_000)
+            assert "its answer has more than 100000 values" in error.message
+            watching.cancel()
+            assert max(lags) < 1
+            assert use.state("tiny").state == "connected"
+
+    run(main())
+
+
+def test_what_counts_as_a_value():
+    """Commas within a text are text, whatever is quoted in it."""
+    many = 200_000
+    assert not _is_crowded(json.dumps({"text": "a," * many}).encode())
+    assert not _is_crowded(json.dumps({"text": '\\",\\\\' * many}).encode())
+    assert _is_crowded(json.dumps({"values": [1] * many}).encode())
+    assert _is_crowded(json.dumps({"values": [""] * many}).encode())
+    assert _is_crowded(json.dumps({"values": ['"', "\\"] * many}).encode())
+
+
 def test_a_pattern_of_the_servers_own_is_not_tried(tmp_path):
     """A result that its schema would take for ever to check comes at once."""
 
@@ -248,5 +286,37 @@ def test_closing_ends_everything_that_was_started(tmp_path):
             assert {state.state for state in use.servers.states()} == {"disconnected"}
             await asyncio.wait_for(waiting, 5)
             assert "disconnected" in (await use.error("mcp__a__add", a=1, b=1)).message
+
+    run(main())
+
+
+def test_one_that_asks_without_end_is_given_up(tmp_path):
+    """It does not read the answers either: a bounded number of tasks waits for that, and closing takes no time."""
+
+    async def main():
+        async with using(tiny("asks", "asks"), folder=tmp_path) as use:
+            await use.until(lambda: use.state("asks").state == "connection_error")
+            assert use.state("asks").failure.code == "too_many_requests"
+            assert len(asyncio.all_tasks()) < 50
+            began = time.monotonic()
+            await use.servers.close()
+            assert time.monotonic() - began < 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(("how", "said"), [("deaf", "does not read"), ("closes", "does not read")])
+def test_one_that_does_not_read_is_killed(tmp_path, how, said):
+    """What is sent fills its pipe: the call ends, and the state does not say that all is well."""
+
+    async def main():
+        seldom = Supervision(max_restarts=0, window_s=60)
+        async with using(tiny("t", how, timeout_s=20), folder=tmp_path, supervision=seldom) as use:
+            began = time.monotonic()
+            error = await use.error("mcp__t__read", path="x" * 1_000_000)
+            assert time.monotonic() - began < 10
+            assert said in error.message
+            await use.until(lambda: use.state("t").state == "connection_error")
+            assert said in use.state("t").failure.message
 
     run(main())

@@ -179,6 +179,30 @@ def test_a_broken_file_agrees_to_nothing(tmp_path):
     assert caught.value.place == str(tmp_path / "mcp-approvals.json")
 
 
+def test_a_server_with_ever_new_names_fills_nothing(tmp_path):
+    """Beyond so many its tools are withheld; the consents of others stay readable, and somebody can still agree."""
+    approvals = Approvals(tmp_path)
+    approvals.consent("f2", "other")
+    for turn in range(6):
+        names = {f"t{turn}-{number}" + "x" * 180: "p" for number in range(500)}
+        assert approvals.changed("f1", names) == (set() if turn < 2 else set(names))
+    size = (tmp_path / "mcp-approvals.json").stat().st_size
+    assert size < 300_000
+    assert approvals.consented("f2")
+    approvals.accept("f1", names)
+    assert approvals.changed("f1", names) == set()
+    assert (tmp_path / "mcp-approvals.json").stat().st_size <= size + 500
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("lyra.mcp.approvals._FILE_BYTES_MAX", 500)
+    approvals = Approvals(tmp_path)
+    approvals.consent("f1", "files")
+    with pytest.raises(ConfigError, match="no room for more consents"):
+        approvals.consent("f2", "x" * 1_000)
+    assert approvals.consented("f1")
+
+
 def test_without_a_folder_it_is_remembered_for_now():
     """A service without a home."""
     approvals = Approvals(None)

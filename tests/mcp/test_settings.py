@@ -41,6 +41,7 @@ URL = 'url = "https://here.example/mcp"'
 COLUMNS: dict[str, tuple[str, str, str, Any, Any]] = {
     "command": ("", '"node"', "node", lambda s: s.argv, ["node"]),
     "args": (COMMAND, '["a", "b c"]', '["a", "b c"]', lambda s: s.argv, ["node", "a", "b c"]),
+    "cwd": (COMMAND, '"sub"', "sub", lambda s: s.cwd, "sub"),
     "env": (COMMAND, '{A = "env:B"}', '{"A": "env:B"}', lambda s: s.env["A"].reveal(), "from B"),
     "url": ("", '"https://x.example/"', "https://x.example/", lambda s: s.address, "https://x.example/"),
     "headers": (URL, '{X-A = "env:B"}', '{"X-A": "env:B"}', lambda s: s.headers["x-a"].reveal(), "from B"),
@@ -256,27 +257,96 @@ def test_the_usual_file(tmp_path):
         print(missing.argv)
 
 
+def test_a_file_without_servers(tmp_path):
+    """What the file is for is not in it."""
+    with pytest.raises(ConfigError, match="has no mcpServers") as caught:
+        of_file(tmp_path, '{\n "mcpServer": {}}')
+    assert caught.value.place == ".mcp.json"
+
+
 @pytest.mark.parametrize(
-    ("data", "line", "message", "hint"),
+    ("entry", "line", "message"),
     [
-        ('{\n "mcpServers": {\n  "a": {\n   "comand": "x"}}}', 4, "no setting 'comand'", "'command'"),
-        ('{\n "mcpServer": {}}', 0, "has no mcpServers", None),
-        ('{"mcpServers": {},\n "other": 1}', 2, "no setting 'other'", None),
-        ('{"mcpServers": {\n "a": 5}}', 2, "a is a table", None),
-        ('{"mcpServers": {\n "a": {}}}', 2, "neither a command nor a url", None),
-        ('{"mcpServers": {\n "a/b": {"command": "x"}}}', 2, "cannot be the name", None),
-        ('{"mcpServers": {"a": {"command": "x",\n "args": "y"}}}', 2, "is a list of texts", None),
-        ('{"mcpServers": {"a": {"command": "x",\n "type": "stdoi"}}}', 1, "is one of stdio", "'stdio'"),
+        ('"a": 5', 3, "a is a table"),
+        ('"a": {}', 3, "neither a command nor a url"),
+        ('"a": {\n"comand": "x"}', 3, "neither a command nor a url"),
+        ('"a/b": {"command": "x"}', 3, "cannot be the name"),
+        ('"a": {"command": "x",\n "args": "y"}', 4, "is a list of texts"),
+        ('"a": {"command": "x",\n "type": "stdoi"}', 3, "is one of stdio"),
+        ('"a": {"command": "x", "disabled": "yes"}', 3, "true or false"),
+        ('"a": {"command": "x", "url": "https://h"}', 3, "both a command and a url"),
     ],
 )
-def test_a_mistake_in_the_usual_file(tmp_path, data, line, message, hint):
-    """Its line, and what was meant."""
-    with pytest.raises(ConfigError) as caught:
-        of_file(tmp_path, data)
-    assert caught.value.place == (f".mcp.json:{line}" if line else ".mcp.json")
-    assert message in caught.value.message
-    if hint:
-        assert hint in (caught.value.hint or "")
+def test_a_broken_entry_is_a_server_that_says_so(tmp_path, entry, line, message):
+    """It is never started, whatever was agreed to; the other is there, and so is the line of the mistake."""
+    good, broken = of_file(tmp_path, f'{{"mcpServers": {{\n "good": {{"command": "x"}},\n {entry}}}}}')
+    assert (good.name, good.broken) == ("good", "")
+    assert broken.broken.startswith(f".mcp.json:{line}: ")
+    assert message in broken.broken
+
+    async def main():
+        async def agrees(_settings):
+            return True
+
+        async with using(tiny(), broken, folder=tmp_path, consent=agrees) as use:
+            state = use.state(broken.name)
+            assert (state.state, state.failure.kind) == ("schema_error", "config")
+            assert message in state.failure.message
+            assert use.state("tiny").state == "connected"
+
+    run(main())
+
+
+def test_keys_of_other_programs_are_passed_over(tmp_path):
+    """Named in one line, control characters visible; that nobody need be asked is never taken from a file."""
+    entries = {
+        "files": {
+            "command": "node",
+            "autoApprove": ["delete_all"],
+            "alwaysAllow": ["*"],
+            "trust": True,
+            "description": "x",
+            "timeout": 5,
+            "ba\u001bd": 1,
+        },
+        "web": {"url": "https://h", "icon": "y"},
+    }
+    found = of_file(tmp_path, {"$schema": "s", "inputs": [], "mcpServers": entries})
+    assert [each.broken for each in found] == ["", ""]
+    plain = of_file(tmp_path, {"mcpServers": {"files": {"command": "node"}, "web": {"url": "https://h"}}})
+    assert [each.fingerprint("/p") for each in found] == [each.fingerprint("/p") for each in plain]
+    made = McpServers(found, workspace=str(tmp_path), approvals=Approvals(None))
+    assert made.warning.count("\n") == 0
+    for key in ("$schema", "inputs", "files.autoApprove", "files.alwaysAllow", "files.description", "web.icon"):
+        assert key in made.warning
+    assert "ba⟨U+001B⟩d" in made.warning
+    assert "permission rules alone" in made.warning
+    assert McpServers(plain, workspace=str(tmp_path), approvals=Approvals(None)).warning == ""
+
+
+def test_where_it_is_started(tmp_path):
+    """In the project, links followed; a place outside is refused before anything runs."""
+    project = tmp_path / "project"
+    (project / "sub").mkdir(parents=True)
+    (project / "out").symlink_to(tmp_path)
+    (project / "in").symlink_to(project / "sub")
+    (project / "sub" / "here.txt").write_text("found")
+
+    async def main():
+        settings = [tiny(name, cwd=name) for name in ("sub", "in", "out", "..", "none", "/etc")]
+        async with using(*settings, folder=project) as use:
+            assert await use.call("mcp__sub__read", path="here.txt") == "found"
+            assert await use.call("mcp__in__read", path="here.txt") == "found"
+            for name, said in (("out", "outside"), ("..", "outside"), ("/etc", "outside"), ("none", "is no folder")):
+                state = use.state(name)
+                assert (state.state, state.failure.kind) == ("connection_error", "config")
+                assert said in state.failure.message
+
+    run(main())
+    assert tiny().fingerprint("/p") != tiny(cwd="sub").fingerprint("/p")
+    assert "folder: sub" in tiny(cwd="sub").described()
+    (made,) = of_file(project, {"mcpServers": {"a": {"command": "x", "cwd": "${WHERE}"}}}, WHERE="sub")
+    assert made.start_folder(str(project)) == str(project / "sub")
 
 
 _WORDS = st.sampled_from(["mcpServers", "command", "args", "env", "url", "type", "auth", "kind", "a", "${X}", ""])

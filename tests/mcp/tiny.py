@@ -19,6 +19,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "hang": {"description": "Never answer."},
     "log": {"description": "The methods that were called."},
     "huge": {"description": "A long text.", "properties": {"chars": {"type": "integer"}}},
+    "wide": {"description": "Very many short texts.", "properties": {"parts": {"type": "integer"}}},
     "oversized": {"description": "A line that nobody wants."},
     "env": {"description": "The names in the environment."},
     "read": {"description": "Read a file.", "properties": {"path": {"type": "string"}}},
@@ -76,6 +77,8 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) ->
         os._exit(7)
     elif name == "log":
         answer(number, json.dumps(CALLED))
+    elif name == "wide":
+        say(id=number, result={"content": [{"type": "text", "text": "y"}] * given["parts"]})
     elif name == "huge":
         answer(number, "x" * given["chars"])
     elif name == "oversized":
@@ -130,7 +133,7 @@ def ask(number: Any, name: str) -> None:
     WAITING[f"ask-{number}"] = number
     if name == "form":
         schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-        params: dict[str, Any] = {"message": "Who are you?", "requestedSchema": schema}
+        params: dict[str, Any] = {"message": os.environ.get("ASKS", "Who are you?"), "requestedSchema": schema}
         say(id=f"ask-{number}", method="elicitation/create", params=params)
     else:
         content = {"role": "user", "content": {"type": "text", "text": "Say hello."}}
@@ -150,10 +153,23 @@ def handle(message: dict[str, Any]) -> None:
         say(id=number, result={"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info})
     elif method == "tools/list":
         say(id=number, result={"tools": listed()})
+        deaf(os.environ.get("TINY", ""))
     elif method == "tools/call":
         call(number, params["name"], params.get("arguments") or {}, params.get("_meta") or {})
     elif number is not None:
         say(id=number, error={"code": -32601, "message": "no such method"})
+
+
+def deaf(how: str) -> None:
+    """Once its tools are told, it reads no more."""
+    if how == "asks":
+        message = {"role": "user", "content": {"type": "text", "text": "hi"}}
+        for step in range(1_000_000):
+            say(id=f"ask-{step}", method="sampling/createMessage", params={"messages": [message], "maxTokens": 5})
+    if how == "closes":
+        os.close(0)
+    if how in ("closes", "deaf"):
+        time.sleep(3600)
 
 
 def main() -> None:

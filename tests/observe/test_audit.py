@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -189,14 +190,40 @@ def test_a_killed_process_leaves_a_whole_chain(tmp_path):
     assert verify(path).ok
 
 
-@pytest.mark.parametrize("content", [b"not a log\n", b"precious", b'{"seq":1}\n'])
+@pytest.mark.parametrize(
+    "content", [b"not a log\n", b"precious", b'{"seq":1}\n', b"{", b'{"seq":1,', b'{"seq":1,"at":2,"pid":"","mine":3}']
+)
 def test_a_file_that_is_no_log_is_left_alone(tmp_path, content):
-    """Nothing is appended to, or cut from, something else."""
+    """Nothing is appended to, or cut from, something else, and who may read it may read it still."""
     path = tmp_path / "a.txt"
     path.write_bytes(content)
+    path.chmod(0o755)
     with pytest.raises(ConfigError, match="does not end with a record"):
         AuditLog(path)
     assert path.read_bytes() == content
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_records_that_could_not_be_written_are_counted_by_the_next(tmp_path, monkeypatch):
+    """And somebody is told, who can stop what goes on in the dark."""
+    path, told, write = tmp_path / "a.jsonl", [], os.write
+    log = AuditLog(path, failed=told.append)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    log(decided(1))
+    log(decided(2))
+    monkeypatch.setattr(os, "write", write)
+    log(decided(3))
+    asyncio.run(log.close())
+    assert [str(error) for error in told] == [f"the audit log {path} cannot be written: No space left on device"] * 2
+    assert [(link.kind, link.fields.get("missed")) for link in read_links(path)][1:] == [
+        ("audit.gap", 2),
+        ("tool.decided", None),
+    ]
+    assert verify(path).ok
 
 
 def test_a_damaged_end_is_not_continued(tmp_path):
@@ -340,6 +367,20 @@ def test_a_folder_gets_a_file_for_each_kernel(tmp_path):
     assert [verify(file).ok for file in files] == [True, True]
 
 
+@pytest.mark.parametrize("path", ["file/a.jsonl", "file/logs/", "/proc/none/a.jsonl", "/proc/a.jsonl", "a\0b"])
+def test_where_it_cannot_be_written_is_said_at_once(tmp_path, path):
+    """A mistake of whoever named it, with what to do."""
+    (tmp_path / "file").write_text("")
+
+    async def main() -> None:
+        async with Kernel() as kernel:
+            with pytest.raises(ConfigError, match="audit log") as caught:
+                attach_audit(kernel, f"{tmp_path}/{path}" if not path.startswith("/") else path)
+            assert "may write" in str(caught.value.hint)
+
+    run(main())
+
+
 def test_an_unknown_level_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="basic"):
         AuditLog(tmp_path / "a.jsonl", level="basics")
@@ -350,3 +391,18 @@ def test_a_record_after_closing_is_dropped(tmp_path):
     asyncio.run(log.close())
     log(decided(1))
     assert verify(tmp_path / "a.jsonl").records == 1
+
+
+@pytest.mark.parametrize("text", ["hello\n", "{", '{"seq":1,"mine":true}', ""])
+def test_a_file_that_is_no_log_stays_as_it_is(tmp_path, text):
+    """Its contents and its mode; an empty one may become a log."""
+    path = tmp_path / "other"
+    path.write_text(text)
+    path.chmod(0o755)
+    if not text:
+        written(path)
+        assert verify(path).ok
+        return
+    with pytest.raises(ConfigError, match="does not end with a record"):
+        AuditLog(path)
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == (text, 0o755)

@@ -238,8 +238,8 @@ def test_nothing_is_left_behind(run, tmp_path, monkeypatch):
 
 def test_what_appeared_is_told(run, tmp_path):
     """A protected path that was not there cannot be held shut, but it is seen."""
-    result = run("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo y > .env")
-    assert result.appeared == (".env", ".git")
+    result = run("mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/pre-commit; echo y > .env")
+    assert result.appeared == (".env", "sub/.git")
     assert run("true").appeared == ()
 
 

@@ -170,7 +170,7 @@ def test_what_appeared(tmp_path):
     profile = Profile(str(tmp_path))
     before = find(profile)
     _make(tmp_path, ".git/hooks/x", "a/.env")
-    assert appeared(profile, before) == (".git", "a/.env")
+    assert appeared(profile, before).appeared == (".git", "a/.env")
 
 
 def test_a_read_only_workspace(sandbox, tmp_path):
@@ -226,4 +226,6 @@ def test_other_folders_are_searched_too(tmp_path):
     assert root == str(tmp_path / "also")
     assert (inside.read_only, inside.hidden) == ((".git",), ("sub/.env",))
     (tmp_path / "also" / ".vscode").mkdir()
-    assert appeared(profile, found) == (f"{root}/.vscode",)
+    news = appeared(profile, found)
+    assert news.appeared == (f"{root}/.vscode",)
+    assert news.set_aside[0].startswith(f"{root}/.vscode.held-")

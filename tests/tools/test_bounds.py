@@ -111,3 +111,26 @@ def test_a_bound_that_bounds_nothing_is_an_error():
         tool(nothing, needs=["fs.read"], allowed_paths="/x")
     with pytest.raises(ConfigError, match="already names a scope"):
         tool(nothing, needs=["fs.read:/y"], allowed_paths=["/x"])
+
+
+def test_what_a_call_leaves_out_counts_as_its_default(tmp_path):
+    """It is checked like what a call names; and where a call names nothing, all that the tool lists is needed."""
+    (tmp_path / "shut.txt").write_text("secret")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("fine")
+
+    def asked(default: str | None, grant: list[str], **given: Any) -> str:
+        def look(path: str | None = default) -> str:
+            """Look."""
+            return Path(path or tmp_path / "in" / "a.txt").read_text()
+
+        made = tool(look, needs=["fs.read"], allowed_paths=[f"{tmp_path}/in/**"])
+        return answered(Agent("a", model=says(calls("look", **given), "{result}"), tools=[made]), grant)
+
+    inside, one = f"fs.read:{tmp_path}/in/**", f"fs.read:{tmp_path}/in/a.txt"
+    assert "secret" not in asked(str(tmp_path / "shut.txt"), ["fs.read"])
+    assert "fine" not in asked(str(tmp_path / "in/a.txt"), [])
+    assert asked(str(tmp_path / "in/a.txt"), [one]) == "fine"
+    assert "fine" not in asked(None, [one])
+    assert asked(None, [inside]) == "fine"
+    assert "fine" not in asked(str(tmp_path / "in/a.txt"), [one], path=None)

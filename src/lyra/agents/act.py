@@ -22,10 +22,22 @@ from lyra.agents.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.records import tool_record
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
-from lyra.core.capability import Capability
+from lyra.core.capability import Capability, Grant
 from lyra.core.effect import Effect
 from lyra.core.message import Message
-from lyra.core.tool import Tool, ToolCall, ToolResult, admitted, caller, ending, error_code, hides, progress, rights
+from lyra.core.tool import (
+    Tool,
+    ToolCall,
+    ToolResult,
+    admitted,
+    answering,
+    caller,
+    ending,
+    error_code,
+    hides,
+    progress,
+    rights,
+)
 from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
 from lyra.kernel.context import Context, comes_next, current_branch, next_key, once
 from lyra.kernel.process import GIVEN_UP, Process
@@ -34,6 +46,7 @@ from lyra.tools.search_tools import searchable
 from lyra.tools.turns import Turns
 
 if TYPE_CHECKING:
+    from lyra.agents.admit import Admitted
     from lyra.agents.agent import Agent
     from lyra.agents.replies import Pending, Sink
     from lyra.agents.runtime import Runtime
@@ -157,7 +170,7 @@ async def _called(
 ) -> ToolResult:
     sink = pending.sink if pending is not None else None
     if sink is not None:
-        sink.put(ToolStarted(call.id, call.name, call.arguments))
+        sink.put(ToolStarted(call.id, call.name, runtime.clean_data(call.arguments)))
     tool = session.tools.get(call.name)
     if tool is None:
         known = ", ".join(session.tools.names) or "none"
@@ -167,12 +180,17 @@ async def _called(
         said = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
         result = ToolResult(call.id, call.name, said, True, "not_found")
     else:
-        process, replaying, untrusted = ctx._process, ctx.replaying, tool.untrusted
+        process, replaying, untrusted = ctx._process, ctx.replaying, _marks(session, tool)
+        refusing = False  # while it is decided on, what is said are words of ours
         try:
-            if session.permissions is None and not tool.guarded and not (replaying and comes_next(process, "read")):
-                output = await _output(ctx, runtime, session, tool, call, pending)
+            if not _is_judged(session, tool) and not (replaying and comes_next(process, "read")):
+                output = await _output(ctx, runtime, session, tool, call, pending, process.grant)
             else:
-                output = await _admitted_output(ctx, runtime, session, tool, call, pending)
+                refusing = True
+                allowed = await _admission(ctx, runtime, session, tool, call)
+                refusing = False
+                with Held(admitted, allowed.path), Held(hides, allowed.hides):
+                    output = await _output(ctx, runtime, session, tool, allowed.call, pending, allowed.rights)
             result = ToolResult(call.id, call.name, _shown(runtime, output))
         except _NOT_TOLD:
             raise
@@ -180,12 +198,12 @@ async def _called(
             if process.out_of_time:  # the agent's, not the tool's: there is nobody left to tell
                 raise
             result = ToolResult(call.id, call.name, _sentence(runtime, error), True, error_code(error))
-            untrusted = untrusted and not isinstance(error, Denied)  # those words are ours
+            untrusted = untrusted and not (refusing and isinstance(error, Denied))
             if result.error_code == "permission_denied" and not (replaying and ctx.replaying):
                 from lyra.agents.admit import refused
 
                 refused(runtime, process, call, error)
-        if untrusted:
+        if untrusted or session.tools.shows_foreign(tool, result.output):
             session.taint(tool.name)
     if result.is_error:
         session.metrics.tool_errors += 1
@@ -242,27 +260,37 @@ class _Told:
             self._sink.put(event)
 
 
-async def _admitted_output(
-    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None
-) -> Any:
-    """What comes out of a call that is decided on first, with the arguments that were decided on."""
+def _is_judged(session: Session, tool: Tool) -> bool:
+    """Whether the call is decided on first. Lyra's own tools that read files are, for there may be keys in them."""
+    return session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
+
+
+def _marks(session: Session, tool: Tool) -> bool:
+    """Whether what comes out marks the session: where calls are decided on, whatever is not known to be the program's
+    own words does."""
+    return tool.untrusted or (not tool.trusted and session.is_wary)
+
+
+async def _admission(ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall) -> Admitted:
     caller.set(ctx.pid)
     from lyra.agents.admit import admit  # not before it is needed: it brings the rules and all that reads them
 
-    allowed = await admit(ctx, runtime, session, tool, call, session.sink)
-    with Held(admitted, allowed.path), Held(hides, allowed.hides):
-        return await _output(ctx, runtime, session, tool, allowed.call, pending)
+    return await admit(ctx, runtime, session, tool, call, session.sink)
 
 
 async def _output(
-    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None
+    ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, pending: Pending | None, grant: Grant
 ) -> Any:
     """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
     place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
     caller.set(ctx.pid)
-    rights.set(ctx._process.grant)
+    rights.set(grant)
     ending.set(partial(endings_of(runtime.kernel).add, ctx._process))
     searchable.set(session.tools.deferred)
+    if tool.guarded:
+        from lyra.agents.asked_back import AskedBack
+
+        answering.set(AskedBack(runtime, ctx._process, session, pending))
     if pending is not None and pending.sink is not None:
         progress.set(_Told(runtime, pending.sink, call))
     act = Act(runtime, tool, call)

@@ -8,13 +8,15 @@ thing, every character visible, and why it is asked. The arguments that were dec
 is told to the model, and the turn goes on. Every decision is an Event, `tool.decided`; what the Grant or the tool
 itself refuses is `tool.refused`.
 
-An agent without permissions is asked about only for tools that are `guarded`; for the others nothing here is called.
+An agent without permissions is asked about only for tools that are `guarded`, and for files that may hold secrets; for
+tools that are neither guarded nor Lyra's own nothing here is called.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,7 +31,7 @@ from lyra.errors import ApprovalRefused, CapabilityDenied, ConfigError, Deadline
 from lyra.kernel.context import next_key, once, read, upcoming
 from lyra.tools.permissions.decision import ANSWERS, Decision, Permissions
 from lyra.tools.permissions.rules import Rule
-from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
+from lyra.tools.permissions.subjects import Subject, facts_of, subject_of, whole_of
 
 if TYPE_CHECKING:
     from lyra.agents.replies import Sink
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupt import Answer
     from lyra.kernel.process import Process
 
-__all__ = ["Admitted", "admit", "decided_before", "refused"]
+__all__ = ["Admitted", "Case", "above", "admit", "answered", "decided_before", "publish", "refused", "why"]
 
 _log: Final = logging.getLogger("lyra.agents")
 _ROW: Final = "admit"
@@ -49,15 +51,18 @@ _GRANT: Final = "grant"
 _SHOWN_CHARS_MAX: Final = 50_000  # of what a question is about; more than that nobody reads before they answer
 _REST_CHARS_MAX: Final = 4_000  # of the other arguments
 _EVENT_CHARS_MAX: Final = 10_000
+_GIVEN_CHARS_MAX: Final = 300
+_BLANKS: Final = re.compile(" {40,}")
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
 
 
 class Admitted(NamedTuple):
-    """A call that may be made: its arguments, which nobody else holds, and the real path it is about."""
+    """A call that may be made: its arguments, which nobody else holds, the real path it is about, what it may do."""
 
     call: ToolCall
     path: str | None
     hides: Callable[[str], bool] | None
+    rights: Grant
 
 
 async def admit(
@@ -66,25 +71,32 @@ async def admit(
     """The call as it may be made; ApprovalRefused where it may not."""
     process = ctx._process
     if process.recall is not None and not decided_before(process) and upcoming(process) is not None:
-        return Admitted(call, None, None)  # made in a life that did not ask
+        return Admitted(call, None, None, process.grant)  # made in a life that did not ask
     replaying = process.recall is not None and upcoming(process) is not None
     # A copy: whoever was shown the arguments cannot change what runs.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
-    case = _Case(runtime, session, tool, call, process.grant)
+    case = Case(runtime, session, tool, call, process.grant)
     row = read(process, _ROW, case.decide)
     case.read(row)
     if not replaying:
-        _publish(runtime, process, call, row)
+        publish(runtime, process, call, row)
     if row["decision"] == "ask":
         row = await _ask(ctx, case, row, sink)
-    if row["decision"] == "deny" and row["source"] == _GRANT:
-        raise CapabilityDenied(row["reason"], hint=_HINT, rule=row["rule"])
     if row["decision"] == "deny":
-        raise ApprovalRefused(
-            f"{tool.name} was not run: {row['reason']}", hint=_HINT, rule=row["rule"], source=row["source"]
-        )
+        raise _denial(tool, call, row)
     path = case.subject.value if case.subject.kind == "path" else None
-    return Admitted(call, path, case.hides if case.subject.kind == "path" else None)
+    return Admitted(call, path, case.hides if case.subject.kind == "path" else None, case.held())
+
+
+def _denial(tool: Tool, call: ToolCall, row: dict[str, Any]) -> Denied:
+    """What the model is told. Where a link leads are words of whoever made the link, and stay with us."""
+    reason = row["reason"]
+    if row.get("linked") and row["source"] != "answer":
+        given = str(call.arguments.get(facts_of(tool.name).argument, ""))[:_GIVEN_CHARS_MAX]
+        reason = f"{given} is a link, and what it leads to is not allowed here"
+    if row["source"] == _GRANT:
+        return CapabilityDenied(reason, hint=_HINT, rule=row["rule"])
+    return ApprovalRefused(f"{tool.name} was not run: {reason}", hint=_HINT, rule=row["rule"], source=row["source"])
 
 
 def decided_before(process: Process) -> bool:
@@ -93,10 +105,10 @@ def decided_before(process: Process) -> bool:
     return entry is not None and entry.kind == "read" and entry.name == _ROW
 
 
-class _Case:
+class Case:
     """One call and what speaks for and against it."""
 
-    __slots__ = ("_subject", "call", "grant", "runtime", "session", "tool")
+    __slots__ = ("_linked", "_subject", "call", "grant", "runtime", "session", "tool")
 
     def __init__(self, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, grant: Grant) -> None:
         self.runtime = runtime
@@ -105,6 +117,7 @@ class _Case:
         self.call = call
         self.grant = grant
         self._subject: Subject | None = None
+        self._linked = False  # the path leads somewhere else than it says
 
     @property
     def permissions(self) -> Permissions:
@@ -134,17 +147,21 @@ class _Case:
             "source": found.source,
             "subject": shown[: _SHOWN_CHARS_MAX + 1],
             "tainted": tainted,
+            **({"linked": True} if self._linked else {}),
         }
 
     def _found(self, tainted: bool) -> Decision:
         permissions = self.permissions
-        subject = self._subject = self._about(_real_path(self.tool, self.call.arguments, permissions))
+        given = _given_path(self.tool, self.call.arguments, permissions)
+        real = os.path.realpath(given) if given is not None else None
+        self._linked = real is not None and real != os.path.normpath(given or "")
+        subject = self._subject = self._about(real)
         found = permissions.decide(subject, tainted=tainted)
-        for outer in self.session.outer:  # what the caller may not do its helper may not either
-            if found.decision != "deny":
-                found = outer.forbids(subject) or found
-        if found.decision == "ask":
-            found = self._granted() or found  # it would be refused whatever a person says: nobody is bothered
+        for outer in self.session.outer:  # what the caller may not do its helper may not, what it asks about is asked
+            found = _stricter(found, outer, subject)
+        if found.decision == "ask" or (self._linked and found.decision == "allow"):
+            # It would be refused whatever a person says: nobody is bothered. Of a link it is said here, in our words.
+            found = self._granted() or found
         return found
 
     def read(self, row: dict[str, Any]) -> None:
@@ -155,16 +172,14 @@ class _Case:
     def _about(self, path: str | None) -> Subject:
         tool, permissions = self.tool, self.permissions
         facts = facts_of(tool.name)
-        # The built-in tools that only read or talk are not guarded; one that is has only borrowed the name.
-        borrowed = tool.guarded and facts.act in ("read", "talk")
         subject = subject_of(
             tool.name,
             self.call.arguments,
             workspace=permissions.workspace,
             home=permissions.home,
-            path=path if facts.kind == "path" and not borrowed else None,
+            path=path if facts.kind == "path" else None,
             also=permissions.also,
-            known=not borrowed,
+            known=tool.builtin,
         )
         if subject.act == "read" and not subject.inside and self._is_own():
             return subject._replace(inside=True)
@@ -188,13 +203,35 @@ class _Case:
 
     def hides(self, path: str) -> bool:
         """What a search passes over: what nobody may read without being asked, or not at all."""
-        return self.permissions.hidden(path) or not self.grant.allows(Capability("fs.read", path))
+        hidden = any(each.hidden(path) for each in (self.permissions, *self.session.outer))
+        return hidden or not self.grant.allows(Capability("fs.read", path))
+
+    def held(self) -> Grant:
+        """What the call may do: as its process, and nothing that the rules deny by path."""
+        grant = self.grant
+        for each in (self.permissions, *self.session.outer):
+            grant = each.held(grant)
+        return grant
 
 
-def _real_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
-    """Where a file tool's path leads to now."""
+def _stricter(found: Decision, outer: Permissions, subject: Subject) -> Decision:
+    """The decision, as far as the caller's permissions leave it."""
+    if found.decision == "deny":
+        return found
+    forbidden = outer.forbids(subject)
+    if forbidden is not None:
+        return forbidden
+    if found.decision == "allow":
+        found = outer.asks(subject) or found
+    if found.decision == "ask" and not (outer.attended and outer.mode != "deny-unasked"):
+        return found._replace(decision="deny", reason=f"{found.reason}; nobody is there to be asked")
+    return found
+
+
+def _given_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
+    """The path that a file tool is given, from the root on; its links are still in it."""
     facts = facts_of(tool.name)
-    if facts.kind != "path":
+    if facts.kind != "path" or not tool.builtin:
         return None
     root = tool.folders[0] if tool.folders else permissions.workspace
     value = arguments.get(facts.argument)
@@ -202,7 +239,7 @@ def _real_path(tool: Tool, arguments: dict[str, Any], permissions: Permissions) 
         return root
     if not isinstance(value, str) or not value or "\0" in value:
         return None
-    return os.path.realpath(os.path.join(root, os.path.expanduser(value) if value.startswith("~") else value))
+    return os.path.join(root, os.path.expanduser(value) if value.startswith("~") else value)
 
 
 def _within(path: str, folders: tuple[str, ...]) -> bool:
@@ -218,19 +255,25 @@ def _shown(call: ToolCall, subject: Subject | None) -> str:
 
 
 def _as_json(arguments: dict[str, Any]) -> str:
-    return msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
+    return whole_of(arguments) or msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
+
+
+def _seen(text: str) -> str:
+    """For a person: every character visible, and a run of blanks, which could push the rest out of sight, as its
+    length."""
+    return _BLANKS.sub(lambda run: f"⟨{len(run[0])} blanks⟩", visible(text))
 
 
 # ---------------------------------------------------------------------- asking
 
 
-async def _ask(ctx: Context, case: _Case, row: dict[str, Any], sink: Sink | None) -> dict[str, Any]:
+async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None) -> dict[str, Any]:
     """The decision after a person was asked."""
     process = ctx._process
     interrupts = process.kernel.interrupts
 
     def tell(interrupt_id: str) -> None:
-        listener = sink or _above(case.runtime, process)
+        listener = sink or above(case.runtime, process)
         if listener is not None:
             found = interrupts.get_interrupt(interrupt_id)
             listener.put(Interrupted(found.id, found.kind, found.question, found.message))
@@ -243,8 +286,8 @@ async def _ask(ctx: Context, case: _Case, row: dict[str, Any], sink: Sink | None
             process,
             kind="confirmation",
             key=key,
-            question=f"Allow {case.tool.name}?\n{visible(row['subject'])}",
-            message=_why(case, row),
+            question=f"Allow {case.tool.name}?\n{_seen(row['subject'])}",
+            message=why(case, row),
             asked=tell,
         )
     except DeadlineExceeded as error:
@@ -252,13 +295,13 @@ async def _ask(ctx: Context, case: _Case, row: dict[str, Any], sink: Sink | None
             raise
         row = {**row, "decision": "deny", "reason": f"{row['reason']}; {error.message}"}
     else:
-        row = _answered(process, case, row, answer)
+        row = answered(case, row, answer, keep=lambda text, act: once(process, _KEPT, text, act))
     if not replayed:
-        _publish(case.runtime, process, case.call, row)
+        publish(case.runtime, process, case.call, row)
     return row
 
 
-def _above(runtime: Runtime, process: Process) -> Sink | None:
+def above(runtime: Runtime, process: Process) -> Sink | None:
     """A helper's question is heard where its caller is."""
     above = process.parent
     while above is not None:
@@ -269,7 +312,7 @@ def _above(runtime: Runtime, process: Process) -> Sink | None:
     return None
 
 
-def _why(case: _Case, row: dict[str, Any]) -> str:
+def why(case: Case, row: dict[str, Any]) -> str:
     """What a person has to know besides: why, with what else, and what an `always` would cover."""
     parts = [f"Asked because {row['reason']}."]
     if row["tainted"]:
@@ -277,7 +320,7 @@ def _why(case: _Case, row: dict[str, Any]) -> str:
     about = facts_of(case.tool.name).argument
     rest = {key: value for key, value in case.call.arguments.items() if key != about}
     if case.subject.kind in ("command", "path", "url") and rest:
-        said = visible(case.runtime.clean(_as_json(rest)))
+        said = _seen(case.runtime.clean(_short_first(rest)))
         more = f" … {len(said) - _REST_CHARS_MAX} characters more" if len(said) > _REST_CHARS_MAX else ""
         parts.append(f"With {said[:_REST_CHARS_MAX]}{more}")
     rule = case.permissions.rule_for(case.subject)
@@ -286,15 +329,26 @@ def _why(case: _Case, row: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _answered(process: Process, case: _Case, row: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def _short_first(arguments: dict[str, Any]) -> str:
+    """As JSON, the longest last: where it is cut, nothing short is lost behind it."""
+    each = sorted((_as_json({name: value})[1:-1] for name, value in arguments.items()), key=len)
+    return "{" + ",".join(each) + "}"
+
+
+def answered(
+    case: Case, row: dict[str, Any], answer: Answer, *, keep: Callable[[str, Callable[[], object]], object]
+) -> dict[str, Any]:
+    """The decision that an answer comes to; an answer for always is handed to `keep`, as its text and what keeps it."""
     word = _word(answer)
     if word in ("always", "never"):
         try:
             rule = case.permissions.answer(case.subject, word)
+            for outer in case.session.outer:  # else its rule would ask again
+                outer.answer(case.subject, word)
         except ConfigError:  # what cannot be a rule is answered for this once
             rule = None
         if rule is not None:
-            once(process, _KEPT, case.runtime.clean(rule.text), lambda: _keep(case.permissions, rule))
+            keep(case.runtime.clean(rule.text), lambda: _keep(case.permissions, rule))
     allowed = word in ("allow", "always")
     said = f": {case.runtime.clean(answer.text)}" if answer.text and not allowed else ""
     return {
@@ -326,11 +380,13 @@ def _keep(permissions: Permissions, rule: Rule) -> None:
 # ---------------------------------------------------------------------- telling
 
 
-def _publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
+def publish(runtime: Runtime, process: Process, call: ToolCall, row: dict[str, Any]) -> None:
     kernel = runtime.kernel
     if kernel.listeners.hears("tool.decided"):
         data = {"tool": call.name, **row, "subject": row["subject"][:_EVENT_CHARS_MAX]}
+        data.pop("linked", None)
         kernel.publish(process.known_as, "tool.decided", data)
+        kernel.raise_if_failed()  # it could not be written down, where that was asked for
 
 
 def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.replies import Sink
+from lyra.agents.veil import Veil, veiled
 from lyra.core.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.rate import RateLimit
@@ -293,17 +294,10 @@ async def perform(ask: Ask) -> Completion:
             async for event in events:
                 feed(event)
         else:
-            sink.begin()
-            async for event in events:
-                fold.feed(event)
-                kind = type(event)
-                if kind is TextDelta:
-                    sink.text(event.text)  # type: ignore[union-attr]  # told apart by type
-                    if sink.full:
-                        await sink.room()
-                elif kind is ThinkingDelta:
-                    sink.thinking(event.text)  # type: ignore[union-attr]  # told apart by type
+            await _shown(fold, events, sink, runtime.known)
         completion = fold.completion()
+        if runtime.known:
+            completion = veiled(completion, runtime.known)
         if sink is not None:
             sink.settle()
     except GeneratorExit:  # the program is being closed, and the stream with it; nothing can be awaited any more
@@ -322,6 +316,26 @@ async def perform(ask: Ask) -> Completion:
         usage += ask.lost
     ask.settle(usage)
     return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+
+
+async def _shown(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, known: tuple[str, ...]) -> None:
+    """Feed the fold, and show what comes; no key that we know is in it."""
+    sink.begin()
+    text, thought = Veil(known), Veil(known)
+    async for event in events:
+        fold.feed(event)
+        kind = type(event)
+        if kind is TextDelta:
+            piece: str = event.text  # type: ignore[union-attr]  # told apart by type
+            sink.text(text.feed(piece) if known else piece)
+            if sink.full:
+                await sink.room()
+        elif kind is ThinkingDelta:
+            piece = event.text  # type: ignore[union-attr]  # told apart by type
+            sink.thinking(thought.feed(piece) if known else piece)
+    if known:
+        sink.thinking(thought.rest())
+        sink.text(text.rest())
 
 
 async def _closed(source: Any) -> None:

@@ -50,8 +50,8 @@ def delegate(agent: Agent, *, name: str | None = None, description: str | None =
         """
         return await ask_helper(ctx, agent, task, context)
 
-    # What the helper does is decided call by call, as its caller's would be.
-    return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True)
+    # What the helper does is decided call by call, as its caller's would be; one that was marked marks its caller.
+    return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True, trusted=True)
 
 
 async def ask_helper(ctx: Context, agent: Agent, task: str, context: str = "", *, grant: Any = None) -> str:

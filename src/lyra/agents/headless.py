@@ -14,7 +14,8 @@ What the agent may touch is gathered in `outfit`. Next: `lyra.cli.agent`, which 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -45,7 +46,7 @@ _NOBODY: Final = "nobody is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
 _SILENT: Final = (Done, Failed, ToolProgress)  # the result and the error say the first two with more in them
 
-Tell = Callable[[dict[str, Any]], None]
+Tell = Callable[[dict[str, Any]], Any]  # what it gives is waited for where it can be
 
 
 class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,7 @@ class Headless:
             self._audit()
             if not self.options.attended:
                 stack.callback(self.kernel.on_event(self._nobody, kinds=("interrupt.created",)))
+            stack.callback(self.kernel.on_event(self._regrant, kinds=("tools.changed",)))
             options = {"budget": self.options.budget} if self.options.budget is not None else {}
             self.process = await self.kernel.spawn(self.agent, pid=self.session_id, grant=self.outfit.grant, **options)
             self._stack = stack.pop_all()
@@ -142,6 +144,11 @@ class Headless:
         except OSError as error:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 
+    def _regrant(self, event: Event) -> None:
+        """Tools came, went, or say something else: the rights are those of the tools there are now."""
+        if self.process is not None and event.pid == self.session_id:
+            self.process.regrant(self.outfit.grant)
+
     def _nobody(self, event: Event) -> None:
         """A question that no rule has answered finds nobody. Told later: a listener does not act at once."""
         self.kernel.loop.call_soon(self._cancel, str(event.data["id"]))
@@ -158,12 +165,12 @@ class Headless:
         `beside` is text to work on, which somebody else may have written: it marks the process like a file it reads.
         """
         assert self.process is not None
-        say = tell or _ignore
+        say = _said(tell or _ignore)
         if beside.strip():
             self.kernel.labels.mark(self.session_id, "text beside the task")
             task = f"{task}\n\n{beside}"
         self._began_s = self.kernel.clock.monotonic()
-        say(await self.opening())
+        await say(await self.opening())
         text, error, value = "", None, None
         stream = self.process.stream(task, events=True)
         try:
@@ -174,17 +181,18 @@ class Headless:
                         text = event.text
                     line = _line(event)
                     if line is not None:
-                        say(line)
+                        await say(line)
             value = await stream
         except LyraError as failure:
             error = self._limit(failure)
-            say(error_line(error))
+        if error is not None:
+            await say(error_line(error))
         result = self.result("success" if error is None else status_of(error), text)
         if error is None and self.options.output is not None:
             result["output"] = msgspec.to_builtins(value)
         if isinstance(value, Reply) and value.status != "success":  # an answer, but not to its end
             result["cut_off"] = value.status
-        say(result)
+        await say(result)
         return Outcome(result, error)
 
     def _limit(self, failure: LyraError) -> LyraError:
@@ -228,6 +236,15 @@ class Headless:
 
 def _ignore(_line: dict[str, Any]) -> None:
     """Nobody listens."""
+
+
+def _said(tell: Tell) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    async def say(line: dict[str, Any]) -> None:
+        came = tell(line)
+        if inspect.isawaitable(came):
+            await came
+
+    return say
 
 
 def _agent(name: str, options: HeadlessOptions, config: Config, outfit: Outfit) -> Agent:

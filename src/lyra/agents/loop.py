@@ -218,7 +218,9 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     execution.move(AgentState.THINKING)
     repeated = empty = misfits = 0
     last_calls: Any = None
-    for _ in range(agent.max_iterations):
+    for at in range(agent.max_iterations):
+        if at:
+            session.tools.renew(ctx._process)
         completion = await _ask(ctx, runtime, session, pending, system)
         session.append(completion.message)
         if completion.stop_reason == "content_filter":

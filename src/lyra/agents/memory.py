@@ -188,4 +188,6 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         found = await ctx.do(_SEARCH, _Place(ctx._process, memory.scope), question)
         return "\n".join(found) or "nothing is remembered about that"
 
-    return tool(remember, name="Remember", harmless=True), tool(recall, name="Recall", harmless=True)
+    # Trusted: what a marked process wrote carries its mark (`_search`).
+    made = ((remember, "Remember"), (recall, "Recall"))
+    return tuple(tool(each, name=name, harmless=True, trusted=True).own() for each, name in made)

@@ -42,8 +42,13 @@ class Outfit(NamedTuple):
     also: tuple[str, ...]
     tools: tuple[Tool | ToolSource, ...]
     permissions: Permissions
-    grant: Grant
     memory: Memory
+
+    @property
+    def grant(self) -> Grant:
+        """By one rule for every tool there is now, also for those that come later or whose file has changed."""
+        rights = _rights((self.folder, *self.also), self.permissions, self.tools)
+        return Grant(rights, _denied(self.permissions))
 
 
 def outfit_of(options: HeadlessOptions) -> Outfit:
@@ -54,9 +59,9 @@ def outfit_of(options: HeadlessOptions) -> Outfit:
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
     found = (*options.tools, *_from_files(workspace, trusted=options.trusted))
     more = (each if isinstance(each, Tool) else _Many(each) for each in found)
-    tools = (*builtin_tools(workspace, permissions=permissions), task_tool(), *more)
-    grant = Grant(_rights((folder, *also), permissions, tools), _denied(permissions))
-    return Outfit(folder, also, tools, permissions, grant, Memory(_scope(folder), tools=True))
+    commands = Grant([*_folder_rights((folder, *also)), Capability("process.exec"), *_hosts(permissions, whole=True)])
+    tools = (*builtin_tools(workspace, permissions=permissions, commands=commands), task_tool(), *more)
+    return Outfit(folder, also, tools, permissions, Memory(_scope(folder), tools=True))
 
 
 class _Many:
@@ -147,7 +152,7 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> 
 
 
 def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[Tool | ToolSource]) -> list[Capability]:
-    rights = [Capability(verb, f"{folder}/**") for folder in folders for verb in ("fs.read", "fs.write")]
+    rights = _folder_rights(folders)
     rights.append(Capability("process.exec"))  # which command: the rules; what it reaches: the sandbox
     rights.append(Capability("tool.use"))  # of servers, whose tools come and go: which, say the rules
     rights += _hosts(permissions)
@@ -158,11 +163,17 @@ def _rights(folders: Sequence[str], permissions: Permissions, tools: Iterable[To
     return list(dict.fromkeys(rights))
 
 
-def _hosts(permissions: Permissions) -> list[Capability]:
-    """The hosts that rules let it reach; in the mode `bypass` all of them, but those that a rule denies."""
+def _folder_rights(folders: Sequence[str]) -> list[Capability]:
+    return [Capability(verb, f"{folder}/**") for folder in folders for verb in ("fs.read", "fs.write")]
+
+
+def _hosts(permissions: Permissions, *, whole: bool = False) -> list[Capability]:
+    """The hosts that rules let it reach; in the mode `bypass` all of them, but those that a rule denies. `whole`: only
+    those that a rule names, and no part of one: a rule to read a page is no way out for commands."""
     if permissions.mode == "bypass":
         return [Capability("net.http")]
-    return [_reach(rule) for rule in permissions.rules_of("allow", _FETCH)]
+    rules = permissions.rules_of("allow", _FETCH)
+    return [_reach(rule) for rule in rules if not whole or (rule.host and rule.whole_host)]
 
 
 def _denied(permissions: Permissions) -> list[Capability]:

@@ -192,6 +192,7 @@ class Runtime:
         if above is None:
             return
         asker = self.sessions[above.pid]
+        session.wary = asker.is_wary
         if session.permissions is None:
             session.permissions, session.outer = asker.permissions, asker.outer
         else:

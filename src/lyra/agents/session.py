@@ -119,6 +119,7 @@ class Session:
         "tools",
         "trace_id",
         "turn_span",
+        "wary",
         "window",
     )
 
@@ -143,12 +144,18 @@ class Session:
         self.labels: Labels | None = None  # where it stands who has read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
+        self.wary = False  # an agent that asks is, so what this one reads without a mark would reach it unmarked
         self.judged = False  # tainted when the model made the calls that are under way
 
     @property
     def tainted(self) -> bool:
         """It has read text from outside: what it does next may be somebody else's idea."""
         return self.labels is not None and self.pid in self.labels.state.pids
+
+    @property
+    def is_wary(self) -> bool:
+        """Calls are decided on here, or above: whatever is not known to be the program's own words leaves a mark."""
+        return self.wary or self.permissions is not None or self.tools.guarded
 
     def taint(self, by: str) -> None:
         if self.labels is not None:

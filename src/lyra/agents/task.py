@@ -85,7 +85,7 @@ def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
             agents[subagent_type] = _sub_agent(session.agent, subagent_type, left_out, budget)
         return await ask_helper(ctx, agents[subagent_type], prompt, grant=KINDS[subagent_type].grant)
 
-    return tool(task, name=_NAME, harmless=True)
+    return tool(task, name=_NAME, harmless=True, trusted=True).own()  # a sub-agent that was marked marks its caller
 
 
 def _sub_agent(caller: Agent, kind: Kind, left_out: frozenset[str], budget: Any) -> Agent:
@@ -93,7 +93,7 @@ def _sub_agent(caller: Agent, kind: Kind, left_out: frozenset[str], budget: Any)
     facts = KINDS[kind]
     tools = [each for each in caller.toolbox if each.name not in left_out]
     if facts.tools is not None:
-        tools = [each for each in tools if each.name in facts.tools and not each.guarded]
+        tools = [each for each in tools if each.name in facts.tools and each.builtin]
     return Agent(
         f"{caller.name[: NAME_LENGTH_MAX - len(kind) - 1]}.{kind}",
         model=caller.model,

@@ -1,6 +1,7 @@
 """The tools that one session has: those of its agent, those of the agent's sources, and which of them a model is told.
 
-What the sources have is looked up once a message and written down, so that a replay of it has the same tools. A
+What the sources have is looked up when a message comes, and again before each further call of the model; what is new is
+written down, so that a replay has the same tools at the same call. A
 deferred tool is told once ToolSearch has found it: `offered` reads that from the transcript. For an agent that has
 neither, all of this is its toolbox and nothing else.
 """
@@ -15,7 +16,7 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
-from lyra.kernel.context import read
+from lyra.kernel.context import read, upcoming
 from lyra.kernel.process import Process
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Toolset"]
 
 _SEARCH: Final = "ToolSearch"
+_ROW: Final = "tools"
 
 
 class Toolset:
-    __slots__ = ("_agent", "_failed", "_foreign", "_had", "_known", "_offered", "_plain", "_told")
+    __slots__ = ("_agent", "_failed", "_foreign", "_had", "_known", "_now", "_offered", "_plain", "_told", "guarded")
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -37,8 +39,10 @@ class Toolset:
         self._offered: tuple[Tool, ...] = agent.toolbox
         self._told: tuple[str, ...] = ()  # what the sources said last
         self._failed: list[str] = []  # which of them could not be asked
+        self._now: dict[str, Tool] = {}  # what the sources had at the last look
         self._had: dict[int, tuple[Tool, ...]] = {}  # what each gave last
-        self._foreign = any(tool.foreign for tool in agent.toolbox)
+        self._foreign = any(tool.foreign and not tool.deferred for tool in agent.toolbox)
+        self.guarded = any(tool.guarded for tool in agent.toolbox)  # some calls are decided on, whoever spawned it
         if not self._plain:
             self._know(agent.toolbox)
 
@@ -46,14 +50,33 @@ class Toolset:
     def begin(self, process: Process) -> None:
         """Look at the sources; on a replay, have what they had."""
         if self._agent.sources:
-            self._look(process)
+            self._look(process, self._current())
+        self._mark(process)
+
+    def renew(self, process: Process) -> None:
+        """Before a further call of the model: what the sources have by now, if that is something else.
+
+        A row is written only for a change, so a replay takes one where there is one, and nothing where there is none.
+        """
+        if not self._agent.sources:
+            return
+        entry = upcoming(process)
+        now = self._current()
+        if (entry.kind, entry.name) == ("read", _ROW) if entry is not None else now != self._now:
+            self._look(process, now)
+            self._mark(process)
+
+    def _mark(self, process: Process) -> None:
         if self._foreign:  # what a stranger's tool says of itself is read with every request
             process.kernel.labels.mark(process.pid, "the description of a tool")
 
-    def _look(self, process: Process) -> None:
-        now = self._current()
-        listed = read(process, "tools", lambda: [[tool.name, tool.deferred] for tool in now.values()])
-        self._know((*self._agent.toolbox, *(_as_it_was(now.get(name), name, deferred) for name, deferred in listed)))
+    def _look(self, process: Process, now: dict[str, Tool]) -> None:
+        listed = read(process, _ROW, lambda: [[tool.name, tool.deferred] for tool in now.values()])
+        theirs = {name: _as_it_was(now.get(name), name, deferred) for name, deferred in listed}
+        changed, self._now = theirs != self._now, theirs
+        self._know((*self._agent.toolbox, *theirs.values()))
+        if changed and process.recall is None:
+            process.kernel.publish(process.known_as, "tools.changed", {"tools": list(theirs)})
         self._tell(process)
 
     def _current(self) -> dict[str, Tool]:
@@ -81,7 +104,8 @@ class Toolset:
 
             known.setdefault(tool_search.name, tool_search)
         self._known = known
-        self._foreign = any(tool.foreign for tool in known.values())
+        self._foreign = any(tool.foreign and not tool.deferred for tool in known.values())
+        self.guarded = any(tool.guarded for tool in known.values())
 
     def _tell(self, process: Process) -> None:
         """An Event when a source has something to complain about that it had not before."""
@@ -104,6 +128,14 @@ class Toolset:
     def deferred(self) -> Iterator[Tool]:
         """What ToolSearch searches."""
         return (tool for tool in self._known.values() if tool.deferred)
+
+    def shows_foreign(self, tool: Tool, output: Any) -> bool:
+        """Whether a result holds what strangers say of their tools: one of ToolSearch, which found such a tool."""
+        if not _is_search(tool):
+            return False
+        from lyra.tools.search_tools import names_in
+
+        return any(name in self._known and self._known[name].foreign for name in names_in(output))
 
     def offered(self, messages: Sequence[Message]) -> tuple[Tool, ...]:
         """The tools of the next request; the same object as before where nothing has changed."""

@@ -15,12 +15,13 @@ import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import Command, Session
+from lyra.cli.outlet import Outlet
 from lyra.cli.render import note, printable, report
 from lyra.errors import ConfigError, LyraError
 
@@ -33,9 +34,12 @@ _MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
 _LEVELS: Final = ("none", "basic", "detailed")
 _FORMATS: Final = ("text", "json", "stream-json")
 _PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
+_SERVERS_WAIT_S: Final = 5.0  # for MCP servers before the run begins; one that is slower brings its tools later
 _TASK_BYTES_MAX: Final = 10 * 1024 * 1024
 _FILE_BYTES_MAX: Final = 1024 * 1024  # of a system prompt or a schema
-_TERMINATED: Final = 128 + signal.SIGTERM
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_S: Final = 10  # for everything to stop after one of them
+_LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 
 @click.command(cls=Command)
@@ -76,28 +80,58 @@ class _Printer:
         self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
         self.is_text = form == "text"
         self._over = False
+        self._outlet: Outlet | None = None
 
     def tell(self, line: dict[str, Any]) -> None:
         """One object, one line, at once. ASCII only, so that it is valid in any locale."""
-        if self._over or (self._types is not None and line["type"] not in self._types):
+        if self._wanted(line):
+            sys.stdout.write(_line(line))
+            sys.stdout.flush()
+
+    async def say(self, line: dict[str, Any]) -> None:
+        """The same while something runs, which a reader that sleeps must not hold up."""
+        if not self._wanted(line):
             return
+        if self._outlet is None:
+            try:
+                self._outlet = Outlet(sys.stdout.fileno())
+            except (OSError, ValueError):  # stdout is no file
+                sys.stdout.write(_line(line))
+                return
+        await self._outlet.put(_line(line).encode())
+
+    async def drain(self) -> None:
+        if self._outlet is not None:
+            await self._outlet.drain()
+
+    def _wanted(self, line: dict[str, Any]) -> bool:
+        if self._over or (self._types is not None and line["type"] not in self._types):
+            return False
         self._over = line["type"] == "result"
-        sys.stdout.write(json.dumps(line, allow_nan=False, default=str) + "\n")
-        sys.stdout.flush()
+        return True
 
     def answer(self, text: str) -> None:
         """To a pipe as it was said; to a terminal without what would write there on its own."""
         sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")
 
 
+def _line(line: dict[str, Any]) -> str:
+    return json.dumps(line, allow_nan=False, default=str) + "\n"
+
+
 async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
-    with _terminated() as terminated:
+    with _signals() as came:
         try:
             outcome = await _asked(session, options, task, piped, printer)
-        except asyncio.CancelledError:  # Ctrl-C or SIGTERM; all that was started is stopped by now
-            if not terminated:
+            await printer.drain()
+        except asyncio.CancelledError:  # a signal; all that was started is stopped by now
+            if not came:
                 raise
-            return _TERMINATED
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(printer.drain(), _LAST_WORDS_S)
+            if came[0] == signal.SIGINT:
+                note("interrupted")
+            return 128 + came[0]
     if outcome.error is not None:
         return report(outcome.error, debug=session.debug)
     if printer.is_text:
@@ -111,9 +145,10 @@ async def _asked(session: Session, options: HeadlessOptions, task: str, piped: s
     async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
         _warn(run)
         try:
-            return await run.ask(task, printer.tell, beside=piped)
+            return await run.ask(task, printer.say, beside=piped)
         except asyncio.CancelledError:
-            printer.tell(run.result("interrupted"))
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)
             raise
 
 
@@ -130,7 +165,9 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
     async with McpServers.load(session.config, outfit.folder) as servers:
-        states = [state.to_data() for state in await servers.start()]
+        if servers.warning:
+            note(f"warning: {servers.warning}")
+        states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
@@ -139,31 +176,44 @@ def _names_servers(session: Session) -> bool:
 
 
 @contextmanager
-def _terminated() -> Iterator[list[int]]:
-    """SIGTERM cancels this task; what is given says whether that happened."""
+def _signals() -> Iterator[list[int]]:
+    """The first of them cancels this task, and is in what is given; the next one ends us at once.
+
+    So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
+    """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     came: list[int] = []
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    heard = [number for number, how in before.items() if how is not signal.SIG_IGN]  # `nohup` means it
 
-    def end() -> None:
-        came.append(signal.SIGTERM)
-        task.cancel()
+    def end(number: int, _frame: object) -> None:
+        came.append(number)
+        for each in (*heard, signal.SIGALRM):
+            signal.signal(each, signal.SIG_DFL)
+        signal.alarm(_END_S)
+        loop.call_soon_threadsafe(task.cancel)
 
-    loop.add_signal_handler(signal.SIGTERM, end)
+    for number in heard:
+        signal.signal(number, end)
     try:
         yield came
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        if not came:
+            for number in heard:
+                signal.signal(number, before[number])
 
 
 def _warn(run: Headless) -> None:
     from lyra.agents.outfit import unknown_tools
+    from lyra.tools.permissions.settings import load_layers, passed_over
 
     options = run.options
     for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = (each for source in run.agent.sources for each in getattr(source, "problems", ()))
-    for said in (*run.config.notes, *problems):
+    layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
+    for said in (*run.config.notes, *passed_over(layers), *problems):
         note(f"note: {said}")
 
 

@@ -34,6 +34,9 @@ def _main(name: str, arguments: Sequence[str] | None) -> int:
 
         sys.stdout.write(f"{name} {__version__}\n")
         return 0
+    if sys.stdout is None:
+        _say("error[output]: stdout is closed")
+        return 1
     try:
         code = _run(name, args)
         sys.stdout.flush()
@@ -69,7 +72,7 @@ def _say(line: str) -> None:
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         return  # nobody is left to read it
 
 

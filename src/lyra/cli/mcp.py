@@ -8,6 +8,7 @@ there.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,10 @@ def mcp() -> None:
 def _servers(session: Session, **options: Any) -> McpServers:
     from lyra.mcp import McpServers
 
-    return McpServers.load(session.config, os.getcwd(), **options)
+    servers = McpServers.load(session.config, os.getcwd(), **options)
+    if servers.warning:
+        note(f"warning: {servers.warning}")
+    return servers
 
 
 # ---------------------------------------------------------------- looking
@@ -49,7 +53,12 @@ def list_servers(session: Session, *, as_json: bool) -> None:
     if not states:
         note("no MCP server: name one in lyra.toml ([mcp.servers.NAME]) or in .mcp.json")
         return
-    table(("server", "state", "from", "what"), [(each.name, each.state, each.origin, each.line) for each in states])
+    table(("server", "state", "from", "what"), [(each.name, each.state, each.origin, _what(each)) for each in states])
+
+
+def _what(state: ServerState) -> str:
+    """Its command or URL; of an entry that cannot be read, why."""
+    return state.line or (state.failure.message if state.failure is not None else "")
 
 
 @mcp.command()
@@ -102,6 +111,9 @@ async def _approve(session: Session, name: str, *, yes: bool) -> ServerState:
     async def reapprove(server: str, tool: Offered) -> bool:
         click.echo(f"{printable(server)}: the tool {printable(tool.name)} now says:")
         click.echo(f"  {printable(tool.description)}")
+        click.echo("and of its arguments, which a model reads as well:")
+        for line in json.dumps(tool.schema, indent=2, ensure_ascii=False).splitlines():
+            click.echo(f"  {printable(line)}")
         return _agreed("Use it?", yes=yes)
 
     async with _servers(session, consent=consent, reapprove=reapprove) as servers:

@@ -8,15 +8,19 @@ decision is no failure, so the exit code is 0 whatever it is, unless `--exit-cod
 from __future__ import annotations
 
 import os
+import shlex
 
 import click
 
 from lyra.cli.app import Group, json_option
-from lyra.cli.render import document, printable
+from lyra.cli.render import document, note, printable
+from lyra.core.check import did_you_mean
+from lyra.core.tool import check_tool_name
+from lyra.errors import ConfigError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, Decision
-from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
-from lyra.tools.permissions.subjects import facts_of, subject_of
+from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
+from lyra.tools.permissions.subjects import TOOLS, facts_of, subject_of
 
 __all__ = ["permissions"]
 
@@ -60,7 +64,9 @@ def explain(
     layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
     kept = Answers(workspace).rules()
     found = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
-    facts = facts_of(tool)
+    facts = facts_of(_known(tool))
+    for said in () if as_json else passed_over(layers):
+        note(said)
     path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
     arguments = {facts.argument or "text": value} if value is not None else {}
     subject = subject_of(tool, arguments, workspace=workspace, home=home, path=path)
@@ -71,6 +77,22 @@ def explain(
         _show(decision)
     if with_exit_code and decision.decision == "deny":
         ctx.exit(3)
+
+
+def _known(tool: str) -> str:
+    """A tool's name; a rule in its place is a mistake, and a name of no built-in tool is told."""
+    if "(" in tool:
+        name, _, rest = tool.partition("(")
+        raise ConfigError(
+            f"{tool!r} is a rule, not a tool's name",
+            hint=f"write: explain {name} {shlex.quote(rest.removesuffix(')'))}",
+        )
+    check_tool_name(tool)
+    if tool.lower() not in TOOLS and not tool.startswith("mcp__"):
+        near = did_you_mean(tool.lower(), TOOLS)
+        meant = f"; did you mean {TOOLS[near].name}?" if near else ""
+        note(f"no built-in tool is named {tool}: it is judged as one of your own{meant}")
+    return tool
 
 
 def _show(decision: Decision) -> None:

@@ -21,6 +21,7 @@ from lyra.errors import ApprovalRefused, ConfigError
 if TYPE_CHECKING:
     from lyra.core.tool import Tool, ToolResult
     from lyra.tools.dynamic import DynamicTools
+    from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["tools"]
 
@@ -86,6 +87,7 @@ def check(*, files: tuple[str, ...], as_json: bool) -> None:
 
 @tools.command()
 @click.argument("name")
+@click.argument("given_pairs", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument, as text. May be repeated.")
 @click.option("--args", "given", metavar="JSON", help="All arguments, as a JSON object.")
 @_from
@@ -101,6 +103,7 @@ def call(
     /,
     *,
     name: str,
+    given_pairs: tuple[str, ...],
     pairs: tuple[str, ...],
     given: str | None,
     places: tuple[str, ...],
@@ -112,16 +115,24 @@ def call(
     as_json: bool,
 ) -> None:
     """Call one tool. What no rule allows is denied."""
+    from lyra.core.tool import admitted, hides
     from lyra.tools.registry import ToolRegistry
 
-    arguments = _arguments(given, pairs)
-    found, problems = _all(places, trusted=trust_project, inside=inside)
+    arguments = _arguments(given, (*given_pairs, *pairs))
+    permissions = _permissions(allow, deny, mode, trusted=trust_project)
+    found, problems = _all(places, trusted=trust_project, inside=inside, permissions=permissions)
     for problem in problems:
         note(problem)
     registry = ToolRegistry(each for each, _ in found.values())
-    _decide(registry[name], arguments, allow=allow, deny=deny, mode=mode, trusted=trust_project)
-    grant = ctx.ensure_object(Session).config.grant
-    result = asyncio.run(registry.call(name, arguments, call_id="cli", grant=grant))
+    path = _decide(registry[name], arguments, permissions)
+    grant = permissions.held(ctx.ensure_object(Session).config.grant)
+
+    async def called() -> ToolResult:
+        hides.set(permissions.hidden)
+        admitted.set(path)
+        return await registry.call(name, arguments, call_id="cli", grant=grant)
+
+    result = asyncio.run(called())
     _show(result, as_json=as_json)
     if result.is_error:
         raise click.exceptions.Exit(_EXITS.get(result.error_code, 1))
@@ -135,14 +146,15 @@ def _read(path: str, inside: tuple[str, ...] = ()) -> DynamicTools:
 
 
 def _all(
-    places: tuple[str, ...], *, trusted: bool, inside: tuple[str, ...] = ()
+    places: tuple[str, ...], *, trusted: bool, inside: tuple[str, ...] = (), permissions: Permissions | None = None
 ) -> tuple[dict[str, tuple[Tool, str]], list[str]]:
     """Every tool with where it comes from, and what is wrong with files; the first of a name counts."""
     from lyra.tools.builtin import Workspace, builtin_tools
     from lyra.tools.dynamic.places import sources_here
 
-    workspace = Workspace(os.getcwd())
-    found = {each.name: (each, "built in") for each in builtin_tools(workspace, attended=False)}
+    workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
+    built_in = builtin_tools(workspace, permissions=permissions, attended=False)
+    found = {each.name: (each, "built in") for each in built_in}
     problems: list[str] = []
     for source in (*(_read(path, inside) for path in places), *sources_here(workspace, trusted=trusted, inside=inside)):
         problems += source.problems
@@ -159,47 +171,46 @@ def _all(
 def _arguments(given: str | None, pairs: tuple[str, ...]) -> dict[str, Any]:
     try:
         made = json.loads(given) if given is not None else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--args is not JSON: {error}", key="args") from None
     if not isinstance(made, dict):
         raise ConfigError('--args is a JSON object: {"name": value}', key="args")
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            raise ConfigError(f"--arg is NAME=VALUE, not {pair!r}", key="arg")
+            raise ConfigError(f"an argument is NAME=VALUE, not {pair!r}", key="arg")
         made[name] = value
     return made
 
 
 # ------------------------------------------------------------------ calling one
-def _decide(
-    tool: Tool,
-    arguments: dict[str, Any],
-    *,
-    allow: tuple[str, ...],
-    deny: tuple[str, ...],
-    mode: str | None,
-    trusted: bool,
-) -> None:
-    """ApprovalRefused unless a rule, the mode or the kind of call allows it."""
+def _permissions(allow: tuple[str, ...], deny: tuple[str, ...], mode: str | None, *, trusted: bool) -> Permissions:
     from lyra.tools.permissions.settings import Layer, load_layers, permissions_of
-    from lyra.tools.permissions.subjects import facts_of, subject_of
 
     workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
     layers = [*load_layers(workspace, home=home, trusted=trusted), Layer("flags", {"allow": allow, "deny": deny})]
-    permissions = permissions_of(layers, workspace=workspace, home=home, mode=mode, attended=False)
+    return permissions_of(layers, workspace=workspace, home=home, mode=mode, attended=False)
+
+
+def _decide(tool: Tool, arguments: dict[str, Any], permissions: Permissions) -> str | None:
+    """The real path that the call is about, if it is about one; ApprovalRefused unless a rule, the mode or the kind of
+    call allows it."""
+    from lyra.tools.permissions.subjects import facts_of, subject_of
+
     facts = facts_of(tool.name)
-    borrowed = tool.guarded and facts.act in ("read", "talk")  # a tool of a file that took the name
-    value = arguments.get(facts.argument) if facts.kind == "path" and not borrowed else None
+    value = arguments.get(facts.argument) if facts.kind == "path" and tool.builtin else None
     path = os.path.realpath(os.path.expanduser(value)) if isinstance(value, str) and value else None
-    subject = subject_of(tool.name, arguments, workspace=workspace, home=home, path=path, known=not borrowed)
+    workspace, home = permissions.workspace, permissions.home
+    subject = subject_of(tool.name, arguments, workspace=workspace, home=home, path=path, known=tool.builtin)
     decision = permissions.decide(subject)
     if not decision.allowed:
+        fixed = permissions.forbids(subject) is not None  # no rule that allows would change it
         raise ApprovalRefused(
             f"the call is denied: {decision.reason}",
-            hint=f"allow it with --allow {tool.name}, or a rule in permissions.toml",
+            hint=None if fixed else f"allow it with --allow {tool.name}, or a rule in permissions.toml",
             rule=decision.rule,
         )
+    return subject.value if subject.kind == "path" else None
 
 
 def _show(result: ToolResult, *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AUTH: Final = ("kind", "token_env", "scopes")
 _TIMEOUT_S_MAX: Final = 24 * 3600.0
 _OF_URL: Final = ("url", "headers", "auth")
-_OF_COMMAND: Final = ("command", "args", "env", "network", "readable", "writable")
+_OF_COMMAND: Final = ("command", "args", "cwd", "env", "network", "readable", "writable")
 
 
 def check_server_name(name: str) -> None:

@@ -72,10 +72,15 @@ TABLES: Final[dict[str, Table]] = {
                 "api_key",
                 "secret",
                 "The key, or `env:NAME` for a variable that holds it.",
-                project="`env:NAME` alone: the provider's usual variable, or one that ends in `_KEY` for a server on "
-                "this machine or the provider's own address",
+                project="`env:NAME` alone: the provider's usual variable, or one that ends in `_KEY`, for the "
+                "provider's own address or yours on this machine",
             ),
-            Column("base_url", "url", "The address of the server.", project="this machine only"),
+            Column(
+                "base_url",
+                "url",
+                "The address of the server.",
+                project="this machine only, and no provider that you have a key for",
+            ),
             Column("api", "word", "Which of OpenAI's two formats the server speaks.", words=APIS),
             Column("api_version", "text", "The version of the API: Azure's, Anthropic's or Google's."),
             Column("project", "text", "The Google Cloud project."),
@@ -124,6 +129,12 @@ TABLES: Final[dict[str, Table]] = {
             "MCP servers, whose tools agents get as `mcp__NAME__TOOL`. A project's wait for your consent.",
             Column("command", "text", "The program that is started; it runs in the sandbox.", project="after consent"),
             Column("args", "texts", "Its arguments.", project="after consent"),
+            Column(
+                "cwd",
+                "text",
+                "The folder it is started in, inside the project; else the project's.",
+                project="after consent",
+            ),
             Column(
                 "env",
                 "environment",

@@ -32,7 +32,7 @@ from lyra.core.limits import (
     RULE_LENGTH_MAX,
 )
 from lyra.core.pattern import Pattern, covers, overlaps
-from lyra.core.scope import EVERYTHING, SHELL, commands_in, normal, pattern_of, problem
+from lyra.core.scope import EVERYTHING, commands_in, named_in, normal, pattern_of, problem
 from lyra.errors import CapabilityDenied, ConfigError
 
 __all__ = ["VERBS", "Capability", "Decision", "Grant", "Verb"]
@@ -242,7 +242,14 @@ class _Rule:
             return True
         if request.exact:
             return self.cap.scope == request.scope
+        if request.named and self.cap.scope != request.scope and not self._names(request.named):
+            return False
         return request.pattern is not None and covers(self.pattern, request.pattern)
+
+    def _names(self, words: str) -> bool:
+        """Whether these are in the rule before its first wildcard, so that none of them is swallowed by it."""
+        head = min((at for at in (self.cap.scope.find("*"), self.cap.scope.find("?")) if at >= 0), default=None)
+        return (self.cap.scope[:head].rstrip(" ") + " ").startswith(words + " ")
 
     def touches(self, request: _Request) -> bool:
         """Some act the request stands for may be inside this rule."""
@@ -260,7 +267,7 @@ class _Rule:
 class _Request:
     """A capability compiled to be asked for."""
 
-    __slots__ = ("_parts", "exact", "kind", "name", "pattern", "prefix", "scope")
+    __slots__ = ("_parts", "exact", "kind", "name", "named", "pattern", "prefix", "scope")
 
     def __init__(self, cap: Capability, *, rule: bool = False) -> None:
         self.name = cap.name
@@ -268,8 +275,9 @@ class _Request:
         self.kind = cap.kind
         self.prefix = cap.name[:-1] if cap.name.endswith("*") else None
         self.pattern = None if cap.scope == EVERYTHING else pattern_of(self.kind, cap.scope, rule=rule)
-        # Only the same words allow these: a chain of commands, and wildcards in a text too long to compare.
-        self.exact = self._too_long() or (self.kind == "command" and bool(SHELL.intersection(cap.scope)))
+        # Only the same words allow these: what is not one plain command, and wildcards in a text too long to compare.
+        self.named = named_in(cap.scope) if self.kind == "command" else ""  # what the rule has to name itself
+        self.exact = self._too_long() or self.named is None
         self._parts: list[Pattern] | None = None
 
     def _too_long(self) -> bool:

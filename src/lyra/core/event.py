@@ -33,6 +33,7 @@ KINDS: Final[dict[str, str]] = {
     "model.called": "an agent asked a model and has its answer, or the error",
     "tool.called": "an agent ran a tool and has its result, or the error",
     "tool.decided": "permission rules, or a person, decided on a call of a tool",
+    "tools.changed": "the sources of an agent's tools have others than before, from its next call of the model on",
     "tools.problems": "a source of tools has files it cannot use, or none any more; it goes on with what it had",
     "tool.refused": "a call of a tool was not made, and why",
     "agent.answered": "an agent's turn is over: an answer, or why there is none",

@@ -12,12 +12,14 @@ commands that a shell line may start. Grants and rules are in `capability`, matc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from lyra.core.pattern import BARRIER, Pattern
+from lyra.core.programs import INERT, can_reach, named_words
 
-__all__ = ["EVERYTHING", "SEPARATORS", "SHELL", "commands_in", "normal", "pattern_of", "problem"]
+__all__ = ["EVERYTHING", "SEPARATORS", "SHELL", "commands_in", "named_in", "normal", "pattern_of", "problem"]
 
 EVERYTHING: Final = "**"
 
@@ -106,6 +108,38 @@ def pattern_of(kind: str, scope: str, *, rule: bool) -> Pattern:
             words.append(EVERYTHING)
         scope = " ".join(words)
     return Pattern(scope, SEPARATORS[kind])
+
+
+# A word that a shell leaves as it is, quotes aside: nothing in braces, nothing that is not closed.
+_WORD: Final = re.compile(r"""(?:[^\s'"\\{]|\{\}|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)+""")
+_QUOTING: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_FILES: Final = frozenset("*?[")
+
+
+def named_in(line: str) -> str | None:
+    """What of a line a rule with a wildcard has to name itself: `git -C sub`, `timeout 5 make`; often nothing.
+
+    None when the line is not one simple command whose words are certain: only a rule for exactly it is one for it.
+    """
+    if SHELL.intersection(line) or line == EVERYTHING:
+        return None if line != EVERYTHING else ""
+    raw = line.split(" ") if not _NOT_PLAIN.intersection(line) else _WORD.findall(line)
+    if " ".join(raw) != line:
+        return None
+    words = [_QUOTING.sub(lambda found: found[1] or found[2] or found[3] or "", word) for word in raw]
+    name = words[0].rpartition("/")[2]
+    for at, word in enumerate(raw[:-1] if raw[-1] in ("*", EVERYTHING) else raw):
+        if word == "--" and name == "git":
+            break
+        known = re.split(r"[*?[]", word, maxsplit=1)[0]
+        if len(known) == len(word) or name in INERT or words[at] != word:
+            continue  # nothing stands for files in it, or in quotes, or whatever they are called
+        if known[:1] in ("", "-") or (can_reach(name) and "/" not in known):
+            return None
+    return " ".join(words[: named_words(words)])
+
+
+_NOT_PLAIN: Final = frozenset("\"'\\{")
 
 
 def commands_in(line: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,10 +21,12 @@ from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 __all__ = [
     "CONCURRENCY",
     "ERROR_CODES",
+    "Answering",
     "Tool",
     "ToolCall",
     "ToolResult",
     "admitted",
+    "answering",
     "caller",
     "check_tool_name",
     "ending",
@@ -48,6 +50,21 @@ hides: Final[ContextVar[Callable[[str], bool] | None]] = ContextVar("lyra_hides"
 ending: Final[ContextVar[Callable[[Callable[[], Any]], None] | None]] = ContextVar("lyra_ending", default=None)
 # Who hears what a running tool reports.
 progress: Final[ContextVar[Callable[[str, float | None], None] | None]] = ContextVar("lyra_progress", default=None)
+
+
+class Answering(Protocol):
+    """Who answers where the other end of a running call asks something back; None is a no."""
+
+    @property
+    def pid(self) -> str: ...
+
+    async def elicit(self, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None: ...
+
+    async def sample(self, server: str, name: str, request: dict[str, Any]) -> str | None: ...
+
+
+# For the process whose call it is.
+answering: Final[ContextVar[Answering | None]] = ContextVar("lyra_answering", default=None)
 
 CONCURRENCY: Final[dict[str, str]] = {
     "parallel": "beside any other call",
@@ -126,7 +143,9 @@ class Tool(msgspec.Struct, frozen=True):
     asked about even where its agent names no permissions. `concurrency`: a word of CONCURRENCY, or how many calls of it
     may run at a time. `deferred`: its schema is sent once ToolSearch has found it. `harmless`: by itself it does
     nothing outside the conversation, and needs no rule. `folders`: what its paths are in. `foreign`: its description
-    and schema are text from outside too, and mark the session that is told of it.
+    and schema are text from outside too, and mark the session that is told of it. `trusted`: what comes out are the
+    program's own words; where calls are decided on, the output of a tool that is not trusted marks the session.
+    `builtin`: it is one of Lyra's own, whose calls rules know how to read; another tool of that name is another tool.
     """
 
     name: str
@@ -144,6 +163,8 @@ class Tool(msgspec.Struct, frozen=True):
     harmless: bool = False
     folders: tuple[str, ...] = ()
     foreign: bool = False
+    trusted: bool = False
+    builtin: bool = False  # set by `own`
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -159,8 +180,14 @@ class Tool(msgspec.Struct, frozen=True):
             whole(self.concurrency, "concurrency", least=1, most=10**4)
         if self.timeout_s is not None:
             put(self, "timeout_s", real(self.timeout_s, "timeout_s", least=0.001))
+        if self.trusted and self.untrusted:
+            raise ConfigError(f"tool {self.name!r} is trusted or untrusted, not both", key="trusted")
         put(self, "schema", dict(schema))
         put(self, "needs", tuple(Capability.of(need) for need in self.needs))
+
+    def own(self) -> Tool:
+        """The same as one of Lyra's own tools."""
+        return msgspec.structs.replace(self, builtin=True)
 
     def __get__(self, owner: Any, kind: Any = None) -> Tool:
         """In a class it is a method: an object's tool runs with that object."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
-from lyra.errors import ProcessExit
+from lyra.errors import Denied, ProcessExit
 from lyra.kernel.process import Exit, Process
 
 if TYPE_CHECKING:
@@ -82,6 +82,16 @@ class Handle:
     @property
     def grant(self) -> Grant:
         return self._process.grant
+
+    def regrant(self, grant: Any) -> None:
+        """Give it other rights from now on, inside the kernel's; for whoever spawned it from outside any process.
+
+        Children that it has keep theirs. After a restart it has again those that it was spawned with.
+        """
+        process = self._process
+        if process.parent is not None:
+            raise Denied(f"process {process.pid} has its rights from process {process.parent.pid}", pid=process.pid)
+        process.grant = self._kernel.grant.narrow(Grant.of(grant))
 
     @property
     def children(self) -> list[str]:

@@ -224,6 +224,8 @@ def _fault(entry: Entry) -> str | None:
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
+    if rows.is_aside(row.key):
+        return
     state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent)
     state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
 
@@ -232,7 +234,7 @@ def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) ->
     if row.usage:
         _add(state.spent, row.usage)
     cut_off = row.error is not None and row.error.get("code") == "cut_off"  # with its process: paid for, still in doubt
-    if cut_off or state.exit is not None:
+    if cut_off or state.exit is not None or rows.is_aside(row.key):
         return
     entry = state.effects.get(row.key)
     if entry is None:
@@ -268,7 +270,7 @@ def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: floa
     state.interrupts[row.id] = PendingInterrupt(
         row.id, row.kind, row.question, row.message, time, row.expires_at, row.key
     )
-    if row.key is not None:
+    if row.key is not None and not rows.is_aside(row.key):
         state.effects[row.key] = Entry("ask", row.kind, row.hash, link=row.id)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 __all__ = [
+    "ASIDE",
     "DECODERS",
     "NIL",
     "Checkpointed",
@@ -35,10 +36,16 @@ __all__ = [
     "Trapping",
     "answer_fault",
     "encode",
+    "is_aside",
 ]
 
 Key = int | str  # a number in the program itself; "0/3" in its first parallel branch
+ASIDE: Final = "aside:"  # begins the key of what an effect under way asks and pays for: told, and never replayed
 NIL: Final = Raw(b"\xc0")
+
+
+def is_aside(key: Key | None) -> bool:
+    return isinstance(key, str) and key.startswith(ASIDE)
 
 
 class Row(msgspec.Struct, omit_defaults=True):

@@ -6,8 +6,8 @@
 Start at `servers` (all of them together), then `connection` (one, from its start to its restarts). `settings` and
 `file` say what a server is, `approvals` what a person agreed to, `host` what all of them share, `state` how one is.
 `link` makes the SDK's client: `stdio` and `web` are the two ways to speak to a server, `oauth` the keys for the second,
-`asked` what it may ask back. `listing`, `tool`, `schema`, `results` and `names` turn what it offers into Tools. `serve`
-and `offer` are the other direction. Everything that a server says is text from outside.
+`asked` what it may ask back and `askers` whom. `listing`, `tool`, `schema`, `results` and `names` turn what it offers
+into Tools. `serve` and `offer` are the other direction. Everything that a server says is text from outside.
 
 The SDK is imported when a server is first connected, not before. It comes with the `mcp` extra.
 """

@@ -24,6 +24,7 @@ __all__ = ["Approvals", "own_folder", "pin_of", "write_private"]
 
 FILE_NAME: Final = "mcp-approvals.json"
 _FILE_BYTES_MAX: Final = 16 << 20
+_PINS_MAX: Final = 1_000  # tools of one server, those it no longer offers too
 
 
 class _Kept(msgspec.Struct):
@@ -58,19 +59,26 @@ class Approvals:
 
     # ------------------------------------------------------------ tools
     def changed(self, fingerprint: str, pins: Mapping[str, str]) -> set[str]:
-        """Which of these tools say something else than they did. One that is seen for the first time is pinned."""
+        """Which of these tools say something else than they did. One that is seen for the first time is pinned.
+
+        A server that always has new names is not followed for ever: beyond so many they count as changed.
+        """
         known = self._read().pins.get(fingerprint, {})
-        if not pins.keys() <= known.keys():
+        if not pins.keys() <= known.keys() and len(known) < _PINS_MAX:
             with self._change() as kept:
-                own = kept.pins.setdefault(fingerprint, {})
-                known = {**pins, **own}
-                own.update(known)
+                known = kept.pins.setdefault(fingerprint, {})
+                new = [name for name in pins if name not in known]
+                known.update({name: pins[name] for name in new[: _PINS_MAX - len(known)]})
         return {name for name, pin in pins.items() if known.get(name) != pin}
 
     def accept(self, fingerprint: str, pins: Mapping[str, str]) -> None:
         """These are what somebody agreed to now."""
         with self._change() as kept:
-            kept.pins.setdefault(fingerprint, {}).update(pins)
+            own = {**kept.pins.get(fingerprint, {}), **pins}
+            others = [name for name in own if name not in pins]
+            for name in others[: max(0, len(own) - _PINS_MAX)]:  # the oldest make room
+                del own[name]
+            kept.pins[fingerprint] = own
 
     # ------------------------------------------------------------ the file
     def _read(self) -> _Kept:
@@ -103,7 +111,12 @@ class Approvals:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = self._read()
             yield kept
-            write_private(self._path, msgspec.json.format(msgspec.json.encode(kept)))
+            data = msgspec.json.format(msgspec.json.encode(kept))
+            if len(data) > _FILE_BYTES_MAX:  # what could not be read again is not written
+                raise ConfigError(
+                    "there is no room for more consents", hint="take some back: lyra mcp revoke", place=str(self._path)
+                )
+            write_private(self._path, data)
         finally:
             os.close(lock)
 

@@ -1,8 +1,7 @@
-"""What a server may ask back: a form for a person, or a piece of text from a model. Only where somebody answers.
+"""What a server may ask back: a form for a person, or a piece of text from a model, in the words of the protocol.
 
-Without a callback the client says that it cannot, and servers do not ask. A form is answered by `elicit(server,
-message, schema)` with the values or None; a page that a person should open is always declined. Text is given by
-`sample(server, request)`, or None to refuse.
+A form is answered by `elicit(message, schema)` with the values, or None to decline; a page that a person should open is
+always declined. Text is given by `sample(request)`, or None to refuse. Who they are is found out by `askers`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ __all__ = ["elicitation", "sampling"]
 _TOKENS_MAX: Final = 4_096
 
 
-def elicitation(server: str, elicit: Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]]) -> Any:
+def elicitation(elicit: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | None]]) -> Any:
     async def answer(_context: Any, params: Any) -> ElicitResult | ErrorData:
         if not isinstance(params, ElicitRequestFormParams):
             return ElicitResult(action="decline")
         schema = dict(params.requested_schema)
-        given = await elicit(server, params.message, schema)
+        given = await elicit(params.message, schema)
         if given is None:
             return ElicitResult(action="decline")
         wrong = mismatch(given, checkable(schema)) if schema.get("type") == "object" else None
@@ -44,14 +43,14 @@ def elicitation(server: str, elicit: Callable[[str, str, dict[str, Any]], Awaita
     return answer
 
 
-def sampling(server: str, sample: Callable[[str, dict[str, Any]], Awaitable[str | None]]) -> Any:
+def sampling(sample: Callable[[dict[str, Any]], Awaitable[str | None]]) -> Any:
     async def answer(_context: Any, params: CreateMessageRequestParams) -> CreateMessageResult | ErrorData:
         request = {
             "system": params.system_prompt or "",
             "messages": [{"role": each.role, "text": _text(each.content)} for each in params.messages],
             "max_tokens": min(params.max_tokens, _TOKENS_MAX),
         }
-        text = await sample(server, request)
+        text = await sample(request)
         if text is None:
             return ErrorData(code=INVALID_REQUEST, message="refused")
         return CreateMessageResult(role="assistant", content=TextContent(type="text", text=text), model="lyra")

@@ -23,6 +23,7 @@ from lyra.core.policy import Backoff, RestartWindow
 from lyra.core.redact import redact
 from lyra.core.tool import report
 from lyra.errors import ConfigError, ToolError
+from lyra.mcp.askers import Askers
 from lyra.mcp.host import Host
 from lyra.mcp.link import Ears, open_client, unchecked
 from lyra.mcp.listing import Listing, list_tools
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _RELIST_PAUSE_S: Final = 0.1  # a server that changes its tools all the time is not followed all the time
+_NO_LIMIT_S: Final = 365 * 24 * 3600.0  # of the SDK's own: `ask` has one, which stands still while a person thinks
 _PROGRESS_MAX: Final = 1_000  # pieces of it that one call may tell
 _UNSUPPORTED: Final = ("sse", "websocket")
 _REFUSED: Final = (401, 403)
@@ -52,6 +54,7 @@ class Connection:
         self.offered: dict[str, Offered] = {}  # those that can be called
         self.withheld: dict[str, Offered] = {}
         self.has: set[str] = set()  # what it offers besides tools
+        self.askers = Askers(settings.name, key, host)
         self._host = host
         self._fingerprint = settings.fingerprint(host.workspace)
         self._state = "disconnected" if settings.enabled else "disabled"
@@ -150,7 +153,7 @@ class Connection:
             await self._check()
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._host.start_s):
-                    ears = Ears(self._wake, self._answered, self._hear)
+                    ears = Ears(self._wake, self._answered, self._hear, self.askers)
                     made = await open_client(self.settings, self._host, ears)
                     client = unchecked(await stack.enter_async_context(made))
                     listing = await list_tools(client)
@@ -190,6 +193,8 @@ class Connection:
     def unready(self) -> Failed | None:
         """Why it may not be started, as far as that is known before."""
         settings = self.settings
+        if settings.broken:
+            return Failed(Failure("config", "config_error", settings.broken), "schema_error")
         if settings.transport in _UNSUPPORTED:
             message = f"it wants {settings.transport}, which is not spoken; there are stdio and http"
             return Failed(Failure("transport", settings.transport, message), "unsupported_transport")
@@ -309,7 +314,8 @@ class Connection:
                 report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
             )
 
-        return await self.ask(client.call_tool(tool.name, dict(arguments), progress_callback=told))
+        made = client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=told)
+        return await self.ask(made)
 
     def _still(self, tool: Offered) -> None:
         if tool.name in self.withheld:
@@ -326,7 +332,7 @@ class Connection:
         """Wait for an answer, no longer than the settings allow; what goes wrong is a ToolError."""
         name = self.settings.name
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
+            async with self.askers.call(self.settings.timeout_s):
                 return await work
         except TimeoutError:
             limit = f"{self.settings.timeout_s:g} s"

@@ -27,7 +27,8 @@ class Host:
 
     `consent(settings)` is asked about a project's server, `reapprove(server, tool)` about a tool that says something
     else than it did. `elicit(server, message, schema)` fills in a form, `sample(server, request)` gives text of a
-    model, `authorize(server, url)` shows a page to log in at.
+    model; without them the process whose call it is answers (`askers`), and outside of one the answer is no.
+    `authorize(server, url)` shows a page to log in at.
     """
 
     workspace: str

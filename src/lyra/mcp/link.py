@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra._version import __version__
 from lyra.errors import ConfigError
+from lyra.mcp.askers import Askers
 from lyra.mcp.host import Host
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failed
@@ -30,11 +31,12 @@ class Ears:
     """Who is told what happens on a connection."""
 
     def __init__(
-        self, ended: Callable[[Failed], None], answered: Callable[[int], None], heard: MessageHandlerFnT
+        self, ended: Callable[[Failed], None], answered: Callable[[int], None], heard: MessageHandlerFnT, askers: Askers
     ) -> None:
         self.ended = ended
         self.answered = answered
         self.heard = heard
+        self.askers = askers
 
 
 async def open_client(settings: ServerSettings, host: Host, ears: Ears) -> Client:
@@ -48,14 +50,13 @@ async def open_client(settings: ServerSettings, host: Host, ears: Ears) -> Clien
     from lyra.mcp import sdk
 
     logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it has to say is in the server's state
-    name = settings.name
     return sdk.Client(
         _transport(settings, host, ears),
         client_info=sdk.Implementation(name="lyra", version=__version__),
         read_timeout_seconds=max(settings.timeout_s, host.start_s),
         message_handler=ears.heard,
-        elicitation_callback=sdk.elicitation(name, host.elicit) if host.elicit is not None else None,
-        sampling_callback=sdk.sampling(name, host.sample) if host.sample is not None else None,
+        elicitation_callback=sdk.elicitation(ears.askers.elicit),
+        sampling_callback=sdk.sampling(ears.askers.sample),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from lyra.core.tool import Tool
 from lyra.errors import ConfigError
 from lyra.mcp.approvals import Approvals, own_folder
 from lyra.mcp.connection import Connection
-from lyra.mcp.file import read_file
+from lyra.mcp.file import passed_over, read_file
 from lyra.mcp.host import Host
 from lyra.mcp.names import server_keys
 from lyra.mcp.settings import ServerSettings, settings_of
@@ -69,7 +70,7 @@ class McpServers:
         deferred: bool = False,
         **options: Any,
     ) -> None:
-        settings = list(servers)
+        settings = list({each.name: each for each in servers}.values())
         keys = server_keys(each.name for each in settings)
         options.setdefault("folder", own_folder(os.environ))
         self._host = Host(
@@ -78,6 +79,7 @@ class McpServers:
             **options,
         )
         self._deferred = deferred
+        self.warning = passed_over(settings)  # what their file says besides, in a line
         self._tools: dict[str, tuple[str, Tool]] = {}
         self._has: set[str] = set()
         self._resource_tool = self._tool(self._resource, "McpResource")
@@ -98,10 +100,15 @@ class McpServers:
     ) -> None:
         await self.close()
 
-    async def start(self, *names: str) -> list[ServerState]:
-        """Connect these, or all, at once; gives back when each is connected or has failed."""
+    async def start(self, *names: str, within_s: float | None = None) -> list[ServerState]:
+        """Connect these, or all, at once; gives back when each is connected or has failed.
+
+        After `within_s` seconds it gives back all the same: those that are slower go on, and are there when they are.
+        """
         chosen = [self[name] for name in names] or list(self._connections.values())
-        await asyncio.gather(*(each.start() for each in chosen))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await asyncio.gather(*(each.start() for each in chosen))
         return [each.state for each in chosen]
 
     async def close(self) -> None:

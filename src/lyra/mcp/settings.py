@@ -57,6 +57,7 @@ class ServerSettings:
     name: str
     command: str = ""
     args: tuple[str, ...] = ()
+    cwd: str = ""  # where it is started; the project's folder unless said
     env: Mapping[str, Value] = field(default_factory=dict)
     url: str = ""
     headers: Mapping[str, Value] = field(default_factory=dict)
@@ -70,6 +71,8 @@ class ServerSettings:
     origin: str = "user"
     place: str = ""
     fill: Callable[[str], str] = str  # what `${NAME}` in a command, an argument or a URL stands for
+    broken: str = ""  # why it cannot be used as it is written; nothing else counts then
+    ignored: tuple[str, ...] = ()  # what its file says besides and nobody here reads
 
     @property
     def trusted(self) -> bool:
@@ -88,13 +91,25 @@ class ServerSettings:
     def address(self) -> str:
         return self.fill(self.url)
 
+    def start_folder(self, workspace: str) -> str:
+        """Where its program is started: in the project, with all links followed."""
+        found = os.path.realpath(os.path.join(workspace, self.fill(self.cwd)))
+        if found != workspace and not found.startswith(f"{workspace.rstrip('/')}/"):
+            raise ConfigError(
+                f"the cwd of MCP server {self.name} lies outside the project", hint="name a folder in it", key="cwd"
+            )
+        if not os.path.isdir(found):
+            raise ConfigError(f"the cwd of MCP server {self.name} is no folder", hint=f"there is no {self.cwd}")
+        return found
+
     def line(self) -> str:
         """The exact command line or URL, as it is written down."""
-        return self.url or shlex.join((self.command, *self.args))
+        return self.url or (shlex.join((self.command, *self.args)) if self.command else "")
 
     def described(self) -> list[str]:
         """Everything that a person agrees to, a line each."""
         lines = [f"url: {self.url}" if self.url else f"command: {self.line()}"]
+        lines += [f"folder: {self.cwd}"] if self.cwd else []
         lines += [f"env: {name}={value.shown(name)}" for name, value in self.env.items()]
         lines += [f"header: {name}: {value.shown(name)}" for name, value in self.headers.items()]
         if self.auth_kind != "none":
@@ -122,6 +137,7 @@ class ServerSettings:
             *({name: value.written for name, value in each.items()} for each in (self.env, self.headers)),
             *(self.network, self.readable, self.writable),
             "" if self.trusted else workspace,
+            *([self.cwd] if self.cwd else []),
         ]
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:32]
 

@@ -24,7 +24,7 @@ STATES: Final[dict[str, str]] = {
     "auth_required": "it wants a token or a login that is not there",
     "consent_required": "a project names it, and nobody has agreed to that",
     "connection_error": "it could not be reached, or it died too often",
-    "schema_error": "what it says of its tools cannot be read",
+    "schema_error": "what it says of its tools, or its entry in a file says of it, cannot be read",
     "unsupported_transport": "it wants to be spoken to in a way that is not spoken",
 }
 _SENTENCE_CHARS_MAX: Final = 300

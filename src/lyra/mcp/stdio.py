@@ -2,8 +2,8 @@
 
 `stdio` gives the two streams that the SDK's client reads and writes. A line that is no message is passed over, a few
 times; one that is too long, or the end of the program, ends the connection, and every call that waits for an answer
-hears of it at once. When the connection is closed the program's stdin is closed first, then everything it started is
-killed.
+hears of it at once. So does one that asks more than it waits for answers to, or does not read what is sent to it: it is
+killed. When the connection is closed the program's stdin is closed first, then everything it started is killed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,17 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
+import msgspec
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from lyra.core.capability import Grant
 from lyra.mcp.settings import ServerSettings
@@ -25,6 +34,11 @@ from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
+_ASKED_MAX: Final = 100  # questions of a program that wait for an answer, or answers that it does not read
+_SENDING_S: Final = 5.0  # for a program to take one message
+_VALUES_MAX: Final = 100_000  # of one message
+_PARTS_MAX: Final = 1_000  # of one result or page
+_LISTS: Final = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 _GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
 _GRACE_S: Final = 1.0  # for a program to end by itself
 _LAST_WORDS_S: Final = 0.2  # the same once it has closed its stdout
@@ -47,6 +61,7 @@ def profile_of(settings: ServerSettings, workspace: str) -> Profile:
         env={name: value.reveal() for name, value in settings.env.items()},
         egress=Grant(allow=hosts) if hosts else None,
         limits=Limits(wall_s=_LIFE_S, cpu_s=_CPU_S),
+        start=settings.start_folder(workspace) if settings.cwd else "",
     )
 
 
@@ -62,10 +77,11 @@ async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, e
         if not ours.is_set():
             ended(why)
 
+    asked = _Asked(outward)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_reading, pipes, inward, told)
-            group.start_soon(_writing, pipes, outward)
+            group.start_soon(_reading, pipes, inward, told, asked)
+            group.start_soon(_writing, pipes, outward, told, asked)
             try:
                 yield received, sent
             finally:
@@ -81,14 +97,39 @@ async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, e
             stream.close()
 
 
-async def _reading(pipes: Pipes, inward: Any, ended: Ended) -> None:
+class _Asked:
+    """The questions of a program that are not answered yet. Each is a task of the SDK, so there are only so many."""
+
+    def __init__(self, outward: Any) -> None:
+        self._open: set[str] = set()
+        self._outward = outward
+
+    def heard(self, message: Any) -> bool:
+        """It said this; False when that is one question too many."""
+        if isinstance(message, JSONRPCNotification):
+            if message.method == "notifications/cancelled":
+                self._open.discard(str((message.params or {}).get("requestId")))
+        elif isinstance(message, JSONRPCRequest):
+            if str(message.id) in self._open:
+                return False
+            self._open.add(str(message.id))
+        return len(self._open) <= _ASKED_MAX and self._outward.statistics().tasks_waiting_send <= _ASKED_MAX
+
+    def answered(self, message: Any) -> None:
+        if isinstance(message, (JSONRPCResponse, JSONRPCError)):
+            self._open.discard(str(message.id))
+
+
+async def _reading(pipes: Pipes, inward: Any, ended: Ended, asked: _Asked) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # then it is we who hung up
         async with inward:
-            why = await _read(pipes, inward)
+            why = await _read(pipes, inward, asked)
+            if why is not None:
+                pipes.kill()
             ended(why or await _death(pipes))  # before those who wait hear of it: they are told why
 
 
-async def _read(pipes: Pipes, inward: Any) -> Failed | None:
+async def _read(pipes: Pipes, inward: Any, asked: _Asked) -> Failed | None:
     """Until the program says no more; a Failed where what it says cannot be read."""
     garbage = 0
     while True:
@@ -102,13 +143,55 @@ async def _read(pipes: Pipes, inward: Any) -> Failed | None:
         if not line.strip():
             continue
         try:
-            message_in = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message_in = _message(line)
         except ValueError:
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
                 return Failed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
             continue
+        if not asked.heard(message_in):
+            message = "it asks back without end and does not wait for answers"
+            return Failed(Failure("protocol", "too_many_requests", message))
+        if isinstance(message_in, JSONRPCResponse):
+            _shorten(message_in.result)
         await inward.send(SessionMessage(message_in))
+
+
+class _Outline(msgspec.Struct):
+    """What is read of an answer that is not read."""
+
+    id: int | str
+    result: msgspec.Raw
+
+
+def _message(line: bytes) -> Any:
+    """One message; an answer that would take the loop seconds to read becomes an error for whoever asked."""
+    if not _is_crowded(line):
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    outline = msgspec.json.decode(line, type=_Outline)
+    said = f"its answer has more than {_VALUES_MAX} values"
+    return JSONRPCError(jsonrpc="2.0", id=outline.id, error=ErrorData(code=INTERNAL_ERROR, message=said))
+
+
+def _is_crowded(line: bytes) -> bool:
+    """Whether too many values are in it. What is inside a text does not count."""
+    if line.count(b",") <= _VALUES_MAX:
+        return False
+    plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * _VALUES_MAX:
+        return True
+    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > _VALUES_MAX
+
+
+def _shorten(result: dict[str, Any]) -> None:
+    """The SDK makes an object of every part: three hundred thousand of them would hold the loop for ten seconds."""
+    for name in _LISTS:
+        found = result.get(name)
+        if isinstance(found, list) and len(found) > _PARTS_MAX:
+            result[name] = found[:_PARTS_MAX]
+            if name == "content":
+                note = f"… {len(found) - _PARTS_MAX} parts left out"
+                result[name].append({"type": "text", "text": note})
 
 
 async def _death(pipes: Pipes) -> Failed:
@@ -123,12 +206,21 @@ async def _death(pipes: Pipes) -> Failed:
     return Failed(Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True))
 
 
-async def _writing(pipes: Pipes, outward: Any) -> None:
+async def _writing(pipes: Pipes, outward: Any, ended: Ended, asked: _Asked) -> None:
     try:
         async with outward:
             async for message in outward:
+                asked.answered(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 pipes.writer.write(text.encode() + b"\n")
-                await pipes.writer.drain()
+                async with asyncio.timeout(_SENDING_S):
+                    await pipes.writer.drain()
+    except TimeoutError:
+        ended(Failed(Failure("protocol", "not_reading", "it does not read what is sent to it", recoverable=True)))
+        pipes.kill()  # its stdout ends with it, and so everybody who waits hears of it
     except OSError:
-        return  # it has closed its stdin; that it ended is told by its stdout
+        with suppress(TimeoutError):
+            await asyncio.wait_for(pipes.wait(), _LAST_WORDS_S)
+            return  # it has ended, which is told by its stdout
+        ended(Failed(Failure("protocol", "closed", "it has closed its stdin", recoverable=True)))
+        pipes.kill()

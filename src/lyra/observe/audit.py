@@ -6,23 +6,25 @@
 secrets and what looks like a key blotted out, and long texts cut. Records are chained (`chain`), so that a line that
 was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one is refused.
 A line is handed to the operating system as it happens and so survives the death of this process; what a crash has left
-of a line is taken away by the next writer, which says so in a record of its own. Nothing here decides anything.
+of a line is taken away by the next writer, which says so in a record of its own. A record that cannot be written is
+counted in the next one that can, and `failed` is told. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from lyra.core.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
 from lyra.core.redact import redact_data
-from lyra.errors import ConfigError, StoreError
+from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import FIRST, LINE_BYTES_MAX, line_of, read_line
 
@@ -33,10 +35,14 @@ LEVELS: Final[dict[str, str]] = {
     "basic": "what was decided, refused, asked and answered, and what a limit stopped",
     "detailed": "also each tool call and each process that began or ended, and longer texts",
 }
+_HINT: Final = "name a file, or a folder, that this user may write to"
+_LOST: Final = "nothing is done that is not written down: make room, or name another file"
 _TEXT_CHARS_MAX: Final = {"basic": 300, "detailed": 4_000}  # of one text
 _ITEMS_MAX: Final = 50  # of one list or mapping
 _READ_CHARS_MAX: Final = 200_000  # of a text are looked through for secrets; what is shown is far below that
 _DEPTH_MAX: Final = 6
+_FIRST_RECORD: Final = re.compile(rb'\{"seq":1,"at":[0-9.e+-]*')
+_OPENED: Final = b',"pid":"","kind":"audit.opened","fields":{"level":"'
 
 
 class Kind(NamedTuple):
@@ -72,7 +78,7 @@ def _no_secrets() -> tuple[str, ...]:
 class AuditLog:
     """A listener that appends to one file, for as long as it is open."""
 
-    __slots__ = ("_fd", "_prev", "_secrets", "_seq", "level", "path")
+    __slots__ = ("_failed", "_fd", "_missed", "_prev", "_secrets", "_seq", "level", "path")
 
     def __init__(
         self,
@@ -81,13 +87,17 @@ class AuditLog:
         level: str = "basic",
         now: float = 0.0,
         secrets: Callable[[], Iterable[Any]] = _no_secrets,
+        failed: Callable[[StoreError], None] | None = None,
     ) -> None:
         self.path = Path(path)
         self.level = one_of(level, [name for name in LEVELS if name != "none"], "level")
         self._secrets = secrets
+        self._failed = failed
+        self._missed = 0
         self._fd = _opened(self.path)
         try:
             self._seq, self._prev, cut_bytes = _resumed(self._fd, self.path)
+            os.fchmod(self._fd, 0o600)  # now that it is known to be ours
             opened = {"level": level, "cut_bytes": cut_bytes} if cut_bytes else {"level": level}
             self.write(now, "", "audit.opened", opened)
         except BaseException:
@@ -107,7 +117,16 @@ class AuditLog:
     def __call__(self, event: Event) -> None:
         row = KINDS[event.kind]
         fields = {name: event.data[name] for name in row.fields if event.data.get(name) not in (None, "")}
-        self.write(event.time, event.pid, event.kind, self._clean(fields))
+        try:
+            if self._missed:
+                self.write(event.time, "", "audit.gap", {"missed": self._missed})
+                self._missed = 0
+            self.write(event.time, event.pid, event.kind, self._clean(fields))
+        except StoreError as error:
+            self._missed += 1
+            if self._failed is None:
+                raise
+            self._failed(error)
 
     def write(self, at: float, pid: str, kind: str, fields: dict[str, Any]) -> None:
         """Append one record; its line is whole in the file, or not there and StoreError is raised."""
@@ -120,9 +139,9 @@ class AuditLog:
         try:
             if os.write(self._fd, line + b"\n") != len(line) + 1:
                 os.ftruncate(self._fd, size)
-                raise StoreError(f"there is no room for the audit log {self.path}")
+                raise StoreError(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
-            raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}") from None
+            raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
         self._seq, self._prev = self._seq + 1, found
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -140,17 +159,27 @@ class AuditLog:
                 os.close(fd)
 
 
-def attach_audit(kernel: Observed, path: str | Path, *, level: str = "basic") -> AuditLog | None:
+class Audited(Observed, Protocol):
+    """What is needed of a kernel that is audited."""
+
+    def abort(self, error: LyraError) -> None: ...
+
+
+def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> AuditLog | None:
     """Write this kernel's audit log; closed with the kernel. At level `none` there is none.
 
     A folder (it exists, or `path` ends with a slash) gets a file for each kernel, so that several can run at once.
+    A kernel whose records cannot be written stops: nothing more is done in the dark.
     """
     if one_of(level, LEVELS, "level") == "none":
         return None
     now = kernel.clock.now()
-    file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    log = AuditLog(file, level=level, now=now, secrets=lambda: secrets_of(kernel))
+    try:
+        file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+    log = AuditLog(file, level=level, now=now, secrets=lambda: secrets_of(kernel), failed=kernel.abort)
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
 
@@ -160,18 +189,22 @@ def _in_folder(path: str | Path, now: float) -> Path:
 
 
 # ---------------------------------------------------------------- the file
+def _unwritable(path: str | Path, error: OSError | ValueError) -> ConfigError:
+    said = error.strerror if isinstance(error, OSError) else str(error)  # ValueError: there is a NUL in the path
+    return ConfigError(f"the audit log {path} cannot be opened: {said}", hint=_HINT, place=str(path))
+
+
 def _opened(path: Path) -> int:
-    """A descriptor for appending, readable by nobody else, and locked."""
+    """A descriptor for appending, locked; a file that is there is not touched yet."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o600)
-    except OSError as error:
-        raise ConfigError(f"the audit log {path} cannot be opened: {error.strerror}", place=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ConfigError(f"the audit log {path} is not a plain file", place=str(path))
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.fchmod(fd, 0o600)
     except OSError as error:
         os.close(fd)
         busy = isinstance(error, BlockingIOError)
@@ -207,7 +240,11 @@ def _resumed(fd: int, path: Path) -> tuple[int, str, int]:
 
 def _begins(rest: bytes) -> bool:
     """Whether this may be the beginning of a first record: somebody's other file is not cut to nothing."""
-    return b'{"seq":1,'.startswith(rest[:9])
+    found = _FIRST_RECORD.match(rest)
+    if found is None:
+        return not rest
+    said = rest[found.end() :]
+    return said.startswith(_OPENED) or _OPENED.startswith(said)
 
 
 def _plain(value: Any, most: int, depth: int) -> Any:

@@ -65,7 +65,7 @@ def arguments(
         line += ["--bind", path, path]
     line += ["--bind" if profile.writable else "--ro-bind", profile.workspace, profile.workspace]
     line += _protect(profile, found, fds, by_descriptor=by_descriptor)
-    line += [*extra, "--remount-ro", "/", "--chdir", profile.workspace, "--seccomp", str(filter_fd)]
+    line += [*extra, "--remount-ro", "/", "--chdir", profile.start, "--seccomp", str(filter_fd)]
     line += ["--info-fd", str(info_fd)]
     return [*line, "--"], fds
 
@@ -151,6 +151,8 @@ def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_d
     line: list[str] = []
     with Beneath(root) as folder:
         read_only = found.read_only if writable else ()
+        if writable and by_descriptor:
+            line += _pin(folder, root, (*read_only, *found.hidden), fds)
         for hidden, paths in ((False, read_only), (True, found.hidden)):
             for relative in paths:
                 try:
@@ -165,6 +167,21 @@ def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_d
                 else:
                     fds.append(fd)
                     line += ["--ro-bind-fd", str(fd), path]
+    return line
+
+
+def _pin(folder: Beneath, root: str, paths: Sequence[str], fds: list[int]) -> list[str]:
+    """Every folder on the way to a protected path becomes a mount: the kernel does not rename those, so that nothing
+    protected can be moved to where it would not be found."""
+    line: list[str] = []
+    parts = (path.split("/") for path in paths)
+    ways = {"/".join(names[:depth]) for names in parts for depth in range(1, len(names))}
+    for relative in sorted(ways):  # the outer ones first
+        try:
+            fds.append(folder.open(relative, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, links=False))
+        except OSError:
+            continue
+        line += ["--bind-fd", str(fds[-1]), os.path.join(root, relative)]
     return line
 
 

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lyra.core.clock import SystemClock
-from lyra.errors import SandboxUnavailable
+from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox.cgroup import ControlGroup
 from lyra.sandbox.child import Entry
 from lyra.sandbox.output import Capture, Output
 from lyra.sandbox.profile import Limits
+from lyra.sandbox.protected import News
 
 __all__ = ["Job", "Plan", "Result"]
 
@@ -47,7 +48,8 @@ class Result:
     holes: tuple[str, ...]
     limits_hit: tuple[str, ...]
     duration_s: float
-    appeared: tuple[str, ...] = ()
+    appeared: tuple[str, ...] = ()  # protected paths that are new
+    set_aside: tuple[str, ...] = ()  # what those of them that programs act on are called now
     egress: tuple[str, ...] = ()
 
     @property
@@ -70,7 +72,8 @@ class Plan:
     info_fd: int | None = None  # where bubblewrap tells the number of the first process inside
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
-    appeared: Callable[[], tuple[str, ...]] = tuple
+    news: Callable[[], News] = News
+    is_large: bool = False  # then `news` takes a while, and is asked for beside the loop
     egress: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -88,9 +91,8 @@ class Job:
         self._ended = False
         self._began = self._clock.monotonic()
         self._process = self._start(stdin, apart=apart)
-        kept, most = limits.output_kept_bytes, limits.output_bytes
         self._captures = {
-            pipe.fileno(): Capture(kept_bytes=kept, most_bytes=most, folder=spill)
+            pipe.fileno(): self._capture(limits, spill)
             for pipe in (self._process.stdout, self._process.stderr)
             if pipe is not None
         }
@@ -99,6 +101,9 @@ class Job:
         self._watch()
         self._timer = self._loop.call_later(timeout_s, self._hit, "wall")
         self._drain: asyncio.TimerHandle | None = None
+
+    def _capture(self, limits: Limits, spill: str | None) -> Capture:
+        return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=limits.output_bytes, folder=spill)
 
     @property
     def pid(self) -> int:
@@ -291,6 +296,18 @@ class Job:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
+        if self._plan.is_large:
+            asked = self._loop.run_in_executor(None, self._news)
+            asked.add_done_callback(lambda asked: self._tell(asked.result()))
+        else:
+            self._tell(self._news())
+
+    def _news(self) -> News:
+        with contextlib.suppress(OSError, LyraError):  # the workspace may be gone; the end comes all the same
+            return self._plan.news()
+        return News()
+
+    def _tell(self, news: News) -> None:
         outputs = [capture.close() for capture in self._all]
         plan, code = self._plan, self._process.returncode
         code = code if code >= 0 else 128 - code
@@ -306,7 +323,8 @@ class Job:
             holes=plan.holes,
             limits_hit=tuple(sorted(self._hits)),
             duration_s=self._clock.monotonic() - self._began,
-            appeared=plan.appeared(),
+            appeared=news.appeared,
+            set_aside=news.set_aside,
             egress=plan.egress(),
         )
         self._undo()

@@ -2,11 +2,12 @@
 
 `Capture` takes bytes as they come. Up to `kept_bytes` everything stays in memory; then a file is opened, everything
 goes there, and only the first and the last half are kept. More than `most_bytes` is refused, and its owner ends the
-command.
+command. Where the file cannot be written the middle is lost and nobody claims otherwise.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Output:
         head = self.head.decode("utf-8", "replace")
         if not self.left_out_bytes:
             return head + self.tail.decode("utf-8", "replace")
-        where = f"; all of it is in {self.file}" if self.file else ""
+        where = f"; all of it is in {self.file}" if self.file else " and lost"
         note = f"\n… {self.left_out_bytes} bytes left out{where} …\n"
         return head + note + self.tail.decode("utf-8", "replace")
 
@@ -42,7 +43,7 @@ class Output:
 class Capture:
     """Collects the output of one stream."""
 
-    def __init__(self, *, kept_bytes: int, most_bytes: int, folder: str | None = None) -> None:
+    def __init__(self, *, kept_bytes: int, most_bytes: int, folder: str | None = None, has_file: bool = True) -> None:
         self._half = max(1, kept_bytes // 2)
         self._most = most_bytes
         self._folder = folder
@@ -50,6 +51,7 @@ class Capture:
         self._head = b""
         self._file: BinaryIO | None = None
         self._name: str | None = None
+        self._lost = not has_file  # there is none, or it could not be written: only head and tail are kept
         self.total_bytes = 0
 
     def feed(self, data: bytes) -> bool:
@@ -60,41 +62,69 @@ class Capture:
             data = data[: max(0, room)]
         self.total_bytes += len(data)
         self._held += data
-        if self._file is None and len(self._held) > 2 * self._half:
-            self._spill()
-        elif self._file is not None:
-            self._file.write(data)
+        if self._head:
+            self._write(data)
             if len(self._held) > 4 * self._half:
                 del self._held[: -self._half]
+        elif len(self._held) > 2 * self._half:
+            self._spill()
         return fits
 
     def _spill(self) -> None:
-        fd, self._name = tempfile.mkstemp(prefix="lyra-output-", suffix=".txt", dir=self._folder)
-        self._file = os.fdopen(fd, "wb")
-        self._file.write(self._held)
         self._head = bytes(self._held[: self._half])
-        del self._held[: -self._half]
+        try:
+            if self._lost:
+                return
+            fd, self._name = tempfile.mkstemp(prefix="lyra-output-", suffix=".txt", dir=self._folder)
+            self._file = os.fdopen(fd, "wb", buffering=0)
+            self._write(self._held)
+        except OSError:
+            self._lose()
+        finally:
+            del self._held[: -self._half]
+
+    def _write(self, data: bytes | bytearray) -> None:
+        """All of it, or the file is given up: half of an output is not all of it."""
+        if self._file is None:
+            return
+        try:
+            with memoryview(data) as left:
+                at = 0
+                while at < len(left):
+                    at += self._file.write(left[at:])
+        except OSError:
+            self._lose()
+
+    def _lose(self) -> None:
+        self._lost = True
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+        with contextlib.suppress(OSError):
+            if self._name is not None:
+                os.unlink(self._name)
+        self._file = self._name = None
 
     def since(self, start: int, *, most_bytes: int) -> bytes:
         """The bytes from there on, at most so many: of all that was printed, also where only the file has them."""
+        if self._lost:
+            begin = self.total_bytes - len(self._held)  # what is left is the end
+            return bytes(self._held[max(0, start - begin) :][:most_bytes])
         if self._name is None:
             return bytes(self._held[start : start + most_bytes])
-        if self._file is not None and not self._file.closed:
-            self._file.flush()
         with open(self._name, "rb") as file:
             file.seek(start)
             return file.read(most_bytes)
 
     def now(self) -> Output:
         """What there is so far."""
-        if self._file is None:
+        if not self._head:
             return Output(bytes(self._held), b"", self.total_bytes)
-        if not self._file.closed:
-            self._file.flush()
         return Output(self._head, bytes(self._held[-self._half :]), self.total_bytes, self._name)
 
     def close(self) -> Output:
         found = self.now()
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
         return found

@@ -1,6 +1,6 @@
 """A command that is talked to: its stdin and stdout are handed out as streams, everything else is as with any `Job`.
 
-`Sandbox.pipes` gives one. What it prints on stderr is kept like the output of a command (`output`). It runs until it
+`Sandbox.pipes` gives one. Of what it prints on stderr beginning and end are kept (`output`). It runs until it
 ends by itself, until `close` closes its stdin and loses patience, or until `kill`; then everything it started is dead,
 too. What it had written before that can still be read.
 """
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from typing import Any, Self
 
 from lyra.sandbox.job import Job, Plan, Result
+from lyra.sandbox.output import Capture
 from lyra.sandbox.profile import Limits
 
 __all__ = ["Pipes"]
@@ -57,6 +59,11 @@ class Pipes(Job):
         result = await self.wait()
         self._transports[0].close()
         return result
+
+    def _capture(self, limits: Limits, spill: str | None) -> Capture:
+        """Of what it says on stderr, in all its life, the end is enough: no file, and no limit."""
+        del spill
+        return Capture(kept_bytes=limits.output_kept_bytes, most_bytes=sys.maxsize, has_file=False)
 
     def _start(self, stdin: bytes | None, *, apart: bool) -> Any:
         """The two pipes are taken from the process before the `Job` would read and write them itself."""

@@ -79,9 +79,11 @@ class Profile:
     unix_sockets: bool = False
     limits: Limits = field(default_factory=Limits)
     grant: Grant | None = None  # asked about the paths found inside the workspace
+    start: str = ""  # the folder in the workspace that the command begins in; unsaid, the workspace itself
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workspace", _folder(self.workspace))
+        object.__setattr__(self, "start", _folder(self.start) if self.start else self.workspace)
         for name in ("readable", "writable_also"):
             object.__setattr__(self, name, tuple(_existing(getattr(self, name))))
         for name, value in self.env.items():

@@ -1,24 +1,32 @@
 """Paths inside a workspace that a command may not change, and those it may not even read.
 
 The names are two short tables: what later runs programs on the user's behalf (hooks, editor tasks, Lyra's own folder)
-stays read-only, what holds keys is hidden. `find` looks for them a few folders deep, within bounds, by file
-descriptor and without following a symlink; it says when it had to stop early. What did not exist when a command began
-cannot be held shut; `appeared` tells afterwards what is new.
+stays read-only, what holds keys is hidden. `find` looks for them in the whole tree but for the folders of other
+people's packages, near folders first, within bounds and without following a symlink; it says when it had to stop
+early. What was protected once stays so for this process, whatever a command does to the search or to a link that led
+there. What did not exist when a command began cannot be held shut; `appeared` tells afterwards what is new, and
+`aside` takes it out of the way.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Final
+from fnmatch import translate
+from functools import lru_cache
+from itertools import islice
+from typing import Final, NamedTuple
 
 from lyra.core.capability import Capability
-from lyra.core.limits import SANDBOX_SCAN_DEPTH_MAX, SANDBOX_SCAN_ENTRIES_MAX
+from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
+from lyra.sandbox.aside import set_aside
 from lyra.sandbox.profile import Profile
 
-__all__ = ["HIDDEN", "READ_ONLY", "Found", "appeared", "find"]
+__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find"]
 
 READ_ONLY: Final = (
     *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
@@ -31,7 +39,10 @@ HIDDEN: Final = (
     *("credentials.json", "service-account*.json", ".vault-token"),
 )
 _SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")  # made to be read
-_NOT_SEARCHED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", "dist", "build", ".tox"})
+# Other people's packages: their keys are examples, and nothing of the user's can be moved there.
+_NOT_SEARCHED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
+_AT_ONCE: Final = 2_000  # entries of one folder before others have their turn: nobody hides a file behind a heap
+_KNOWN_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class Found:
     hidden: tuple[str, ...]
     links: tuple[str, ...]  # protected names that are symlinks: what they lead to is protected, the link is not
     complete: bool = True
+    entries: int = 0  # that were looked at
     also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
 
     def all(self) -> frozenset[str]:
@@ -50,6 +62,13 @@ class Found:
 
     def all_links(self) -> frozenset[str]:
         return frozenset((*self.links, *(f"{root}/{path}" for root, found in self.also for path in found.links)))
+
+
+class News(NamedTuple):
+    """Protected paths that a command left behind: all of them, and what those that programs act on are called now."""
+
+    appeared: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
 
 
 class _Search:
@@ -61,26 +80,38 @@ class _Search:
         self.hidden: list[str] = []
         self.links: list[str] = []
         self.left = SANDBOX_SCAN_ENTRIES_MAX
-        self.read_only_names = READ_ONLY + tuple(name for name in profile.protected if "/" not in name)
-        self.hidden_names = HIDDEN + tuple(name for name in profile.hidden if "/" not in name)
-        self.exact = frozenset(name for name in self.read_only_names if "*" not in name)
+        self.shut = _names((*HIDDEN, *(name for name in profile.hidden if "/" not in name)))
+        self.kept = _names((*READ_ONLY, *(name for name in profile.protected if "/" not in name)))
+        deny = profile.grant.deny if profile.grant else ()
+        self.grant = profile.grant if any(cap.name == "*" or cap.name.startswith("fs.") for cap in deny) else None
 
-    def folder(self, path: str, relative: str, depth: int) -> None:
+    def look(self) -> None:
+        """Near folders first; one with very many entries is gone on with after all others."""
+        waiting = deque([("", self.entries(self.profile.workspace))])
+        large: deque[tuple[str, Iterator[os.DirEntry[str]]]] = deque()
+        while waiting or large:
+            relative, entries = waiting.popleft() if waiting else large.popleft()
+            count = 0
+            for entry in islice(entries, _AT_ONCE):
+                count += 1
+                self.left -= 1
+                if self.left < 0:
+                    return
+                name = f"{relative}{entry.name}"
+                if not self.judge(entry, name) and self.opens(entry):
+                    waiting.append((f"{name}/", self.entries(entry.path)))
+            if count == _AT_ONCE:
+                large.append((relative, entries))
+
+    def opens(self, entry: os.DirEntry[str]) -> bool:
+        return entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_SEARCHED
+
+    def entries(self, path: str) -> Iterator[os.DirEntry[str]]:
         try:
-            entries = list(os.scandir(path))
+            with os.scandir(path) as found:
+                yield from found
         except OSError:
             return  # nobody can read it, so nothing in it can be read
-        deeper: list[os.DirEntry[str]] = []
-        for entry in entries:
-            self.left -= 1
-            if self.left < 0:
-                return
-            name = f"{relative}{entry.name}"
-            if not self.judge(entry, name) and entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_SEARCHED:
-                deeper.append(entry)
-        if depth > 1:
-            for entry in deeper:
-                self.folder(entry.path, f"{relative}{entry.name}/", depth - 1)
 
     def judge(self, entry: os.DirEntry[str], relative: str) -> bool:
         kind = self.kind(entry.name, entry.path)
@@ -93,14 +124,12 @@ class _Search:
         return True
 
     def kind(self, name: str, path: str) -> str | None:
-        if name in _SHOWN:
-            return None
-        if any(fnmatchcase(name, pattern) for pattern in self.hidden_names):
+        if self.shut(name) and name not in _SHOWN:
             return "hidden"
-        if name in self.exact or any(fnmatchcase(name, pattern) for pattern in self.profile.protected):
+        if self.kept(name) and name not in _SHOWN:
             return "read_only"
-        grant = self.profile.grant
-        if grant is None:
+        grant = self.grant
+        if grant is None or name in _SHOWN:
             return None
         if not grant.allows(Capability("fs.read", path)):
             return "hidden"
@@ -118,7 +147,7 @@ def find(profile: Profile) -> Found:
     """Every protected path that is there now, in the workspace and in the other folders that may be written."""
     also = tuple((root, find(_alone(profile, root))) for root in profile.writable_also if os.path.isdir(root))
     search = _Search(profile)
-    search.folder(profile.workspace, "", SANDBOX_SCAN_DEPTH_MAX)
+    search.look()
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
         (profile.protected + no_write, search.read_only),
@@ -129,10 +158,38 @@ def find(profile: Profile) -> Found:
             root = profile.workspace.rstrip("/") + "/"
             if real.startswith(root) and os.path.lexists(real):
                 into.append(real[len(root) :])
+    _remember(profile, search)
     hidden = _outermost(search.hidden)
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     complete = search.left >= 0 and all(found.complete for _, found in also)
-    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, also)
+    entries = SANDBOX_SCAN_ENTRIES_MAX - search.left + sum(found.entries for _, found in also)
+    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, entries, also)
+
+
+# What was protected once, by workspace and by what its profile protects besides the usual names.
+_known: Final[dict[object, tuple[frozenset[str], frozenset[str]]]] = {}
+
+
+def _remember(profile: Profile, search: _Search) -> None:
+    """Add what an earlier look found and is still there; keep all of it for the next one."""
+    deny = profile.grant.deny if profile.grant else ()
+    key = (profile.workspace, profile.writable, profile.protected, profile.hidden, tuple(map(str, deny)))
+    for paths, into in zip(_known.pop(key, ((), ())), (search.read_only, search.hidden), strict=True):
+        into += [path for path in paths if path not in into and _is_there(profile.workspace, path)]
+    _known[key] = (frozenset(search.read_only), frozenset(search.hidden))
+    if len(_known) > _KNOWN_MAX:
+        del _known[next(iter(_known))]
+
+
+def _is_there(root: str, path: str) -> bool:
+    """By its own name: a link on the way leads to something else."""
+    full = os.path.join(root, path)
+    return os.path.lexists(full) and os.path.realpath(full) == full
+
+
+@lru_cache(maxsize=64)
+def _names(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    return re.compile("|".join(map(translate, patterns))).match
 
 
 def _alone(profile: Profile, root: str) -> Profile:
@@ -159,7 +216,17 @@ def _outermost(paths: list[str]) -> list[str]:
     return kept
 
 
-def appeared(profile: Profile, before: Found) -> tuple[str, ...]:
-    """Protected names that were not there before the command, or are links now."""
+def appeared(profile: Profile, before: Found) -> News:
+    """Protected names that were not there before the command, or are links now; what programs would act on is set
+    aside. New keys stay: the next command cannot read them."""
+    if not profile.writable:
+        return News()
     now = find(profile)
-    return tuple(sorted((now.all() - before.all()) | (now.all_links() - before.all_links())))
+    new = (now.all() - before.all()) | (now.all_links() - before.all_links())
+    held: list[str] = []
+    for root, prefix in ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also)):
+        inside = sorted(path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix))
+        search = _Search(_alone(profile, root))
+        acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
+        held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
+    return News(tuple(sorted(new)), tuple(held))

@@ -9,6 +9,7 @@ A tier only prepares; `job` starts, and `sandbox` chooses. A tier whose parts ar
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -21,11 +22,12 @@ from typing import Final, Protocol
 from lyra.core.ids import Entropy
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
+from lyra.sandbox.aside import placeholders
 from lyra.sandbox.child import Entry, Fence, in_shell, rlimits
 from lyra.sandbox.fence import ruleset_of
 from lyra.sandbox.job import Plan
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import appeared, find
+from lyra.sandbox.protected import Found, appeared, find
 from lyra.sandbox.proxy import Proxy
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "Tier"]
@@ -36,6 +38,8 @@ _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _CUT_SHORT: Final = "the workspace is too large to search all of it for protected paths"
 _names: Final = Entropy()
+_AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are looked through again without a thread
+_MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
 _LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is not"
 
 
@@ -95,22 +99,32 @@ class Bubblewrap:
         return None
 
     async def plan(self, argv: Sequence[str], profile: Profile, proxy: Proxy | None) -> Plan:
+        undo: list[Callable[[], None]] = [placeholders(profile.workspace)] if profile.writable else []
+        try:
+            return await self._plan(argv, profile, proxy, undo)
+        except BaseException:
+            while undo:
+                undo.pop()()
+            raise
+
+    async def _plan(
+        self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
+    ) -> Plan:
         assert self._program is not None
-        found = find(profile)
+        found = await asyncio.to_thread(find, profile)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
         first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
         command = [*_COMMAND, *argv]
-        undo: list[Callable[[], None]] = []
         extra: list[str] = []
         info, told = os.pipe()
         fds = [bubblewrap.in_memory(first), told]
         if proxy is not None:
             program = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets))
             folder = tempfile.mkdtemp(prefix="lyra-egress-")
+            undo.append(_remove(folder))
             await proxy.listen_unix(f"{folder}/proxy")
             extra, command = _way_out(folder, program, command)
-            undo.append(_remove(folder))
             env = _proxy_environment(f"http://127.0.0.1:{_RELAY_PORT}") | env
         line, bound = bubblewrap.arguments(
             self._program,
@@ -128,18 +142,21 @@ class Bubblewrap:
             env=env,
             cwd="/",
             tier=self.name,
-            holes=tuple(_found_holes(complete=found.complete, linked=bool(found.all_links()))),
+            holes=tuple(_found_holes(found, movable=profile.writable and not self.by_descriptor)),
             pass_fds=tuple(fds),
             group=group,
             info_fd=info,
             started=[_closing(fds)],
             undo=undo,
-            appeared=lambda: appeared(profile, found) if profile.writable else (),
+            news=lambda: appeared(profile, found),
+            is_large=found.entries > _AT_ONCE_MAX,
         )
 
 
-def _found_holes(*, complete: bool, linked: bool) -> list[str]:
-    return ([] if complete else [_CUT_SHORT]) + ([_LINKED] if linked else [])
+def _found_holes(found: Found, *, movable: bool = False) -> list[str]:
+    nested = movable and any("/" in path for path in found.all())
+    told = ((not found.complete, _CUT_SHORT), (bool(found.all_links()), _LINKED), (nested, _MOVABLE))
+    return [hole for is_there, hole in told if is_there]
 
 
 def _way_out(folder: str, program: bytes, command: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -174,7 +191,7 @@ class Landlock:
                 "this kernel's landlock cannot limit the network, so no command gets one",
                 hint="install bubblewrap, or use Linux 6.7 or newer",
             )
-        found = find(profile)
+        found = await asyncio.to_thread(find, profile)
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
         home = f"{private}/home"
         os.mkdir(home, 0o700)
@@ -190,14 +207,15 @@ class Landlock:
         return Plan(
             argv=[*_COMMAND, *argv],
             env=env,
-            cwd=profile.workspace,
+            cwd=profile.start,
             entry=Entry(_rlimits(profile, group), tuple(joining), fence),
             tier=self.name,
-            holes=(*holes, *_found_holes(complete=found.complete, linked=bool(found.all_links()))),
+            holes=(*holes, *_found_holes(found)),
             group=group,
             started=[rules.close, _closing(joining)],
             undo=[_remove(private)],
-            appeared=lambda: appeared(profile, found) if profile.writable else (),
+            news=lambda: appeared(profile, found),
+            is_large=found.entries > _AT_ONCE_MAX,
         )
 
 

@@ -1,7 +1,25 @@
-"""Tools: what an agent can do besides talking. `tool` makes one of a typed function, ToolRegistry gathers them."""
+"""Tools: what an agent can do besides talking. `tool` makes one of a typed function, ToolRegistry gathers them,
+DynamicTools reads them from YAML."""
+
+from __future__ import annotations
 
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.tools.function import tool
 from lyra.tools.registry import ToolRegistry
 
-__all__ = ["Tool", "ToolCall", "ToolRegistry", "ToolResult", "tool"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lyra.tools.dynamic.folder import DynamicTools
+
+__all__ = ["DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "tool"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DynamicTools":  # not before it is wanted: it brings the sandbox and all that fetches
+        raise AttributeError(f"module 'lyra.tools' has no attribute {name!r}")
+    from lyra.tools.dynamic.folder import DynamicTools
+
+    globals()[name] = DynamicTools
+    return DynamicTools

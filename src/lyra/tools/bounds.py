@@ -5,13 +5,14 @@
 
 Where a parameter carries the thing (`path`, `command`, `url`, by name), each call needs the right to exactly that, and
 is refused outside of what the tool allows itself, whatever the process may do. A path is compared by where it leads.
-Where no parameter does, the tool needs the right to all that it lists.
+One that is left out counts as its default. Where no parameter does, or a call names nothing, the tool needs the right
+to all that it lists.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -37,25 +38,26 @@ class _Bound(NamedTuple):
     name: str
     kind: str
     allowed: Grant
-    parameters: tuple[str, ...]
+    parameters: Mapping[str, Any]  # with what each is when a call leaves it out
 
-    def needs(self, arguments: dict[str, Any]) -> Iterable[Capability]:
-        for parameter in self.parameters:
-            value = arguments.get(parameter)
-            for text in value if isinstance(value, (list, tuple)) else (value,):
-                if text is None:
-                    continue
-                need = _exact(self.name, self.kind, text)
-                self.allowed.check(need)
-                yield need
+    def needs(self, arguments: dict[str, Any]) -> list[Capability]:
+        found = [need for name, default in self.parameters.items() for need in self._of(arguments.get(name, default))]
+        return found or [need for layer in self.allowed.layers for need in layer]
+
+    def _of(self, value: Any) -> Iterable[Capability]:
+        for text in value if isinstance(value, (list, tuple, set, frozenset)) else (value,):
+            if text is None:
+                continue
+            need = _exact(self.name, self.kind, text)
+            self.allowed.check(need)
+            yield need
 
 
 def bounded(
-    needs: Sequence[Any], parameters: Iterable[str], lists: dict[str, Any], needs_of: NeedsOf | None
+    needs: Sequence[Any], parameters: Mapping[str, Any], lists: dict[str, Any], needs_of: NeedsOf | None
 ) -> tuple[list[Capability], NeedsOf | None]:
-    """What a tool with these bounds always needs, and what it needs for one call."""
+    """What a tool with these bounds always needs, and what it needs for one call; `parameters` with their defaults."""
     scopes = {BOUNDS[key]: _scopes(key, value) for key, value in lists.items()}
-    names = tuple(parameters)
     always: list[Capability] = []
     bounds: list[_Bound] = []
     for need in needs:
@@ -65,7 +67,11 @@ def bounded(
             always.append(base)
             continue
         each = [Capability(base.name, scope) for scope in allowed]
-        carried = tuple(name for name in names if name in _NAMES[base.kind] or name.endswith(_ENDINGS[base.kind]))
+        carried = {
+            name: default
+            for name, default in parameters.items()
+            if name in _NAMES[base.kind] or name.endswith(_ENDINGS[base.kind])
+        }
         if base.scope != "**":
             raise ConfigError(f"{str(base)!r} already names a scope", hint="leave the scope out or drop the list")
         if carried:

@@ -38,7 +38,7 @@ __all__ = ["Arguments", "tool", "tool_of"]
 
 HIDDEN: Final = frozenset({"ctx", "idempotency_key"})
 # Given to the Tool as they are.
-_OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders")
+_OPTIONS: Final = ("untrusted", "guarded", "concurrency", "deferred", "timeout_s", "harmless", "folders", "trusted")
 _OWNERS: Final = ("self", "cls")
 _HEADING: Final = re.compile(r"^(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*$")
 _ARG_LINE: Final = re.compile(r"^\s*(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
@@ -147,7 +147,7 @@ def _make(
     needs = (needs,) if isinstance(needs, str) else tuple(needs)
     lists = {key: options.pop(key) for key in BOUNDS if key in options}
     if lists:
-        needs, needs_of = bounded(needs, arguments.type.__struct_fields__, lists, needs_of)
+        needs, needs_of = bounded(needs, _defaults(function, arguments), lists, needs_of)
     return Tool(
         name=own_name,
         description=description if description is not None else text,
@@ -259,6 +259,13 @@ def _fields(function: Callable[..., Any], name: str) -> list[tuple[Any, ...]]:
         else:
             fields.append((parameter.name, wanted, _default(parameter.default)))
     return fields
+
+
+def _defaults(function: Callable[..., Any], arguments: Arguments) -> dict[str, Any]:
+    """Each parameter that a model fills in, with what it is when it is left out."""
+    known = inspect.signature(function).parameters
+    given = {name: known[name].default for name in arguments.type.__struct_fields__}
+    return {name: None if value is inspect.Parameter.empty else value for name, value in given.items()}
 
 
 def _default(value: Any) -> Any:

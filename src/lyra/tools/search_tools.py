@@ -18,7 +18,7 @@ from lyra.core.tool import Tool, ToolResult
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
-__all__ = ["NAME", "found_in", "searchable", "tool_search"]
+__all__ = ["NAME", "found_in", "names_in", "searchable", "tool_search"]
 
 NAME: Final = "ToolSearch"
 _RESULTS_MAX: Final = 20
@@ -88,21 +88,21 @@ def _weight(word: str, words: set[str]) -> int:
     return int(len(word) >= 3 and any(word in other or (len(other) >= 3 and other in word) for other in words))
 
 
-tool_search: Final = tool(_search, name=NAME, idempotent=True)
+tool_search: Final = tool(_search, name=NAME, idempotent=True, trusted=True).own()
 
 
 def found_in(results: Iterable[ToolResult]) -> list[str]:
     """The names that ToolSearch has found, by its results as a transcript holds them; in their order."""
-    names: dict[str, None] = {}
-    for result in results:
-        if result.name != NAME or result.is_error:
-            continue
-        output = result.output
-        if isinstance(output, str):
-            try:
-                output = json.loads(output)
-            except ValueError:
-                continue
-        found = output.get("found") if isinstance(output, dict) else None
-        names.update(dict.fromkeys(name for name in found or () if isinstance(name, str)))
-    return list(names)
+    found = (names_in(result.output) for result in results if result.name == NAME and not result.is_error)
+    return list(dict.fromkeys(name for names in found for name in names))
+
+
+def names_in(output: Any) -> list[str]:
+    """The names that one result says were found."""
+    if isinstance(output, str):
+        try:
+            output = json.loads(output)
+        except ValueError:
+            return []
+    found = output.get("found") if isinstance(output, dict) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []

@@ -212,7 +212,8 @@ def test_protected_paths_stay_as_they_are(root: Path, tier: str):
         assert (root / ".git" / "config").read_text() == "ours"
         assert not (root / ".git" / "hook").exists()
         assert "protected paths that are new: sub/.vscode" in said
-        (root / "sub" / ".vscode").rmdir()
+        assert "renamed to sub/.vscode.held-" in said
+        assert not (root / "sub" / ".vscode").exists()
 
 
 def test_the_grant_says_whether_it_may_write(root: Path):

@@ -82,7 +82,7 @@ async def answered(answer: dict[str, Any], **arguments: Any) -> str:
             await asyncio.sleep(0.001)
         (question,) = kernel.interrupts.pending()
         assert question.kind == "clarification"
-        assert question.question == arguments["question"]
+        assert question.question == f"The agent asks:\n> {arguments['question']}"
         assert all(option in question.message for option in arguments.get("options", ()))
         kernel.interrupts.resolve(question.id, answer)
         return str(await pending)
@@ -103,6 +103,27 @@ async def answered(answer: dict[str, Any], **arguments: Any) -> str:
 def test_the_answer_is_the_persons(answer: dict[str, Any], said: str):
     """A word, the number of an option, or whatever they say instead."""
     assert run(answered(answer, question="Which colour?", options=["red", "green"])) == said
+
+
+def test_the_words_of_a_model_are_shown_as_such():
+    """Each line is marked, an option is one line, and what nobody would see stands as its code."""
+
+    async def shown() -> Any:
+        arguments = {"question": "Allow Bash?\nls\x1b[2J\u202e", "options": ["\x1b[31mallow\u202e", "x\n3. deny\r4. y"]}
+        script = [calls("AskUser", **arguments), {"text": "done"}]
+        async with Kernel() as kernel:
+            process = await kernel.spawn(Agent("asker", model=SimProvider(script), tools=ask_tools()))
+            pending = process.send_async("go")
+            while not kernel.interrupts.pending():
+                await asyncio.sleep(0.001)
+            (question,) = kernel.interrupts.pending()
+            kernel.interrupts.resolve(question.id, {"text": "1"})
+            await pending
+            return question
+
+    question = run(shown())
+    assert question.question == "The agent asks:\n> Allow Bash?\n> ls⟨U+001B⟩[2J⟨U+202E⟩"
+    assert question.message == "1. ⟨U+001B⟩[31mallow⟨U+202E⟩\n2. x⏎ 3. deny⟨U+000D⟩4. y"
 
 
 def test_a_model_cannot_answer_its_own_question():

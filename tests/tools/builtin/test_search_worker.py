@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import warnings
@@ -90,9 +91,28 @@ def test_lines_from_elsewhere_are_not_shown(tmp_path):
     (tmp_path / "work/src/a").write_text("plain\n")
     (tmp_path / "work/link").symlink_to(tmp_path / "outside")
     said = [
-        ["src/a", 1, "plain", True],
-        ["src/a", 1, "secret", True],
-        ["link/a", 1, "secret", True],
-        ["gone", 1, "x", True],
+        ("src/a", 1, "plain", True),
+        ("src/a", 1, "secret", True),
+        ("link/a", 1, "secret", True),
+        ("gone", 1, "x", True),
     ]
-    assert confirmed(said, job(tmp_path / "work", ".")) == [["src/a", 1, "plain", True]]
+    for mode in ("content", "count", "files_with_matches"):
+        assert confirmed(said, job(tmp_path / "work", ".", mode=mode), 10) == [("src/a", 1, "plain", True)]
+
+
+def test_no_mode_tells_of_a_file_elsewhere(tmp_path, monkeypatch):
+    """A ripgrep that was led outside by a swapped folder: nothing it says of there is shown, counted or named."""
+    for name, text in (("work/t/a", "plain\n"), ("work/t/b", "needle\n"), ("bin/rg", "")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    lines = [{"type": "begin", "data": {}}]
+    for name, text in (("./t/a", "needle of outside\n"), ("./t/b", "needle\n")):
+        lines.append({"type": "match", "data": {"path": {"text": name}, "lines": {"text": text}, "line_number": 1}})
+    (tmp_path / "bin/said").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "bin/rg").write_text(f"#!/bin/sh\nexec /bin/cat {tmp_path}/bin/said\n")
+    (tmp_path / "bin/rg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    _, grep = search_tools(Workspace(str(tmp_path / "work")))
+    assert grep.run is not None
+    for mode, shown in (("content", "t/b:1:needle"), ("count", "t/b:1"), ("files_with_matches", "t/b")):
+        assert asyncio.run(grep.run(pattern="needle", output_mode=mode)) == shown

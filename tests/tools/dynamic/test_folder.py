@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lyra.tools
 from lyra import Agent, Kernel
 from lyra.core.event import Event
 from lyra.tools.dynamic import DynamicTools
@@ -199,3 +202,12 @@ def test_without_a_rule_a_tool_of_a_file_is_not_run(folder: Path):
     run(main())
     result = model.requests[-1].messages[-1].tool_results[0]
     assert (result.is_error, result.error_code) == (True, "permission_denied")
+
+
+def test_it_is_a_name_of_the_tools_and_comes_when_it_is_wanted():
+    """Importing `lyra.tools` does not bring the sandbox."""
+    code = "import sys, lyra.tools as t; assert 'lyra.tools.dynamic' not in sys.modules; print(t.DynamicTools.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("DynamicTools", "")
+    with pytest.raises(AttributeError, match="ToolFolder"):
+        lyra.tools.ToolFolder  # noqa: B018 - no such name

@@ -479,10 +479,10 @@ git commit -m 'a message'
 git commit -m "a message; and (more) & so on | here"
 git commit -m "it's"
 git log --format='%h $(x)'
-git add *.py
+git add src/*.py
+git add -- *.py
 git add ~/x
 git add a\\ b
-git log -- {a,b}
 git log 2>&1
 git log 2>/dev/null
 git log >/dev/null
@@ -526,6 +526,8 @@ git status `true`
 git status $((1))
 git status <(true)
 git status <<< x
+git add *.py
+git log -- {a,b}
 git submodule foreach ls
 git -c core.pager=less log
 git -c alias.x='!ls' x

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lyra.tools.builtin.workspace import Workspace
 
 if TYPE_CHECKING:
+    from lyra.core.capability import Grant
     from lyra.core.tool import Tool
     from lyra.sandbox import Sandbox
     from lyra.tools.permissions.decision import Permissions
@@ -31,13 +32,14 @@ def builtin_tools(
     readable: Sequence[str] = (),
     permissions: Permissions | None = None,
     attended: bool | None = None,
+    commands: Grant | None = None,
 ) -> list[Tool]:
     """All of them, working in one workspace.
 
     `sandbox` holds what Bash runs (one is made where none is given), and its commands may read the folders `readable`
     besides. With the agent's `permissions`, searches pass over what may not be read, and WebFetch follows a redirect to
-    another host where a rule needs no question. Where nobody is there to answer, by their word or by `attended`,
-    AskUser says so.
+    another host where a rule needs no question; without any, searches pass over what may hold secrets. Where nobody is
+    there to answer, by their word or by `attended`, AskUser says so. `commands` narrows what Bash may do besides.
     """
     from lyra.tools.builtin.ask_user import ask_tools
     from lyra.tools.builtin.bash import bash_tools
@@ -47,20 +49,22 @@ def builtin_tools(
     from lyra.tools.builtin.search import search_tools
     from lyra.tools.builtin.todo import todo_tools
     from lyra.tools.builtin.web_fetch import follows, web_tools
+    from lyra.tools.permissions.decision import may_hold_secrets
     from lyra.tools.search_tools import tool_search
 
-    hidden = permissions.hidden if permissions is not None else None
+    hidden = permissions.hidden if permissions is not None else may_hold_secrets
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace, hidden=hidden)
     if attended is None:
         attended = permissions.attended if permissions is not None else True
     log = ReadLog()
-    return [
+    made = [
         *file_tools(place, log),
         *search_tools(place),
         *notebook_tools(place, log),
-        *bash_tools(place, sandbox=sandbox, readable=readable),
+        *bash_tools(place, sandbox=sandbox, readable=readable, most=commands),
         *web_tools(follow=follows(permissions) if permissions is not None else None),
         *todo_tools(),
         *ask_tools(attended=attended),
         tool_search,
     ]
+    return [each.own() for each in made]

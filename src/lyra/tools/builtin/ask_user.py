@@ -1,10 +1,15 @@
-"""AskUser: a question to the person an agent works for. The answer is theirs, and no model gives it."""
+"""AskUser: a question to the person an agent works for. The answer is theirs, and no model gives it.
+
+The words are a model's: the person is told so, each line of them is marked, and what nobody would see is shown by its
+code. An option is one line, and its number is ours.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from lyra.core.tool import Tool
+from lyra.core.visible import visible
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 
@@ -30,11 +35,21 @@ def ask_tools(*, attended: bool = True) -> list[Tool]:
             raise ToolError(
                 "nobody is there to answer", hint="decide by yourself, and say what you decided", reason="not_found"
             )
-        listed = "\n".join(f"{number}. {option}" for number, option in enumerate(options, start=1))
-        answer = await ctx.ask(question, "clarification", message=listed)
+        listed = "\n".join(f"{number}. {_line(option)}" for number, option in enumerate(options, start=1))
+        answer = await ctx.ask(_quoted(question), "clarification", message=listed)
         return _said(answer, options)
 
-    return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True)]
+    return [tool(ask, name="AskUser", needs=["human.ask:clarification"], harmless=True, trusted=True)]
+
+
+def _quoted(question: str) -> str:
+    """The question as the agent's words: nothing in it can look like words of ours."""
+    lines = [f"> {visible(line)}" for line in question.strip().split("\n")]
+    return "\n".join(["The agent asks:", *lines])
+
+
+def _line(option: str) -> str:
+    return visible(option.strip()).replace("\n", " ")
 
 
 def _check(question: str, options: list[str]) -> None:

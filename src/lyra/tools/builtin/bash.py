@@ -31,15 +31,19 @@ __all__ = ["BASH_S_MAX", "OUTPUT_CHARS_MAX", "bash_tools"]
 BASH_S_DEFAULT: Final = 120.0
 BASH_S_MAX: Final = 600.0
 OUTPUT_CHARS_MAX: Final = 30_000  # shown; what is longer is in a file
+_GLOBS: Final = frozenset("*?")
 _JOB_S_MAX: Final = 24 * 3600.0  # of a job in the background
 _NETWORK: Final = frozenset({"net.http", "net.*"})
 _EXEC: Final = frozenset({"process.exec", "process.*", "*"})
 
 
-def bash_tools(workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = ()) -> list[Tool]:
-    """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's."""
+def bash_tools(
+    workspace: Workspace, *, sandbox: Sandbox | None = None, readable: Sequence[str] = (), most: Grant | None = None
+) -> list[Tool]:
+    """Bash and its jobs; `readable` are folders outside the workspace that commands may read, besides the system's.
+    `most` is all that commands may do, whatever else the process may."""
     jobs = Jobs()
-    family = _Bash(workspace, sandbox, tuple(readable), jobs)
+    family = _Bash(workspace, sandbox, tuple(readable), jobs, most)
     bash = tool(
         family.bash,
         name="Bash",
@@ -57,6 +61,8 @@ def _needs(arguments: dict[str, Any]) -> list[Capability]:
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip() or len(command) > CAPABILITY_LENGTH_MAX:
         return []  # the call itself is refused
+    if _GLOBS.intersection(command) and read_line(command).single is None:
+        command = f"{command.rstrip()} ;"  # its stars are files, not any arguments: no rule with a wildcard is for it
     return [Capability("process.exec", command)]
 
 
@@ -83,9 +89,17 @@ def _denies(grant: Grant) -> Grant | None:
 
 
 class _Bash:
-    __slots__ = ("_jobs", "_readable", "_sandbox", "_workspace")
+    __slots__ = ("_jobs", "_most", "_readable", "_sandbox", "_workspace")
 
-    def __init__(self, workspace: Workspace, sandbox: Sandbox | None, readable: tuple[str, ...], jobs: Jobs) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        sandbox: Sandbox | None,
+        readable: tuple[str, ...],
+        jobs: Jobs,
+        most: Grant | None = None,
+    ) -> None:
+        self._most = most
         self._workspace = workspace
         self._sandbox = sandbox
         self._readable = readable
@@ -138,6 +152,8 @@ class _Bash:
         if grant is None:
             root = self._workspace.root
             grant = Grant(allow=[f"fs.read:{root}/**", f"fs.write:{root}/**"])
+        if self._most is not None:
+            grant = grant.narrow(self._most)
         try:
             profile = Profile.of(
                 grant,
@@ -149,9 +165,15 @@ class _Bash:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None
         also = [root for root in self._workspace.roots[1:] if _may_work_in(grant, root)]
         profile = replace(profile, writable_also=(*profile.writable_also, *also))
-        named = any(cap.name in _NETWORK for layer in grant.layers for cap in layer)
-        return profile if named else replace(profile, egress=None)  # a Grant of everything names no host
+        # A Grant of everything names no host; where it was narrowed, each layer has to.
+        named = [any(cap.name in _NETWORK for cap in layer) for layer in grant.layers]
+        return profile if named and all(named) else replace(profile, egress=None)
 
 
 def _may_work_in(grant: Grant, root: str) -> bool:
-    return all(grant.allows(Capability(verb, f"{root}/**")) for verb in ("fs.read", "fs.write"))
+    """The folder is open as a whole; what is denied inside it is protected there."""
+    opened = Grant.from_data({"layers": [[str(cap) for cap in layer] for layer in grant.layers] or [["*"]]})
+    return all(
+        opened.allows(Capability(verb, f"{root}/**")) and grant.allows(Capability(verb, root))
+        for verb in ("fs.read", "fs.write")
+    )

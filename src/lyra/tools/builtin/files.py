@@ -41,7 +41,8 @@ def file_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
     family = _Files(workspace, log)
     reads = _needs(workspace, "fs.read")
     writes = _needs(workspace, "fs.read", "fs.write")
-    written = {"needs_of": writes, "guarded": True, "concurrency": "sequential", "folders": workspace.roots}
+    written: dict[str, Any] = {"needs_of": writes, "guarded": True, "trusted": True, "folders": workspace.roots}
+    written["concurrency"] = "sequential"
     return [
         tool(family.read, name="Read", idempotent=True, needs_of=reads, untrusted=True, folders=workspace.roots),
         tool(family.write, name="Write", **written),

@@ -160,7 +160,8 @@ def ended(result: Result) -> str:
 
 
 def _left_out(count: int, output: Output) -> str:
-    return f"… {count} bytes left out; all of it is in {output.file} …"
+    where = f"all of it is in {output.file}" if output.file else "no file could be written for them"
+    return f"… {count} bytes left out; {where} …"
 
 
 def _with_note(text: str, note: str) -> str:
@@ -187,6 +188,8 @@ def _how(result: Result) -> str:
     said.append(f"sandbox {result.tier}{holes}")
     if result.appeared:
         said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
+    if result.set_aside:
+        said.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
     refused = [line for line in result.egress if line.startswith("refused")]
     if refused:
         said.append(f"network: {'; '.join(refused[:5])}")

@@ -1,4 +1,4 @@
-"""NotebookEdit: one cell of a Jupyter notebook replaced, inserted or deleted; the rest of the file stays as it is."""
+"""NotebookEdit: one cell of a Jupyter notebook replaced, inserted or deleted; the other cells keep their content."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def notebook_tools(workspace: Workspace, log: ReadLog) -> list[Tool]:
         path = arguments.get("notebook_path", 0)
         return [*workspace.need("fs.read", path), *workspace.need("fs.write", path)]
 
-    marks: dict[str, Any] = {"guarded": True, "concurrency": "sequential", "folders": workspace.roots}
-    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, **marks)]
+    marks: dict[str, Any] = {"guarded": True, "trusted": True, "concurrency": "sequential"}
+    return [tool(family.edit, name="NotebookEdit", needs_of=needs_of, folders=workspace.roots, **marks)]
 
 
 class _Notebooks:

@@ -175,28 +175,44 @@ def run_grep(job: Job) -> dict[str, Any]:
         if own is None:
             return {"error": f"the pattern cannot be read: {wrong}"}
         found = by_hand(own, job)
-    rows = summed(found, job["mode"])
     most = rows_max(job)
-    shown = confirmed(rows[:most], job) if engine == "ripgrep" and job["mode"] == "content" else rows[:most]
-    return {"engine": engine, "rows": shown, "more": len(rows) > most}
+    rows = summed(found if engine == "own" else confirmed(found, job, most), job["mode"])
+    return {"engine": engine, "rows": rows[:most], "more": len(rows) > most}
 
 
-def confirmed(rows: list[Any], job: Job) -> list[Any]:
-    """The lines that are there when the file is read our way: ripgrep opens by name, and a folder that somebody swaps
-    for a link at that moment would lead it outside."""
-    texts: dict[str, list[str]] = {}
-    for path in dict.fromkeys(row[0] for row in rows):
-        folder, _, name = path.rpartition("/")
-        texts[path] = []
-        try:
-            fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
-        except OSError:
-            continue
-        data = read(name, fd)
-        os.close(fd)
-        text = text_of(data) if data is not None else None
-        texts[path] = lines_of(text) if text is not None else []
-    return [row for row in rows if row[1] <= len(texts[row[0]]) and cut(texts[row[0]][row[1] - 1]) == row[2]]
+def confirmed(found: list[Row], job: Job, most: int) -> list[Row]:
+    """What is there when the files are read our way, as far as more than `most` rows need it: ripgrep opens by name,
+    and a folder that somebody swaps for a link at that moment would lead it outside. No mode shows, counts or names
+    anything else."""
+    kept: list[Row] = []
+    found.sort(key=lambda row: (row[0], row[1]))
+    shown, at = 0, 0
+    while at < len(found) and shown <= most:
+        path = found[at][0]
+        lines = lines_in(path, job)
+        before = len(kept)
+        while at < len(found) and found[at][0] == path:
+            row = found[at]
+            if row[1] <= len(lines) and lines[row[1] - 1].rstrip("\r") == row[2].rstrip("\r"):
+                kept.append(row)
+            at += 1
+        if not any(row[3] for row in kept[before:]):
+            del kept[before:]  # lines around matches that are not there
+        shown += len(kept) - before if job["mode"] == "content" else len(kept) > before
+    return kept
+
+
+def lines_in(path: str, job: Job) -> list[str]:
+    """A file's lines, reached without any link; none for what is not there or no text."""
+    folder, _, name = path.rpartition("/")
+    try:
+        fd = open_folder(f"{job['root'].rstrip('/')}/{folder}")
+    except OSError:
+        return []
+    data = read(name, fd)
+    os.close(fd)
+    text = text_of(data) if data is not None else None
+    return lines_of(text) if text is not None else []
 
 
 def _flags(job: Job) -> int:
@@ -252,9 +268,6 @@ def by_ripgrep(program: str, job: Job) -> list[Row] | None:
     if not job.get("file"):
         fits = chooser(job)
         names = {path for path in names if fits(path[: path.rfind("/") + 1], path.rpartition("/")[2])}
-    if job.get("file") or job["multiline"]:  # there it looks for NULs only in the beginning
-        folder = open_folder(f"{job['root'].rstrip('/')}/")
-        names = {path for path in names if (data := read(path, folder)) is not None and text_of(data) is not None}
     return [row for row in found if row[0] in names]
 
 

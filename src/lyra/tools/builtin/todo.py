@@ -25,7 +25,7 @@ class Todo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def todo_tools() -> list[Tool]:
-    return [tool(_write, name="TodoWrite", idempotent=True)]
+    return [tool(_write, name="TodoWrite", idempotent=True, trusted=True)]
 
 
 def _write(todos: list[Todo]) -> str:

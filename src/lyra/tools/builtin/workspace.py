@@ -161,7 +161,7 @@ class Workspace:
             name = os.path.basename(whole)
             if not name or name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES_MAX:
                 raise ToolError(f"{path} names no file", reason="invalid_arguments")
-            parent = self._parent(folder, os.path.dirname(whole), path)
+            parent = self._parent(folder, os.path.dirname(whole), name, path)
             try:
                 check_admitted(os.path.join(true_path(parent), name), path)
                 return self._put(parent, name, data, mode)
@@ -194,15 +194,22 @@ class Workspace:
             raise
         return os.path.join(true_path(parent), name)
 
-    def _parent(self, folder: Beneath, path: str, shown: str) -> int:
-        """A descriptor of the folder, made where it is missing."""
+    def _parent(self, folder: Beneath, path: str, rest: str, shown: str) -> int:
+        """A descriptor of the folder that `rest` lies in, made where it is missing and was let through."""
         try:
-            return folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            found = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise _refused(error, shown) from None
-        above = self._parent(folder, os.path.dirname(path), shown)
+        else:
+            try:
+                check_admitted(os.path.join(true_path(found), rest), shown)
+            except BaseException:
+                os.close(found)
+                raise
+            return found
+        above = self._parent(folder, os.path.dirname(path), os.path.join(os.path.basename(path), rest), shown)
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.basename(path), dir_fd=above)

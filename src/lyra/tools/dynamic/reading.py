@@ -108,6 +108,7 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
         run=_Run(params, kind),
         needs_of=lambda arguments: _needed(params, kind, arguments),
         untrusted=kind.untrusted,
+        trusted=not kind.untrusted,
         guarded=True,
         concurrency=concurrency,
         deferred=flags.get("deferred", False),

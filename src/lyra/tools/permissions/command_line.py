@@ -13,9 +13,11 @@ from functools import lru_cache
 from typing import Final
 
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
+from lyra.core.programs import INERT, can_reach
 from lyra.tools.permissions.shell import Command, Script, Word, read_script
 from lyra.tools.permissions.text_glob import UNKNOWN, TextGlob
-from lyra.tools.permissions.wrappers import basename, inner_of
+from lyra.tools.permissions.variables import decides_what_runs
+from lyra.tools.permissions.wrappers import basename, inner_of, wraps
 
 __all__ = ["CommandLine", "read_line"]
 
@@ -26,39 +28,10 @@ _QUICK: Final = re.compile(
     r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*"
 )
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: whatever it is, the name is known
+_SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
 _CHARACTERS_MAX: Final = 4 * CAPABILITY_LENGTH_MAX  # of all the texts gathered from one line
 
-# Variables whose value is run, or decides what runs, when the command after them (or a later one) starts.
-_RUNS_CODE: Final = frozenset(
-    {
-        *(
-            "BASH_ENV",
-            "ENV",
-            "SHELLOPTS",
-            "BASHOPTS",
-            "IFS",
-            "PROMPT_COMMAND",
-            "PS0",
-            "PS1",
-            "PS2",
-            "PS4",
-            "LD_PRELOAD",
-        ),
-        *("LD_LIBRARY_PATH", "LD_AUDIT", "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EDITOR", "GIT_PAGER", "GIT_EXTERNAL_DIFF"),
-        *(
-            "GIT_ASKPASS",
-            "GIT_PROXY_COMMAND",
-            "GIT_SEQUENCE_EDITOR",
-            "EDITOR",
-            "VISUAL",
-            "PAGER",
-            "MANPAGER",
-            "BROWSER",
-        ),
-        *("LESSOPEN", "LESSCLOSE", "PYTHONSTARTUP", "PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "FIGNORE", "SHELL"),
-    }
-)
 # Options before a subcommand that take a value of their own.
 _GLOBAL_VALUES: Final = {
     "git": frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--exec-path"}),
@@ -125,6 +98,7 @@ def read_line(line: str) -> CommandLine:
     if _QUICK.fullmatch(text):
         return _read_quick(text)
     script = read_script(text)
+    text = script.text or text
     command = script.commands[0] if script.commands else Command()
     if len(script.commands) == 1:
         command.span = command.span if command.span[1] else (0, len(text))
@@ -152,9 +126,31 @@ def _is_single(script: Script) -> bool:
     if script.compound or script.unsure or len(script.commands) != 1:
         return False
     command = script.commands[0]
-    if command.documents or any(word.expands for word in (*command.words, *command.assignments)):
+    if command.documents:
+        return False
+    globs = False
+    for word in (*command.words, *command.assignments) if command.assignments else command.words:
+        if word.expands:
+            return False
+        globs |= word.globs
+    if globs and not _globs_are_names(command.words):
         return False
     return bool(command.words) and all(_harmless(operator, target) for _, operator, target in command.redirects)
+
+
+def _globs_are_names(words: list[Word]) -> bool:
+    """Whether what the patterns of files become is neither an option nor another word of meaning to the program."""
+    name = basename(words[0].text)
+    if name in INERT:
+        return True
+    reaching = can_reach(name)
+    for word in words:
+        known = word.text.partition(UNKNOWN)[0]
+        if word.globs and (known[:1] in ("", "-") or wraps(name) or (reaching and "/" not in known)):
+            return False
+        if word.text == "--" and name == "git":
+            break
+    return not words[0].globs
 
 
 def _harmless(operator: str, target: Word) -> bool:
@@ -178,6 +174,8 @@ class _Texts:
         """Gather them all; for a script of one command, its text up to the program of the command inside."""
         inside = None
         at = 0
+        if "$" in self.script.text:  # else nobody asks for the value
+            self.script.sets |= any(map(_sets, self.script.commands))
         while at < len(self.script.commands) and self.script.unsure is None:  # scripts in arguments add to the list
             command = self.script.commands[at]
             at += 1
@@ -193,6 +191,8 @@ class _Texts:
                     self._add(" ".join((*(word.text for word in command.words), *targets)))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
+        if self.script.evaluates and self.script.quotes_code:
+            self.script.doubt("a variable that it calculates with may hold a command")
         return inside
 
     def _add(self, text: str) -> None:
@@ -204,7 +204,7 @@ class _Texts:
 
     def _assigned(self, word: Word) -> None:
         name = word.text.partition("=")[0].rstrip("+")
-        if name in _RUNS_CODE:
+        if decides_what_runs(name):
             self.script.doubt(f"it sets {name}, which decides what runs")
         self._add(word.text)
 
@@ -222,11 +222,15 @@ class _Texts:
             rest = _after_options(texts, _GLOBAL_VALUES.get(name, frozenset()))
             if rest:
                 self._add(" ".join((name, *rest)))
-        return self._inner(words, command, depth)
+        return self._inner(words, texts, command, depth)
 
-    def _inner(self, words: list[Word], command: Command, depth: int) -> str | None:
+    def _inner(self, words: list[Word], texts: list[str], command: Command, depth: int) -> str | None:
         inside: str | None = None
+        named = 0
         for inner in inner_of(words, command, self.script):
+            if inner.named:
+                named = max(named, inner.named)
+                continue
             if depth >= _NESTED_MAX:
                 self.script.doubt("it runs commands within commands without end")
             if self.script.unsure is not None:
@@ -239,12 +243,19 @@ class _Texts:
                 read_script(inner.script, self.script, depth + 2)
             elif inner.words:
                 deeper = self._command(inner.words, command, depth + 1)
-                before = words[: len(words) - len(inner.words) + 1]
-                if words[-len(inner.words) :] == inner.words and deeper is None:
+                own = inner.words[: len(inner.words) - inner.added]
+                before = words[: len(words) - len(own) + 1]
+                if words[-len(own) :] == own and deeper is None:
                     inside = " ".join(word.text for word in before)
                 elif deeper is not None and deeper != UNKNOWN:
                     inside = " ".join((*(word.text for word in before[:-1]), deeper))
-        return inside
+        reached = " ".join(texts[:named])
+        return inside if inside == UNKNOWN or len(reached) <= len(inside or "") else reached
+
+
+def _sets(command: Command) -> bool:
+    """Whether it gives a variable a value for the commands after it."""
+    return basename(command.words[0].text) in _SETTERS if command.words else bool(command.assignments)
 
 
 def _after_options(texts: list[str], values: frozenset[str]) -> list[str]:

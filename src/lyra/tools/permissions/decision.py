@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from lyra.core.capability import Capability, Grant
 from lyra.core.check import one_of
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
@@ -29,7 +30,7 @@ from lyra.tools.permissions.answers import config_folder
 from lyra.tools.permissions.rules import Effect, Rule
 from lyra.tools.permissions.subjects import Subject, check_workspace
 
-__all__ = ["ANSWERS", "MODES", "Decision", "Permissions"]
+__all__ = ["ANSWERS", "MODES", "Decision", "Permissions", "may_hold_secrets"]
 
 MODES: Final[dict[str, str]] = {
     "default": "ask for what no rule allows",
@@ -40,6 +41,8 @@ MODES: Final[dict[str, str]] = {
 }
 ANSWERS: Final = ("allow", "always", "deny", "never")
 MANAGED: Final = "managed"
+_READERS: Final = ("Read", "Glob", "Grep")
+_GRANTS_KEPT: Final = 64
 _TOOLS_KEPT: Final = 1_024  # tools whose rules are remembered
 
 _SHOWN: Final = r"(?!\.env\.(?:example|sample|template|dist)(?:/|$))"  # made to be read
@@ -52,6 +55,11 @@ def _names(names: Iterable[str]) -> re.Pattern[str]:
 
 
 _SECRETS: Final = _names(HIDDEN)  # not read without an answer
+
+
+def may_hold_secrets(path: str) -> bool:
+    """By its name; nobody has looked."""
+    return _SECRETS.search(path) is not None
 
 
 class Decision(NamedTuple):
@@ -77,7 +85,9 @@ class Permissions:
 
     __slots__ = (
         "_answers",
+        "_held",
         "_keep",
+        "_named",
         "_of_tool",
         "_own",
         "_protected",
@@ -109,7 +119,9 @@ class Permissions:
         self.workspace = check_workspace(workspace)
         self.also = tuple(check_workspace(each) for each in also)  # more folders that count as inside
         self.home = home
-        self._protected = _names((*READ_ONLY, *HIDDEN, *protected))
+        self._named = tuple(protected)
+        self._protected = _names((*READ_ONLY, *HIDDEN, *self._named))
+        self._held: dict[Grant, Grant] = {}
         folders = {config_folder(), config_folder(home)} - {""}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
@@ -166,7 +178,7 @@ class Permissions:
         weaker: Rule | None = None
         for rule in _near(self._of("allow", subject.tool), subject):
             if rule.speaks_of(subject):
-                if not consequential or rule.bare or rule.exact:
+                if not consequential or rule.bare or rule.names(subject):
                     return _by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
@@ -219,8 +231,41 @@ class Permissions:
 
     def hidden(self, path: str) -> bool:
         """Whether a search passes over this file: what nobody may read without being asked, and what a rule denies."""
+        if _SECRETS.search(path) is not None:
+            return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
-        return _SECRETS.search(path) is not None or _first(self._of("deny", "Read"), subject) is not None
+        return any(_first(self._of("deny", tool), subject) is not None for tool in _READERS)
+
+    def held(self, grant: Grant) -> Grant:
+        """The Grant, less what `Read(…)` and `Edit(…)` deny and what is protected by name: what a command that runs
+        may not do either. A deny of a whole tool takes away that tool alone."""
+        found = self._held.get(grant)
+        if found is None:
+            if len(self._held) >= _GRANTS_KEPT:
+                self._held.clear()
+            denied = self._denied()
+            found = grant.narrow(Grant(["*"], denied)) if denied else grant
+            self._held[grant] = found
+        return found
+
+    def _denied(self) -> list[Capability]:
+        said = [
+            Capability(verb, path)
+            for verb, tool in (("fs.read", "Read"), ("fs.write", "Edit"))
+            for rule in self._of("deny", tool)
+            for path in rule.paths
+        ]
+        names = [name.strip("/") for name in self._named if name.strip("/")]
+        return [*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**"))]
+
+    def asks(self, subject: Subject) -> Decision | None:
+        """The ask rule that speaks of it, unless a person has answered it for good."""
+        asked = _first(self._of("ask", subject.tool), subject)
+        if asked is None:
+            return None
+        if asked.source.partition(":")[0] != MANAGED and _first(self._always(subject.tool), subject) is not None:
+            return None
+        return _by(asked, subject, "ask")
 
     # ------------------------------------------------------------ answers
     def answer(self, subject: Subject, answer: str) -> Rule | None:
@@ -229,18 +274,23 @@ class Permissions:
         if answer in ("allow", "deny"):
             return None
         effect: Effect = "allow" if answer == "always" else "deny"
-        rule = Rule(_exact(subject), effect, source="answers", workspace=self.workspace, home=self.home)
+        text = self.rule_for(subject)
+        if text is None:
+            raise ConfigError(f"no rule can say this {subject.tool}", hint="answer for this once")
+        rule = Rule(text, effect, source="answers", workspace=self.workspace, home=self.home)
         if not any(one.text == rule.text and one.effect == effect for one in self._answers):
             self._answers.append(rule)
             self._of_tool.clear()
+            self._held.clear()
         return rule
 
     def rule_for(self, subject: Subject) -> str | None:
         """The rule that an answer of `always` or `never` becomes; None where it can be none."""
         try:
-            return _exact(subject)
+            rule = Rule(_exact(subject), "allow", workspace=self.workspace, home=self.home)
         except ConfigError:
             return None
+        return rule.text if rule.speaks_of(subject) else None
 
     def keep(self, rule: Rule) -> None:
         """Have an answer kept for the next time, where somebody does that."""
@@ -281,13 +331,17 @@ def _consequential(subject: Subject) -> bool:
 
 def _exact(subject: Subject) -> str:
     """The rule that covers this call and no other."""
-    if subject.value is None:
+    if subject.kind == "none":
         return subject.tool
+    if subject.kind == "text" and subject.whole is not None:
+        return f"{subject.tool}({subject.whole})"
+    if subject.kind == "text" or subject.value is None:
+        raise ConfigError(f"this {subject.tool} names nothing that a rule could say", hint="answer for this once")
     if subject.kind == "url" and subject.url is not None:
         url = subject.url
         return f"{subject.tool}({url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/*)"
     if subject.kind == "path":
-        if any(char in subject.value for char in "*?"):
+        if any(char in subject.value for char in "*?") or subject.value != subject.value.strip():
             raise ConfigError(f"{subject.value!r} cannot be the path of a rule", hint="answer for this once")
         return f"{subject.tool}({subject.value})"
     escaped = re.sub(r"([*?\\])", r"\\\1", subject.value.strip())

@@ -3,8 +3,9 @@
 The tool's name is compared without regard to case and may end in `*` (`mcp__github__*`). What the pattern means
 depends on the tool: a path glob for file tools (`Edit(src/**)`; without a `/` it matches at any depth), a host or a
 URL for those that fetch (`WebFetch(docs.python.org)`, `WebFetch(https://*.example.com/api/*)`), a text glob for
-command lines (`Bash(git push *)`) and for the one text of any other tool. A rule for `Edit` covers every tool that
-writes files, one for `Read` every tool that reads them.
+command lines (`Bash(git push *)`) and for the one text of any other tool. A JSON object is for a tool nobody knows: it
+stands for exactly those arguments, all of them (`pay({"amount":1,"to":"bob"})`). A rule for `Edit` covers every tool
+that writes files, one for `Read` every tool that reads them.
 
 A rule may carry `match` and `not_match`: examples that are tried when it is read. A rule whose own examples fail is an
 error that names its place, not a surprise later.
@@ -12,6 +13,7 @@ error that names its place, not a surprise later.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -20,7 +22,7 @@ from lyra.core.check import known_keys
 from lyra.core.limits import RULE_LENGTH_MAX
 from lyra.core.pattern import Pattern
 from lyra.errors import ConfigError
-from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of
+from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
 from lyra.tools.permissions.text_glob import TextGlob
 
 __all__ = ["Effect", "Rule", "read_rules"]
@@ -39,6 +41,7 @@ class Rule:
         "_glob",
         "_paths",
         "_url",
+        "_whole",
         "_words",
         "bare",
         "effect",
@@ -69,6 +72,7 @@ class Rule:
         self._family = FAMILIES.get(self.tool, frozenset())
         self._glob: TextGlob | None = None
         self._words: TextGlob | None = None
+        self._whole: tuple[str, str] | None = None  # the tool, as it is written, and all its arguments
         self.word = ""  # for command lines: the first word of all that it can match, where there is one
         self._paths: tuple[Pattern, ...] = ()
         self._url: tuple[TextGlob, Pattern, str | None, TextGlob] | None = None
@@ -89,7 +93,16 @@ class Rule:
 
     def _compile(self, pattern: str, workspace: str, home: str) -> None:
         kind = facts_of(self.tool).kind
-        if kind == "path":
+        whole = _whole(pattern)
+        if whole is not None:
+            self._whole = (self.text.partition("(")[0], whole)
+            self.exact = True
+        if kind == "text":
+            self._glob = TextGlob(pattern.strip())
+            self.exact = self.exact or self._glob.literal
+        elif whole is not None:
+            return  # for a tool that has only borrowed the name
+        elif kind == "path":
             self._paths = tuple(Pattern(each, "/") for each in _path_patterns(pattern, workspace, home))
             self.exact = all(each.literal for each in self._paths)
         elif kind == "url":
@@ -103,12 +116,17 @@ class Rule:
             )
         else:
             text = pattern.strip()
-            text = text[:-2] + " *" if kind == "command" and text.endswith(":*") else text
+            text = text[:-2] + " *" if text.endswith(":*") else text
             self._glob = TextGlob(text)
             self.exact = self._glob.literal
-            self.word = self._glob.word if kind == "command" else ""
-            if kind == "command" and self.effect != "allow" and self.exact and " " not in text:
+            self.word = self._glob.word
+            if self.effect != "allow" and self.exact and " " not in text:
                 self._words = TextGlob(f"{text} *")  # who denies `rm` means it with any arguments
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of a rule for files: the absolute globs it speaks of."""
+        return tuple(each.text for each in self._paths)
 
     @property
     def host(self) -> str | None:
@@ -133,10 +151,19 @@ class Rule:
         """Whether the rule speaks of this call. In doubt a deny and an ask do, an allow does not."""
         return self.covers_tool(subject.tool) and self.speaks_of(subject)
 
+    def names(self, subject: Subject) -> bool:
+        """Whether what it speaks of is exactly this call: of a tool nobody knows, all that it is given."""
+        return self.exact and (subject.kind != "text" or subject.alone or self._whole is not None)
+
     def speaks_of(self, subject: Subject) -> bool:
         """The same for a call of a tool that the rule is known to cover."""
         if self.bare:
-            return True
+            return self.effect != "allow" or subject.act != "other" or not self._by_family(subject)
+        if self._whole is not None:
+            if (subject.tool, subject.whole) == self._whole:
+                return True
+            if self.effect == "allow":
+                return False
         if subject.doubt is not None:
             return self.effect != "allow"
         if subject.value is None:
@@ -145,13 +172,18 @@ class Rule:
             return any(pattern.matches(subject.value) for pattern in self._paths)
         if self._url is not None:
             return subject.url is not None and self._matches_url(subject)
-        assert self._glob is not None
+        if self._glob is None:
+            return False
         line = subject.line
         if line is None:
             return self._glob.matches(subject.value)
         if self.effect == "allow":
             return line.allowed_by(self._glob)
         return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
+
+    def _by_family(self, subject: Subject) -> bool:
+        """It covers the tool only as one of a family, which a tool that has borrowed its name does not belong to."""
+        return subject.tool.lower() in self._family
 
     def _matches_url(self, subject: Subject) -> bool:
         url = subject.url
@@ -200,6 +232,16 @@ def read_rules(value: Any, effect: Effect, *, source: str, workspace: str = "/",
         rule.check_examples(match, not_match, workspace=workspace, home=home)
         rules.append(rule)
     return rules
+
+
+def _whole(pattern: str) -> str | None:
+    """All arguments of a call, where the pattern is a JSON object."""
+    if not pattern.startswith("{"):
+        return None
+    try:
+        return whole_of(json.loads(pattern))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _examples(entry: Mapping[str, Any], key: str, source: str) -> list[str]:

@@ -27,7 +27,7 @@ from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 
-__all__ = ["LAYERS", "Layer", "load_layers", "permissions_here", "permissions_of", "permissions_said"]
+__all__ = ["LAYERS", "Layer", "load_layers", "passed_over", "permissions_here", "permissions_of", "permissions_said"]
 
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
@@ -95,6 +95,18 @@ def permissions_of(
         keep=keep,
         answers=answers,
     )
+
+
+def passed_over(layers: Iterable[Layer]) -> list[str]:
+    """What files say that does not count, because their project is not trusted."""
+    said = []
+    for layer in layers:
+        keys = [key for key in ("allow", "mode") if layer.settings.get(key)]
+        if "mode" in keys and layer.settings["mode"] in _TIGHT_MODES:
+            keys.remove("mode")
+        if keys and not layer.trusted:
+            said.append(f"{layer.file or layer.name}: {' and '.join(keys)} counts once the project is trusted")
+    return said
 
 
 def permissions_here(folders: Sequence[str] = (), **options: Any) -> Permissions:

@@ -26,6 +26,7 @@ _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
 _COPROC_NAME: Final = re.compile(r"[ \t]+[A-Za-z_][A-Za-z0-9_]*(?=[ \t]+(?:[{(]|(?:if|while|until|for|case|select)\b))")
 _TIME_COMPOUND: Final = re.compile(r"[ \t]*(?:-p[ \t]+)?(?:[{(!]|(?:if|while|until|for|case|select|time)\b|\[\[)")
+_COMPARES: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"})
 _OPENERS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done"})
 
 
@@ -40,7 +41,11 @@ def read_script(text: str, script: Script | None = None, depth: int = 0) -> Scri
     elif depth > DEPTH_MAX:
         script.doubt(f"it is nested more than {DEPTH_MAX} deep")
     else:
-        _Reader(text, script, depth).commands("")
+        reader = _Reader(text, script, depth)
+        reader.join()
+        if depth == 0:
+            script.text = reader.text
+        reader.commands("")
     return script
 
 
@@ -173,6 +178,7 @@ class _Reader(WordReader):
         return True
 
     def _for(self) -> None:
+        self.script.sets = True
         self.blank()
         if self.text.startswith("((", self.at):
             self.at += 2
@@ -238,6 +244,7 @@ class _Reader(WordReader):
             word = self.word()
             if word.raw == "]]":
                 return
+            self.script.evaluates |= word.text in _COMPARES
             if not word.plain and ("$(" in word.text or "`" in word.text):
                 self.script.doubt("a '[[' in it may evaluate a quoted substitution")
 
@@ -260,9 +267,11 @@ class _Reader(WordReader):
             self.script.doubt("bash expands the target of a redirection in it twice")
         command.redirects.append((found[0], operator, target))
 
-    def heredocs(self) -> None:
+    def heredocs(self, *, nested: bool = False) -> None:
         """After a newline: the bodies that the commands before it wait for."""
         pending, self.pending = self.pending, []
+        if not pending:
+            return
         for command, delimiter, cut, expands in pending:
             lines: list[str] = []
             while self.at < self.end:
@@ -271,6 +280,8 @@ class _Reader(WordReader):
                 line = self.text[self.at : end]
                 self.at = min(end + 1, self.end)
                 line = line.lstrip("\t") if cut else line
+                if expands and line[-1:] == "\\":
+                    line = self._continued(line, cut=cut)
                 if line == delimiter:
                     break
                 lines.append(line)
@@ -282,3 +293,22 @@ class _Reader(WordReader):
             if expands and ("$" in body or "`" in body):
                 inner = _Reader(body, self.script, self.depth)
                 inner.expansions("")
+            if "$" in body or "`" in body:
+                self.script.quotes_code = True
+        if self.text.find("\\\n", self.at) >= 0:
+            if nested or self.depth > 1:  # within something: where a quote began is not known here
+                self.script.doubt("it joins lines after a heredoc")
+            self.join()
+
+    def _continued(self, line: str, *, cut: bool) -> str:
+        """A line of a heredoc with those that it is continued on; so the end of it can be made, too."""
+        parts: list[str] = []
+        while (len(line) - len(line.rstrip("\\"))) % 2 and self.at < self.end:
+            parts.append(line[:-1])
+            end = self.text.find("\n", self.at)
+            end = self.end if end < 0 else end
+            line = self.text[self.at : end]
+            self.at = min(end + 1, self.end)
+            if cut and line[:1] == "\t":
+                self.script.doubt("a heredoc in it joins lines that begin with tabs")
+        return "".join((*parts, line))

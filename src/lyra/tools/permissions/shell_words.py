@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from lyra.core.limits import COMMANDS_MAX
+from lyra.tools.permissions.shell_lines import joined_lines
 from lyra.tools.permissions.text_glob import UNKNOWN
 
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "Command", "Script", "Word", "WordReader"]
@@ -40,6 +41,7 @@ _ANSI: Final = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.))",
     re.DOTALL,
 )
+_CODE: Final = re.compile(r"`|\$[({]|\[.*\$$", re.DOTALL)
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 
@@ -47,12 +49,13 @@ _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 class Word:
     """One word. `text` is what the command gets, with `UNKNOWN` for what only the shell knows."""
 
-    __slots__ = ("expands", "plain", "raw", "text")
+    __slots__ = ("expands", "globs", "plain", "raw", "text")
 
-    def __init__(self, text: str, raw: str, *, expands: bool = False, plain: bool = True) -> None:
+    def __init__(self, text: str, raw: str, *, expands: bool = False, globs: bool = False, plain: bool = True) -> None:
         self.text = text
         self.raw = raw
-        self.expands = expands  # a variable, a substitution or arithmetic is in it
+        self.expands = expands  # a variable, a substitution, arithmetic or braces are in it
+        self.globs = globs  # names of files may take its place
         self.plain = plain  # no quote, escape or wildcard in it: it is what it looks like
 
 
@@ -72,13 +75,17 @@ class Command:
 class Script:
     """What was found in one text."""
 
-    __slots__ = ("commands", "compound", "piped", "spent", "unsure")
+    __slots__ = ("commands", "compound", "evaluates", "piped", "quotes_code", "sets", "spent", "text", "unsure")
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.compound = False  # more than one simple command: an operator, a group, a substitution
         self.piped = False
         self.spent = 0  # characters read, texts inside texts counted again
+        self.text = ""  # of the outermost, with its lines joined
+        self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates in turn
+        self.quotes_code = False  # has a text with a substitution in it that nothing expands yet
+        self.sets = False  # gives a variable a value
         self.unsure: str | None = None
 
     def doubt(self, why: str) -> None:
@@ -113,7 +120,7 @@ class WordReader:
         """Read a script inside this one; the grammar's."""
         raise NotImplementedError
 
-    def heredocs(self) -> None:
+    def heredocs(self, *, nested: bool = False) -> None:
         """After a newline: read the bodies that commands wait for; the grammar's."""
         raise NotImplementedError
 
@@ -140,11 +147,23 @@ class WordReader:
             char = self.text[self.at : self.at + 1]
             if char == "\n":
                 self.at += 1
-                self.heredocs()
+                self.heredocs(nested=True)
             elif char == "#":
                 self.comment()
             else:
                 return
+
+    def join(self) -> None:
+        """From here on take out each backslash at the end of a line, as a shell does before it reads anything.
+
+        Up to a line with a heredoc: what comes after that is not read by the same rules.
+        """
+        if self.text.find("\\\n", self.at) < 0:
+            return
+        joined, doubt = joined_lines(self.text, self.at)
+        if doubt:
+            self.script.doubt("it joins lines in a way that cannot be told from quoting")
+        self.text, self.end = joined, len(joined)
 
     # ------------------------------------------------------------ words
     def word(self, *, first: bool = False) -> Word:
@@ -154,7 +173,7 @@ class WordReader:
             self.at = whole.end()
             return Word(whole[0], whole[0])
         out: list[str] = []
-        expands, plain = False, True
+        expands, globs, plain = False, False, True
         while self.at < self.end:
             found = _PLAIN.match(text, self.at)
             if found is not None:
@@ -180,9 +199,8 @@ class WordReader:
                 else:
                     break
             elif char in "\\'\"":
-                joined = text.startswith("\\\n", self.at)
                 expands |= self._quoted(char, out)
-                plain &= joined
+                plain = False
             elif char == "$":
                 expands |= self._dollar(out, quoted=False)
                 plain = False
@@ -192,12 +210,15 @@ class WordReader:
             elif char in "*?[" or (char == "{" and self._braces(start)):
                 out.append(UNKNOWN)
                 self.at += 1
-                plain = False
+                globs, plain = True, False
+                expands |= char == "{"
             else:
                 out.append(char)
                 self.at += 1
         self.at = min(self.at, self.end)
-        return Word("".join(out), text[start : self.at], expands=expands, plain=plain)
+        whole_text = "".join(out)
+        self.script.quotes_code |= not plain and _CODE.search(whole_text) is not None
+        return Word(whole_text, text[start : self.at], expands=expands, globs=globs, plain=plain)
 
     def _quoted(self, char: str, out: list[str]) -> bool:
         """What a backslash or a quote begins; True when something expands in it."""
@@ -208,8 +229,7 @@ class WordReader:
             return self._double(out)
         else:
             following = self.text[self.at + 1 : self.at + 2]
-            if following != "\n":  # a backslash at the end of a line joins it with the next
-                out.append(following)
+            out.append(following)
             self.at += 2
         return False
 
@@ -238,8 +258,7 @@ class WordReader:
                 return expands
             if char == "\\":
                 following = text[self.at + 1 : self.at + 2]
-                if following != "\n":
-                    out.append(following if following in ("$", "`", '"', "\\") else char + following)
+                out.append(following if following in ("$", "`", '"', "\\") else char + following)
                 self.at += 2
             elif char == "$":
                 expands |= self._dollar(out, quoted=True)
@@ -308,6 +327,7 @@ class WordReader:
         elif following == "[":
             self.at += 2
             out.append(UNKNOWN)
+            self.script.evaluates = True
             self.expansions("]")
         elif following == "'" and not quoted:
             out.append(self._ansi())
@@ -335,8 +355,11 @@ class WordReader:
     def arithmetic(self) -> None:
         """Up to `))`. A single `)` first means that it was two groups after all."""
         opened = 0
+        self.script.evaluates = True
         while self.at < self.end:
             char = self.text[self.at]
+            if char in "\"'":
+                self.script.doubt("it quotes within arithmetic")
             if char == "(":
                 opened += 1
             elif char == ")":
@@ -359,6 +382,8 @@ class WordReader:
             self.script.doubt("it holds a substitution in braces")
         while self.at < self.end:
             char = self.text[self.at]
+            if char in ":[":
+                self.script.evaluates |= char == "[" or self.text[self.at + 1 : self.at + 2] not in tuple("-=+?")
             if char == "}":
                 if self.text.endswith("@P", start, self.at):
                     self.script.doubt("it expands a variable as a prompt")
@@ -373,6 +398,12 @@ class WordReader:
             elif char == '"':
                 self.at += 1
                 self._double([])
+            elif char in "<>" and self.text.startswith("(", self.at + 1):
+                self.at += 2
+                if quoted:
+                    self.script.doubt("it may substitute a process within an expansion")
+                else:
+                    self._substitution([])
             elif not self._expanded(char):
                 self.at += 1
         self.script.doubt("an expansion in it is not closed")
@@ -427,6 +458,8 @@ class WordReader:
             self.at = self.end
             return UNKNOWN
         self.at = found.end()
+        if "\\x{" in found[0]:
+            self.script.doubt("it writes a character in a way that not every shell reads")
         text = _ANSI.sub(_ansi_character, found[0][:-1])
         return text.partition("\0")[0]  # a shell's text ends there
 

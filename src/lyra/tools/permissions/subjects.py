@@ -7,6 +7,7 @@ name alone: whoever asks about a real file resolves its links first and hands in
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from lyra.errors import ConfigError
 from lyra.tools.permissions.command_line import CommandLine, read_line
 
-__all__ = ["FAMILIES", "TOOLS", "Kind", "Subject", "ToolFacts", "Url", "facts_of", "read_url", "subject_of"]
+__all__ = ["FAMILIES", "TOOLS", "Kind", "Subject", "ToolFacts", "Url", "facts_of", "read_url", "subject_of", "whole_of"]
 
 Kind = Literal["command", "path", "url", "text", "none"]
 Act = Literal["read", "write", "run", "fetch", "talk", "other"]
@@ -58,6 +59,8 @@ FAMILIES: Final[dict[str, frozenset[str]]] = {
     "edit": frozenset({"write", "multiedit", "notebookedit"}),
     "read": frozenset({"glob", "grep"}),
 }
+# What is read as a command or fetches is never allowed without a rule: such a name is read so, whoever has it.
+_STRICT: Final = ("run", "fetch")
 _PORTS: Final = {"http": 80, "https": 443}
 _BAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
@@ -83,6 +86,8 @@ class Subject(NamedTuple):
     doubt: str | None = None  # why the value cannot be read for certain: every deny applies, no allow with a pattern
     inside: bool = False  # for a path: within the workspace
     workspace: str = ""
+    alone: bool = False  # of such a value: there is no other argument
+    whole: str | None = None  # of a tool nobody knows: all its arguments, in the one form that two equal ones have
 
 
 def facts_of(tool: str) -> ToolFacts:
@@ -104,22 +109,40 @@ def subject_of(
     known: bool = True,
 ) -> Subject:
     """The subject of one call. `path` is the resolved path of a file tool's argument, where somebody resolved it;
-    what lies in a folder of `also` counts as inside, like the workspace. A tool that is not `known` only has its name
-    from the table."""
-    facts = facts_of(tool) if known else _unknown(tool)
+    what lies in a folder of `also` counts as inside, like the workspace. A tool that is not `known` is not Lyra's own:
+    of what the table says of its name only that counts which makes it harder to allow."""
+    facts = facts_of(tool)
+    if facts.act == "other" or (not known and facts.act not in _STRICT):
+        return _stranger(tool, arguments, borrowed=facts.act != "other")
     if facts.kind == "none":
         return Subject(facts.name, facts.kind, facts.act)
-    value = arguments.get(facts.argument) if facts.argument else _only_text(arguments)
+    value = arguments.get(facts.argument)
     if facts.kind == "path":
         return _path_subject(facts, path if path is not None else value, workspace, home, also)
     if value is None or not isinstance(value, str):
-        return Subject(facts.name, facts.kind, facts.act, doubt=None if facts.kind == "text" else "it names nothing")
+        return Subject(facts.name, facts.kind, facts.act, doubt="it names nothing")
     if facts.kind == "url":
         url = read_url(value)
         doubt = None if url else "the URL cannot be read for certain"
         return Subject(facts.name, "url", facts.act, value, url=url, doubt=doubt)
-    line = read_line(value) if facts.kind == "command" else None
-    return Subject(facts.name, facts.kind, facts.act, value, line=line)
+    return Subject(facts.name, facts.kind, facts.act, value, line=read_line(value))
+
+
+def _stranger(tool: str, arguments: Mapping[str, Any], *, borrowed: bool) -> Subject:
+    """A tool nobody knows. One that has borrowed a name of the table fits no pattern of rules for that name."""
+    doubt = f"it is not Lyra's own {facts_of(tool).name}" if borrowed else None
+    value, alone = _only_text(arguments), len(arguments) == 1
+    return Subject(tool, "text", "other", value, doubt=doubt, alone=alone, whole=whole_of(arguments))
+
+
+def whole_of(arguments: Mapping[str, Any]) -> str | None:
+    """All arguments as one text: equal for equal ones, and for no others. None where they are no JSON."""
+    try:
+        whole = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        whole.encode()  # half of a character is none
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return whole
 
 
 def _only_text(arguments: Mapping[str, Any]) -> str | None:

@@ -1,20 +1,27 @@
 """What a command runs in turn: `sudo rm`, `xargs rm`, `find -exec rm`, `bash -c 'rm'`, `eval`, `trap`, aliases.
 
-Three tables say how the command inside is found. `WRAPPERS` take options and then a command; `SHELLS` and
-`EVALUATORS` take a text that is a script; `GREEDY` are too many and too rich to be listed, so that every word of
-theirs may begin a command. An option that no table knows makes its program greedy. What cannot be known (a script in
-a variable, a pipe into a shell) is said to be so, and then every deny applies.
+Tables say how the command inside is found. `WRAPPERS` take options and then a command; `SHELLS` and evaluators take a
+text that is a script; `GREEDY` (of `core.programs`) are too many and too rich to be listed, so that every word of
+theirs may begin a command. An option that no table knows makes its program greedy. What programs run by an option is
+told in `core.programs`. What cannot be known (a script in a variable, a pipe into a shell) is said to be so, and then
+every deny applies.
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from lyra.core.programs import GREEDY, can_reach, doubtful_words, reaches
+from lyra.core.reach import runs_code
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
+from lyra.tools.permissions.variables import decides_what_runs
+from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
-__all__ = ["Inner", "basename", "inner_of"]
+__all__ = ["Inner", "basename", "inner_of", "wraps"]
 
 
 class Inner(NamedTuple):
@@ -23,69 +30,18 @@ class Inner(NamedTuple):
     words: list[Word] | None = None
     script: str | None = None
     doubt: str | None = None
+    added: int = 0  # words at the end that are not in the line
+    named: int = 0  # nothing is inside, but a rule with a wildcard has to name so many words itself
 
-
-class _Options(NamedTuple):
-    """How a wrapper's own arguments are read: short options without and with a value, long ones likewise, and how
-    many plain arguments come before the command."""
-
-    flags: str = ""
-    values: str = ""
-    long_flags: frozenset[str] = frozenset()
-    long_values: frozenset[str] = frozenset()
-    plain: int = 0
-    assigns: bool = False
-
-
-def _long(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-WRAPPERS: Final[dict[str, _Options]] = {
-    "sudo": _Options(
-        "ABbEeHiKklNnPSsVv",
-        "CcDghpRrTtUu",
-        _long("askpass background bell preserve-env edit set-home login reset-timestamp non-interactive stdin shell"),
-        _long("close-from chdir group host prompt chroot role command-timeout type other-user user"),
-        assigns=True,
-    ),
-    "doas": _Options("Lns", "aCu"),
-    "env": _Options("i0v", "uC", _long("ignore-environment null debug"), _long("unset chdir"), assigns=True),
-    "nice": _Options("0123456789", "n", frozenset(), _long("adjustment")),
-    "ionice": _Options("t", "cn", _long("ignore"), _long("class classdata")),
-    "chrt": _Options("bfiorRvda", "TPD", plain=1),
-    "taskset": _Options("apc", plain=1),
-    "timeout": _Options("fpv", "ks", _long("preserve-status foreground verbose"), _long("kill-after signal"), 1),
-    "nohup": _Options(),
-    "setsid": _Options("cfw", "", _long("ctty fork wait")),
-    "stdbuf": _Options("", "ioe", frozenset(), _long("input output error")),
-    "time": _Options("apqv", "fo", _long("append portability quiet verbose"), _long("format output")),
-    "xargs": _Options(
-        "0oprtxil",
-        "adEILnPs",
-        _long("null open-tty interactive no-run-if-empty verbose exit show-limits"),
-        _long("arg-file delimiter max-lines max-args max-procs max-chars replace process-slot-var"),
-    ),
-    "command": _Options("pvV"),
-    "builtin": _Options(),
-    "exec": _Options("cl", "a"),
-    "chroot": _Options("", "", _long("skip-chdir"), _long("groups userspec"), 1),
-    "ld.so": _Options(),
-    "fakeroot": _Options("u", "lsib"),
-    "caffeinate": _Options("disum", "tw"),
-}
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
 _SHELL_VALUES: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 
-GREEDY: Final = frozenset(
+# Programs that take orders from their input, in a language of their own.
+_TAKES_ORDERS: Final = frozenset(
     {
-        *("su", "runuser", "unshare", "nsenter", "setpriv", "capsh", "pkexec", "gosu", "su-exec", "start-stop-daemon"),
-        *("strace", "ltrace", "gdb", "lldb", "valgrind", "perf", "rr", "watch", "script", "expect", "unbuffer", "tmux"),
-        *("screen", "parallel", "flock", "busybox", "toybox", "systemd-run", "dbus-run-session", "xvfb-run", "proot"),
-        *("ssh", "entr", "inotifywait", "fd", "fdfind", "bwrap", "firejail", "prlimit", "numactl", "cpulimit", "at"),
-        *("bind", "complete", "compgen", "mapfile", "readarray", "jobs", "noglob", "nocorrect", "uv", "npx", "rlwrap"),
-        *("setarch", "linux32", "linux64", "i386", "x86_64", "choom", "systemd-inhibit", "sem", "ts", "daemonize"),
+        *("ed", "ex", "vi", "vim", "tclsh", "expect", "sqlite3", "m4", "dc", "gdb", "crontab", "python", "python3"),
+        *("perl", "ruby", "node", "php", "lua", "psql", "emacs", "at", "batch", "make", "newgrp"),
     }
 )
 # Builtins that do arithmetic with their arguments; a shell expands what is quoted in them.
@@ -93,34 +49,20 @@ _ARITHMETIC: Final = frozenset(
     {"test", "[", "let", "declare", "typeset", "local", "export", "readonly", "printf", "read", "unset", "wait"}
 )
 _FIND_EXEC: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-_GIT_RUNS: Final = frozenset({"foreach", "run", "-x", "--exec", "--tree-filter", "--index-filter", "--msg-filter"})
-# Options whose value is run: as the start of one word, and as a word before it.
-_OPTION_RUNS: Final[dict[str, tuple[tuple[str, ...], frozenset[str]]]] = {
-    "git": (
-        (
-            "--exec=",
-            "--upload-pack=",
-            "--receive-pack=",
-            "--extcmd=",
-            "--open-files-in-pager=",
-            "--exec-path=",
-            "ext::",
-        ),
-        frozenset({"--exec", "--upload-pack", "--receive-pack", "--extcmd", "-c", "--config-env", "--exec-path"}),
-    ),
-    "tar": (
-        ("--checkpoint-action=exec=", "--to-command=", "--use-compress-program=", "--info-script=", "--rsh-command="),
-        frozenset({"-I", "-F", "--to-command", "--use-compress-program", "--info-script", "--new-volume-script"}),
-    ),
-    "rsync": (("--rsh=", "--rsync-path="), frozenset({"-e", "--rsh", "--rsync-path"})),
-    "man": (("--pager=",), frozenset({"-P", "--pager"})),
-    "sort": (("--compress-program=",), frozenset({"--compress-program"})),
-}
-_STDIN_FILES: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_SETS: Final = frozenset(
+    {"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "readarray"}
+)
+_GIT_RUNS: Final = frozenset({"foreach", "run"})
+_STDIN_FILE: Final = re.compile(r"(?:.*/)?(?:dev|proc|fd|stdin|\.\.)(?:/.*)?|[0-9]+")
 
 
 def basename(program: str) -> str:
     return program.rpartition("/")[2]
+
+
+def wraps(name: str) -> bool:
+    """Whether it is this program's work to run others."""
+    return name in WRAPPERS or name in SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
 
 
 def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
@@ -134,18 +76,19 @@ def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[In
         yield from _greedy(words)
     elif name in _SPECIAL:
         yield from _SPECIAL[name](words)
-        yield from _options_that_run(words, name)
-    elif name in _OPTION_RUNS:
-        yield from _options_that_run(words, name)
     elif name in ("source", "."):
         yield from _source(words, command, script)
-    elif name in _ARITHMETIC and any("$(" in word.text or "`" in word.text for word in words):
-        yield Inner(doubt=f"{name!r} may evaluate a quoted substitution")
+    elif name in _ARITHMETIC:
+        yield from _builtin(words, name, script)
+    if can_reach(name):
+        yield from _reached(words, name, script)
+    if name in _TAKES_ORDERS:
+        yield from _orders(words, name, command)
 
 
 # ---------------------------------------------------------------- wrappers
-def _wrapped(words: list[Word], options: _Options, name: str) -> Iterator[Inner]:
-    at = 1
+def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[Inner]:
+    at, token = 1, ""
     while at < len(words):
         text = words[at].text
         if UNKNOWN in text and text[:1] in ("-", UNKNOWN):
@@ -154,41 +97,62 @@ def _wrapped(words: list[Word], options: _Options, name: str) -> Iterator[Inner]
         if text == "--":
             at += 1
             break
+        if name == "env" and text == "-":  # the same as -i
+            at += 1
+            continue
         if text[:1] != "-" or text == "-":
             break
-        if name == "env" and (text.startswith(("-S", "--split-string", "-vS"))):
+        if name == "env" and _SPLITS.match(text):
             yield from _split_string(words, at)
             return
-        taken = _long_option(text[2:], options) if text.startswith("--") else _short_options(text[1:], options)
+        if name == "xargs":
+            token = _replaced(words, at) or token
+        taken = long_option(text[2:], options) if text.startswith("--") else short_options(text[1:], options)
         if taken == 0:
             yield from _greedy(words)
             return
         at += taken
     if options.assigns:
         while at < len(words) and "=" in words[at].text:
+            yield from _variable(words[at].text)
             at += 1
     inside = words[at + options.plain :]
-    if inside:
+    if inside and name == "xargs":
+        yield _fed(inside, token)
+    elif inside:
         yield Inner(words=inside)
 
 
-def _short_options(letters: str, options: _Options) -> int:
-    """How many words this cluster takes, or 0 when it has a letter nobody knows."""
-    for place, letter in enumerate(letters):
-        if letter in options.values:
-            return 1 if place + 1 < len(letters) else 2
-        if letter not in options.flags:
-            return 0
-        if letter in "il" and "I" in options.values:  # xargs: its value is attached or missing
-            return 1
-    return 1
+def _replaced(words: list[Word], at: int) -> str:
+    """What xargs puts its input in the place of, where this option says so."""
+    text = words[at].text
+    following = words[at + 1].text if at + 1 < len(words) else ""
+    if text.startswith("--replace"):
+        return text.partition("=")[2] or "{}"
+    found = _REPLACES.fullmatch(text)
+    if found is None:
+        return ""
+    return found[2] or (following if found[1] == "I" else "{}")
 
 
-def _long_option(text: str, options: _Options) -> int:
+def _fed(inside: list[Word], token: str) -> Inner:
+    """A command that gets more words, or parts of its words, from the input."""
+    if not token:
+        return Inner(words=[*inside, Word(UNKNOWN, UNKNOWN, expands=True, plain=False)], added=1)
+    if not any(token in word.text for word in inside):
+        return Inner(words=inside)
+    return Inner(
+        words=[
+            Word(word.text.replace(token, UNKNOWN), word.raw, expands=True, plain=False) if token in word.text else word
+            for word in inside
+        ]
+    )
+
+
+def _variable(text: str) -> Iterator[Inner]:
     name, equals, _ = text.partition("=")
-    if name in options.long_values:
-        return 1 if equals else 2
-    return 1 if name in options.long_flags else 0
+    if equals and (UNKNOWN in name or decides_what_runs(name.rstrip("+"))):
+        yield Inner(doubt=f"it sets {name.replace(UNKNOWN, '?')[:40]}, which decides what runs")
 
 
 def _split_string(words: list[Word], at: int) -> Iterator[Inner]:
@@ -206,6 +170,15 @@ def _greedy(words: list[Word]) -> Iterator[Inner]:
         text = words[at].text
         if any(char in text for char in " \t\n;&|`$()<>"):
             yield from _script(text)
+        behind = _BEHIND_NAME.match(text)  # -oProxyCommand=rm, 'ProxyCommand rm', 'EXEC:rm', '!rm'
+        if behind is not None and behind.end() < len(text):
+            yield from _script(text[behind.end() :])
+
+
+_MADE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # by this line itself, not by who started it
+_SPLITS: Final = re.compile(r"-[i0v]*S|--s")
+_REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
+_BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
 
 
 def _script(text: str) -> Iterator[Inner]:
@@ -230,6 +203,8 @@ def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inne
             break
         if not text.startswith("--") and "c" in text[1:] and text[0] == "-":
             wants_script = True
+        if text in ("--rcfile", "--init-file") and at + 1 < len(words):
+            yield from _script_file(words[at + 1], command, script)
         at += 2 if text in _SHELL_VALUES or (not text.startswith("--") and text[-1:] in "oO") else 1
     if wants_script:
         if at < len(words):
@@ -246,7 +221,7 @@ def _script_file(word: Word, command: Command, script: Script) -> Iterator[Inner
     """A script in a file is like any other program; but not one that is made up on the way."""
     if word.raw.startswith(("<(", ">(")) or word.text[:1] == UNKNOWN:
         yield Inner(doubt="it runs a script that only the shell knows")
-    elif word.text.startswith(_STDIN_FILES):
+    elif UNKNOWN in word.text or _STDIN_FILE.fullmatch(posixpath.normpath(word.text)):
         yield from _input(command, script)
 
 
@@ -300,7 +275,7 @@ def _find(words: list[Word]) -> Iterator[Inner]:
 
 
 def _git(words: list[Word]) -> Iterator[Inner]:
-    """The few ways in which git runs commands: aliases with `!`, foreach, bisect run, rebase -x, filters."""
+    """The few ways in which git runs commands without an option: aliases with `!`, foreach, bisect run."""
     for at, word in enumerate(words[1:], start=1):
         if word.text in _GIT_RUNS and at + 1 < len(words):
             yield Inner(words=words[at + 1 :])
@@ -311,15 +286,43 @@ def _git(words: list[Word]) -> Iterator[Inner]:
             yield from _script(word.text.partition("=!")[2])
 
 
-def _options_that_run(words: list[Word], name: str) -> Iterator[Inner]:
-    starts, before = _OPTION_RUNS.get(name, ((), frozenset()))
-    for at, word in enumerate(words[1:], start=1):
-        if word.text.startswith(starts):
-            start = next(each for each in starts if word.text.startswith(each))
-            yield from _script(word.text[len(start) :])
-        elif word.text in before and at + 1 < len(words):
-            value = words[at + 1].text
-            yield from _script((value.partition("=")[2] if word.text == "-c" else value).lstrip("!"))
+def _reached(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
+    """What options run; and words that only the shell knows may be such options."""
+    texts = [word.text for word in words]
+    if UNKNOWN in "".join(texts):
+        for word in words[1 : doubtful_words(texts)]:
+            known = word.text.partition(UNKNOWN)[0]
+            if word.text != known and known[:1] in ("", "-") and (word.globs or script.sets or _MADE.search(word.raw)):
+                yield Inner(doubt=f"an argument of {name!r} is known only to the shell")
+    for reach in reaches(texts):
+        yield Inner(named=reach.through)
+        if reach.code:
+            yield Inner(doubt=f"{name!r} may run what it is given")
+        elif reach.run:
+            yield from _script(reach.run)
+
+
+def _orders(words: list[Word], name: str, command: Command) -> Iterator[Inner]:
+    """Code from the input of a program, or from a file that is made up on the way."""
+    if any(word.raw.startswith(("<(", ">(")) for word in words):
+        yield Inner(doubt=f"{name!r} gets a file that only the shell knows")
+    plain = name in ("newgrp", "at", "batch")
+    for text in (*command.documents, *(target.text for _, operator, target in command.redirects if operator == "<<<")):
+        if plain:
+            yield from _script(text)
+        elif runs_code(text) or name in ("make", "crontab") or UNKNOWN in text:
+            yield Inner(doubt=f"{name!r} may run what it is given")
+
+
+def _builtin(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
+    """Builtins that calculate with their arguments, or set variables."""
+    if any("$(" in word.text or "`" in word.text for word in words):
+        yield Inner(doubt=f"{name!r} may evaluate a quoted substitution")
+    if name in _SETS:
+        for word in words[1:]:
+            yield from _variable(word.text)
+            if word.text[:1] == "-" and "i" in word.text:
+                script.evaluates = True
 
 
 def _hash(words: list[Word]) -> Iterator[Inner]:

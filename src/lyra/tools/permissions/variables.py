@@ -1,0 +1,28 @@
+"""Variables whose value is run, or decides what runs, when the command after them (or a later one) starts."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["decides_what_runs"]
+
+_NAMES: Final = (
+    "BASHOPTS BASH_ENV BROWSER CDPATH COMPILER_PATH EDITOR ENV EXINIT FCEDIT FIGNORE GCC_EXEC_PREFIX"
+    " GLOBIGNORE GNUMAKEFLAGS HISTFILE HOME IFS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS LESSCLOSE LESSEDIT"
+    " LESSOPEN MAKEFILES MAKEFLAGS MANOPT MANPAGER MANROFFOPT MYVIMRC NODE_OPTIONS NODE_PATH PAGER PERL5DB"
+    " PERL5LIB PERL5OPT PROMPT_COMMAND PS0 PS1 PS2 PS4 PYTHONBREAKPOINT PYTHONHOME PYTHONINSPECT"
+    " PYTHONSTARTUP PYTHONWARNINGS RSYNC_CONNECT_PROG RSYNC_RSH RUBYLIB RUBYOPT RUSTC"
+    " RUSTC_WORKSPACE_WRAPPER RUSTC_WRAPPER SHELL SHELLOPTS SSH_ASKPASS SUDO_ASKPASS SUDO_EDITOR"
+    " TAR_OPTIONS VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
+)
+_DECIDES: Final = frozenset(_NAMES.split())
+_DECIDES_STARTS: Final = ("GIT_", "LD_", "DYLD_", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "PIP_", "CARGO_TARGET_")
+_DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
+
+
+def decides_what_runs(name: str) -> bool:
+    """Whether a variable of this name makes some program run what its value says."""
+    if name in _DECIDES:
+        return True
+    return name.startswith(_DECIDES_STARTS) and _DECIDES_NOTHING.fullmatch(name) is None

@@ -1,0 +1,95 @@
+"""What a command printed, on a disk that is full and for as long as a server lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+import signal
+
+import pytest
+
+from lyra.sandbox import Profile, Sandbox
+from lyra.sandbox.output import Capture
+
+
+@pytest.fixture
+def small_files():
+    """No file of this process may be longer than 100 kB: as good as a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+@pytest.mark.parametrize("size", [90_000, 103_000, 150_000, 2_000_000])
+def test_a_full_disk_ends_nothing_and_claims_nothing(tmp_path, small_files, size):
+    """Head and tail are there, the file only where it has everything."""
+    command = ["sh", "-c", f"head -c {size} /dev/zero; echo; echo end"]
+    result = asyncio.run(
+        asyncio.wait_for(Sandbox(spill_folder=str(tmp_path)).run(command, Profile(_made(tmp_path))), 20)
+    )
+    assert result.output.total_bytes == size + 5
+    assert result.output.text.endswith("end\n")
+    if result.output.file is None:
+        assert size > 100_000
+        assert "all of it" not in result.output.text
+        assert [name for name in os.listdir(tmp_path) if name.startswith("lyra-output")] == []
+    else:
+        assert os.path.getsize(result.output.file) == size + 5
+
+
+def _made(folder) -> str:
+    (folder / "work").mkdir()
+    return str(folder / "work")
+
+
+def test_the_end_can_be_read_where_the_rest_is_lost():
+    capture = Capture(kept_bytes=10, most_bytes=1_000, has_file=False)
+    for number in range(100):
+        assert capture.feed(b"%02d" % number)
+    found = capture.close()
+    assert (found.head, found.tail, found.total_bytes, found.file) == (b"00010", b"79899", 200, None)
+    assert capture.since(196, most_bytes=4) == b"9899"
+
+
+def test_what_a_server_says_on_stderr_fills_no_disk(tmp_path, monkeypatch):
+    """However much it is: no file, and no limit that would end it."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    async def talk() -> None:
+        script = "head -c 70000000 /dev/zero >&2; echo done; read line; echo last words >&2"
+        pipes = await Sandbox().pipes(["sh", "-c", script], Profile(_made(tmp_path)))
+        assert await pipes.reader.readline() == b"done\n"
+        pipes.writer.write(b"\n")
+        result = await pipes.close(5)
+        assert (result.exit_code, result.limits_hit) == (0, ())
+        assert result.output.text.endswith("last words\n")
+
+    asyncio.run(talk())
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_workspace_that_is_gone_ends_the_command_all_the_same(tmp_path):
+    """Somebody else took it away meanwhile."""
+
+    async def vanish():
+        job = await Sandbox().start(["sh", "-c", "echo on; sleep 0.3"], Profile(_made(tmp_path)))
+        while not job.output.total_bytes:
+            await asyncio.sleep(0.01)
+        shutil.rmtree(tmp_path / "work")
+        return await asyncio.wait_for(job.wait(), 10)
+
+    assert asyncio.run(vanish()).exit_code == 0
+
+
+def test_a_large_workspace_tells_its_news_too(tmp_path, monkeypatch):
+    """It is looked through beside the loop."""
+    monkeypatch.setattr("lyra.sandbox.tiers._AT_ONCE_MAX", 0)
+    result = asyncio.run(Sandbox().run(["sh", "-c", "touch lyra.toml"], Profile(_made(tmp_path))))
+    assert result.appeared == ("lyra.toml",)
+    assert len(result.set_aside) == 1

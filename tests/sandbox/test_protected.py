@@ -1,0 +1,126 @@
+"""Protected paths stay where they are and what they are: they cannot be moved, buried or made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from lyra.sandbox import Profile
+from lyra.sandbox.aside import placeholders, set_aside
+from lyra.sandbox.protected import find
+
+
+@pytest.fixture
+def do(sandbox, tmp_path):
+    """Runs one command after another in the same workspace."""
+    profile = Profile(str(tmp_path))
+    return lambda script: asyncio.run(sandbox.run(["sh", "-c", script], profile))
+
+
+def make(root, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("away", "there"),
+    [
+        ("mkdir -p build; mv backend build/b", "build/b"),
+        ("mkdir -p node_modules; mv backend node_modules/b", "node_modules/b"),
+        ("mkdir -p a/b/c/d; mv backend a/b/c/d/e", "a/b/c/d/e"),
+        ("mkdir -p build; mv backend/app build/b", "build/b"),
+    ],
+)
+def test_what_is_around_a_protected_path_does_not_move(do, tmp_path, away, there):
+    """Two commands, the first of which would carry keys and hooks to where the second is not kept from them."""
+    make(tmp_path, {"backend/app/.env": "KEY=hunter2", "backend/app/.git/hooks/old": "ours", "backend/plain": "x"})
+    do(away)
+    said = do(
+        f"cat {there}/.env {there}/app/.env; for f in {there}/.git {there}/app/.git; do echo x > $f/hooks/new; done"
+    )
+    assert "hunter2" not in said.output.text
+    assert (tmp_path / "backend/app/.env").read_text() == "KEY=hunter2"
+    assert not list(tmp_path.rglob("hooks/new"))
+
+
+def test_work_around_a_protected_path_goes_on(sandbox, tmp_path):
+    """Folders on the way to one can be written in as before."""
+    make(tmp_path, {"backend/.env": "KEY=1", "backend/plain": "x"})
+    script = "echo y > backend/new && mv backend/plain backend/other && mkdir backend/sub && mv backend/sub backend/s2"
+    result = asyncio.run(sandbox.run(["sh", "-c", f"{script}; rm backend/other; ls backend"], Profile(str(tmp_path))))
+    if result.tier == "bubblewrap":  # the other tier opens no folder that has a protected path in it
+        assert result.output.text.split() == ["new", "s2"], result.output.text
+
+
+@pytest.mark.parametrize("place", ["build", "dist", "target", "a/b/c/d/e/f"])
+def test_keys_are_found_wherever_they_lie(do, tmp_path, place):
+    make(tmp_path, {f"{place}/.env": "KEY=hunter2"})
+    assert "hunter2" not in do(f"cat {place}/.env").output.text
+
+
+def test_a_heap_of_files_hides_nothing(tmp_path, monkeypatch):
+    """What was found once stays protected when a later search ends early, and a heap waits for other folders."""
+    monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", 60)
+    monkeypatch.setattr("lyra.sandbox.protected._AT_ONCE", 10)
+    make(tmp_path, {"z/.env": "KEY=1", **{f"a/{number}": "" for number in range(100)}})
+    assert find(Profile(str(tmp_path))).hidden == ("z/.env",)
+    make(tmp_path, {f"b{number}/x": "" for number in range(100)})
+    assert find(Profile(str(tmp_path))).hidden == ("z/.env",)
+    (tmp_path / "z/.env").unlink()
+    assert find(Profile(str(tmp_path))).hidden == ()
+
+
+def test_what_a_link_led_to_stays_hidden_without_the_link(tmp_path):
+    make(tmp_path, {"real/env": "KEY=1"})
+    (tmp_path / ".env").symlink_to("real/env")
+    assert find(Profile(str(tmp_path))).hidden == ("real/env",)
+    (tmp_path / ".env").unlink()
+    assert find(Profile(str(tmp_path))).hidden == ("real/env",)
+    assert find(Profile(str(tmp_path), hidden=("x",))).hidden == ()  # another profile knows of no link
+
+
+def test_what_programs_act_on_cannot_be_made(do, tmp_path):
+    """Neither in the root nor further down; the result says what became of it."""
+    do("mkdir -p .lyra .git/hooks; echo x > .lyra/permissions.toml; echo x > .git/hooks/pre-commit")
+    result = do(
+        "echo evil > lyra.toml; echo evil > .envrc; ln -s lyra.toml .mcp.json; mkdir -p s/.vscode s/.git/hooks; "
+        "echo x > s/.git/hooks/pre-commit; echo x > .env; echo fine > plain"
+    )
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert not left & {"lyra.toml", ".envrc", ".mcp.json", "s/.vscode", "s/.git", ".lyra", ".git", ".vscode"}
+    assert {"plain", ".env", "s"} <= left
+    assert {name.partition(".held-")[0] for name in result.set_aside} >= {"lyra.toml", ".envrc", ".mcp.json", "s/.git"}
+    assert all(os.path.lexists(tmp_path / name) for name in result.set_aside)
+    assert {"lyra.toml", ".env", "s/.git"} <= set(result.appeared)
+    assert do("true").appeared == ()
+
+
+def test_what_was_there_before_stays(do, tmp_path):
+    make(tmp_path, {"lyra.toml": "ours", "s/.git/config": "ours", ".vscode/tasks.json": "ours"})
+    result = do("touch x; echo y > lyra.toml; rm -rf .vscode")
+    assert (result.set_aside, (tmp_path / "lyra.toml").read_text()) == ((), "ours")
+    assert (tmp_path / "s/.git/config").exists()
+    assert (tmp_path / ".vscode/tasks.json").exists()
+
+
+def test_placeholders_are_shared_and_leave_no_trace(tmp_path):
+    """Of two commands at once the last one takes them away, and not one that somebody uses."""
+    first, second = placeholders(str(tmp_path)), placeholders(str(tmp_path))
+    first()
+    assert sorted(os.listdir(tmp_path)) == [".git", ".lyra", ".vscode"]
+    (tmp_path / ".lyra/lyra.db").write_text("")
+    second()
+    assert os.listdir(tmp_path) == [".lyra"]
+    placeholders(str(tmp_path))()
+    assert os.listdir(tmp_path) == [".lyra"]
+
+
+def test_setting_aside_follows_no_link(tmp_path):
+    make(tmp_path, {"outside/lyra.toml": "theirs"})
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/link").symlink_to(tmp_path / "outside")
+    assert set_aside(str(tmp_path / "work"), ["link/lyra.toml", "gone/x", "gone"]) == ()
+    assert os.listdir(tmp_path / "outside") == ["lyra.toml"]
