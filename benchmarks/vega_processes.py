@@ -1,7 +1,7 @@
 """Vega processes on the kernel: how much one holds at rest, how fast they are made, how fast messages go and return.
 
-Beside asyncio tasks with a Queue for a mailbox. Every measurement is a fresh interpreter; memory is what its resident
-set grew by.
+Beside asyncio tasks with a Queue for a mailbox, and beside Erlang's BEAM where `erl` is installed. Every measurement is
+a fresh interpreter; memory is what its resident set grew by, for BEAM what it says its processes take.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -44,6 +45,29 @@ fn main() {
     done();
 }
 """
+
+# The same two programs in Erlang; both print what `_tell` does.
+BEAM = {
+    "spawn": """
+        Idle = fun() -> receive _ -> ok end end,
+        Before = erlang:memory(processes), {Cpu, _} = statistics(runtime), Wall = erlang:monotonic_time(microsecond),
+        Made = [spawn(Idle) || _ <- lists:seq(1, COUNT)],
+        {CpuEnd, _} = statistics(runtime), WallEnd = erlang:monotonic_time(microsecond),
+        COUNT = length(Made),
+        io:format("[~w, ~w, ~w]", [(CpuEnd - Cpu) / 1000, (WallEnd - Wall) / 1.0e6, erlang:memory(processes) - Before]),
+        halt().
+    """,
+    "trips": """
+        Echo = fun Loop() -> receive From -> From ! 1, Loop() end end,
+        Other = spawn(Echo), Me = self(),
+        Turn = fun Turn(0) -> ok; Turn(N) -> Other ! Me, receive _ -> Turn(N - 1) end end,
+        {Cpu, _} = statistics(runtime), Wall = erlang:monotonic_time(microsecond),
+        Turn(COUNT),
+        {CpuEnd, _} = statistics(runtime), WallEnd = erlang:monotonic_time(microsecond),
+        io:format("[~w, ~w, 0]", [(CpuEnd - Cpu) / 1000, (WallEnd - Wall) / 1.0e6]),
+        halt().
+    """,
+}
 
 
 def vega(source: str, count: int) -> None:
@@ -117,6 +141,14 @@ def _child(name: str, count: int) -> tuple[float, float, float]:
     return cpu_s / count * 1e6, wall_s / count * 1e6, grown / count
 
 
+def _beam(name: str, count: int) -> tuple[float, float, float]:
+    source = " ".join(BEAM[name].replace("COUNT", str(count)).split())
+    command = ["erl", "+S", "1", "+P", "2000000", "-noshell", "-eval", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    cpu_s, wall_s, grown = json.loads(done.stdout)
+    return cpu_s / count * 1e6, wall_s / count * 1e6, grown / count
+
+
 def run(size: Size) -> list[Row]:
     count = size.of(100_000, 500)
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CHILDREN}
@@ -127,8 +159,17 @@ def run(size: Size) -> list[Row]:
     took = {name: Figure(cpu_us, "µs", wall_us) for name, (cpu_us, wall_us, _) in best.items()}
     holds = {name: Figure(max(each, 1.0), "B") for name, (_, _, each) in best.items()}
     task = "a task on an asyncio.Queue"
-    return [
+    rows = [
         Row(f"a Vega process, one of {count} at rest", holds["spawn"], task, holds["tasks"], (at_most(2_000, "B"),)),
         Row(f"spawn one of {count}, till it waits", took["spawn"], task, took["tasks"], (at_most(10, "µs"),)),
         Row("a round trip", took["trips"], "two tasks, two asyncio.Queues", took["queues"], (at_most(10, "µs"),)),
+    ]
+    if shutil.which("erl") is None:
+        return rows
+    made, went = _beam("spawn", count), _beam("trips", count)
+    return [
+        *rows,
+        Row(f"a Vega process, one of {count} at rest", holds["spawn"], "BEAM", Figure(max(made[2], 1.0), "B")),
+        Row(f"spawn one of {count}", took["spawn"], "BEAM", Figure(made[0], "µs", made[1])),
+        Row("a round trip", took["trips"], "BEAM", Figure(went[0], "µs", went[1])),
     ]

@@ -14,6 +14,7 @@
         NoSuchProcess  NoSuchService  NoSuchHandler  NoSuchGroup  NoSuchInterrupt
         NameTaken  InvalidTransition  ProcessExit
       ContractViolation(kind, expression, values)
+      VegaError(name, text)           what a Vega program threw and did not catch
       Divergence(expected, actual, at) a replay asked for something its journal does not hold
       StoreError                      the durable place
         Conflict  Corrupt  StoreFull
@@ -26,7 +27,7 @@ surfaces. Errors hold no secrets: what goes into `fields` may be printed, journa
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 __all__ = [
     "CODES",
@@ -68,6 +69,7 @@ __all__ = [
     "StoreFull",
     "Surface",
     "ToolError",
+    "VegaError",
     "error_from_data",
     "error_to_data",
 ]
@@ -261,6 +263,33 @@ class ContractViolation(LyraError):
     code = "contract_violation"
 
 
+class VegaError(LyraError):
+    """An error that a program did not catch: `name` (as `catch` knows it), `text`, `file`, `line`, `column`."""
+
+    code = "vega"
+
+    @classmethod
+    def of(cls, error: Any) -> Self:
+        """From the machine's own: what was thrown, where, and who called whom."""
+        place = f"{error.file}:{error.line}:{error.column}" if error.line else error.file or None
+        return cls(
+            f"{error.name}: {error.text}",
+            place=place,
+            name=error.name,
+            text=error.text,
+            file=error.file,
+            line=error.line,
+            column=error.column,
+            trace=list(error.trace),
+        )
+
+    def render(self) -> str:
+        lines = [f"error[{self.fields['name']}]: {self.fields['text']}"]
+        if self.place:
+            lines.append(f"  at {self.place}")
+        return "\n".join(lines)
+
+
 class Divergence(LyraError):
     """Fields: `expected` (what the journal holds), `actual` (what the program asked), `at` (the effect's key)."""
 
@@ -324,6 +353,7 @@ CODES: dict[str, Surface] = {
     "name_taken": Surface("ALREADY_EXISTS", 409, 1, "NameTaken"),
     "invalid_transition": Surface("FAILED_PRECONDITION", 409, 1, "InvalidTransition"),
     "process_exit": Surface("ABORTED", 500, 1, "ProcessExit"),
+    "vega": Surface("ABORTED", 500, 1, "Error"),
     "contract_violation": Surface("FAILED_PRECONDITION", 422, 1, "ContractViolation"),
     "divergence": Surface("DATA_LOSS", 409, 1, "Divergence"),
     "store": Surface("UNAVAILABLE", 503, 1, "StoreError"),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.cli.vega_runner import Vega, vega
+import os
+import pty
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.cli.vega_runner import COMMAND, Vega, vega
 
 __all__ = ["vega"]
 
@@ -80,3 +87,43 @@ def test_type_and_dis_run_nothing(vega: Vega):
 
 def test_quit_ends_it(vega: Vega):
     assert typed(vega, "1", ":quit", "2")[0] == ["1"]
+
+
+def test_at_a_terminal_it_prompts_and_ctrl_c_ends_what_runs(vega: Vega):
+    """Only what runs: variables are still there. Lines are kept for the next time."""
+    fd, end = pty.openpty()
+    env = {**vega.env, "TERM": "dumb"}
+    repl = subprocess.Popen([*COMMAND, "repl"], cwd=vega.folder, env=env, stdin=end, stdout=end, stderr=end)
+    os.close(end)
+    try:
+        until(fd, b"vega> ")
+        os.write(fd, b"let x = 5;\n")
+        until(fd, b"vega> ")
+        os.write(fd, b"fn f() {\n")
+        until(fd, b"  ... ")
+        os.write(fd, b"return x + 2; }\n")
+        until(fd, b"vega> ")
+        os.write(fd, b'print("on"); while true { process::sleep(1ms); }\n')
+        until(fd, b"on\r\n")
+        repl.send_signal(signal.SIGINT)
+        assert b"interrupted" in until(fd, b"vega> ")
+        os.write(fd, b"f()\n")
+        assert b"7" in until(fd, b"vega> ")
+        os.write(fd, b"\x04")
+        assert repl.wait(timeout=30) == 0
+    finally:
+        repl.kill()
+        repl.wait()
+        os.close(fd)
+    kept = list(Path(vega.env["HOME"]).rglob("vega_history"))
+    assert not kept or "let x = 5;" in kept[0].read_text()  # without readline there is no history
+
+
+def until(fd: int, wanted: bytes) -> bytes:
+    """What comes up to and with this."""
+    found = b""
+    while wanted not in found:
+        ready, _, _ = select.select([fd], [], [], 30)
+        assert ready, found
+        found += os.read(fd, 4096)
+    return found

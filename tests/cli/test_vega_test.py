@@ -68,6 +68,19 @@ def test_an_agent_without_a_mock_is_simulated(vega: Vega):
     assert vega("test", "a.vega").returncode == 0
 
 
+def test_a_mock_answers_streams_too(vega: Vega):
+    source = """\
+agent A { model "claude-x" }
+test "stream" {
+    mock A { on "x" reply "one two" }
+    let a = spawn A;
+    assert(await (a <~ "x") == "one two");
+}
+"""
+    vega.write("a.vega", source)
+    assert vega("test", "a.vega").returncode == 0
+
+
 def test_what_no_mock_answers_is_a_failure(vega: Vega):
     source = 'agent A { model "m" }\ntest "t" { mock A { on "x" reply "y" } let a = spawn A; a <- "other"; }'
     vega.write("a.vega", source)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.render import printable, wants_colour
-from lyra.errors import BytecodeError, ConfigError, LyraError, SourceError
+from lyra.errors import BytecodeError, ConfigError, LyraError, SourceError, VegaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -123,7 +123,7 @@ def say_problem(problem: Diagnostic) -> None:
     _say(problem.render(), f"{problem.severity}:")
 
 
-def say_error(error: LyraError, line_of: Callable[[str, int], str]) -> None:
+def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
     """An error that a program did not catch, with the source line it happened in and who called whom."""
     facts = error.fields
     lines = [f"error[{facts['name']}]: {facts['text']}"]
@@ -162,7 +162,7 @@ def problem_data(problem: Diagnostic) -> dict[str, Any]:
     }
 
 
-def error_data(error: LyraError) -> dict[str, Any]:
+def error_data(error: VegaError) -> dict[str, Any]:
     """An uncaught error as one JSON object."""
     facts = error.fields
     return {key: facts[key] for key in ("name", "text", "file", "line", "column")}

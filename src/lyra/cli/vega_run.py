@@ -14,7 +14,7 @@ import click
 
 from lyra.cli.app import Command, Session, json_option
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
-from lyra.errors import ConfigError, LyraError, SourceError
+from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,9 +64,7 @@ def run(
         else:
             say_problems(error)
         ctx.exit(2)
-    except LyraError as error:
-        if "name" not in error.fields or "text" not in error.fields:
-            raise  # not the program's: a setting, say
+    except VegaError as error:
         failed = error
     output.close()
     if as_json:
@@ -222,7 +220,7 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
 
 
 # ---------------------------------------------------------------- --json
-def _tell(file: str, output: Output, calls: Calls, value: Any, failed: LyraError | None) -> None:
+def _tell(file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None) -> None:
     from lyra.cli.render import document
 
     document(

@@ -13,7 +13,7 @@ import click
 
 from lyra.cli.app import Command, json_option
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
-from lyra.errors import ConfigError, LyraError, SourceError
+from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _MODEL: Final = "sim/echo"
 class Ran(NamedTuple):
     file: str
     name: str
-    error: LyraError | None
+    error: VegaError | None
     output: list[str]
 
 
@@ -96,9 +96,7 @@ def _run(file: str, program: Program, info: TestInfo, model: str) -> Ran:
     output: list[str] = []
     try:
         run_program(test_program(program, info), model=model, stdout=output.append, stderr=output.append)
-    except LyraError as error:
-        if "name" not in error.fields or "text" not in error.fields:
-            raise
+    except VegaError as error:
         return Ran(file, info.name, error, output)
     return Ran(file, info.name, None, output)
 

@@ -5,36 +5,10 @@ What Lyra raises becomes a Fault with the catch name of its code; what a program
 
 from __future__ import annotations
 
-from typing import Self
-
-from lyra.errors import CODES, LyraError
-from lyra.vega.values import ErrorValue, Fault
+from lyra.errors import CODES, LyraError, VegaError
+from lyra.vega.values import Fault
 
 __all__ = ["VegaError", "fault_of"]
-
-
-class VegaError(LyraError):
-    """An error that a program did not catch: `name` (as `catch` knows it), `text`, `file`, `line`, `column`."""
-
-    @classmethod
-    def of(cls, error: ErrorValue) -> Self:
-        place = f"{error.file}:{error.line}:{error.column}" if error.line else error.file or None
-        return cls(
-            f"{error.name}: {error.text}",
-            place=place,
-            name=error.name,
-            text=error.text,
-            file=error.file,
-            line=error.line,
-            column=error.column,
-            trace=list(error.trace),
-        )
-
-    def render(self) -> str:
-        lines = [f"error[{self.fields['name']}]: {self.fields['text']}"]
-        if self.place:
-            lines.append(f"  at {self.place}")
-        return "\n".join(lines)
 
 
 def fault_of(error: BaseException) -> Fault:

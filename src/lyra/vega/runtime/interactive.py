@@ -50,7 +50,7 @@ class Interactive(World):
             process.grant = self.rights.grant  # a new piece may declare new tools
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._turns.put_nowait(done)
-        over = asyncio.ensure_future(self._handle.wait())  # noqa: TID251 - ends with this turn
+        over = self.kernel.tasks.start(self._handle.wait(), name="vega repl")
         try:
             await asyncio.wait({done, over}, return_when=asyncio.FIRST_COMPLETED)
             if done.done():
