@@ -292,6 +292,11 @@ def test_a_group_inside_a_group_is_one_of_ours():
 
 def test_python_m_lyra_is_the_command(lyra):
     done = subprocess.run(
-        [sys.executable, "-m", "lyra", "--version"], env=lyra.env, capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-m", "lyra", "--version"],
+        env=lyra.env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
     )
     assert done.stdout.startswith("lyra ")
