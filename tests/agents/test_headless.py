@@ -164,7 +164,7 @@ def test_a_managed_policy_holds(folder):
 
 def test_rules_that_mean_no_tool():
     found = unknown_tools(("Bash(ls)", "Edit", "Bsah", "mcp__*", "*", "nothing"), ("Bash", "Write", "mcp__a__b"))
-    assert found == [("Bsah", "bash"), ("nothing", "")]
+    assert found == [("Bsah", "Bash"), ("nothing", "")]
 
 
 class Source:

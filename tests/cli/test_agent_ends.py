@@ -126,7 +126,7 @@ def test_a_mistake_has_a_result_too_where_one_is_read(lyra):
 def test_a_rule_for_no_tool_is_a_warning(lyra):
     done = lyra("agent", "-p", "go", "--model", "sim/echo", "--allowed-tools", "Bsah", "--allowed-tools", "mcp__x__*")
     assert (done.returncode, done.stdout) == (0, "go\n")
-    assert "'Bsah'; did you mean 'bash'?" in done.stderr
+    assert "'Bsah'; did you mean 'Bash'?" in done.stderr
 
 
 def test_no_key_names_the_variable(run):

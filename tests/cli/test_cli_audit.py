@@ -69,3 +69,18 @@ def test_a_missing_file_is_an_error(lyra):
     done = lyra("audit", "verify", "nowhere.jsonl")
     assert done.returncode == 2
     assert "nowhere.jsonl cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_what_is_no_file_is_not_read(lyra, command):
+    """A device may never end."""
+    done = lyra.real("audit", command, "/dev/zero")
+    assert done.returncode == 2
+    assert "/dev/zero is not a plain file" in done.stderr
+
+
+def test_a_log_without_a_record_was_emptied(lyra):
+    (lyra.folder / "empty.jsonl").touch()
+    done = lyra("audit", "verify", "empty.jsonl")
+    assert done.returncode == 1
+    assert "empty.jsonl:1: removed: there is no record" in done.stdout

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import ClassVar
 
 import httpx2
@@ -237,3 +238,76 @@ def test_what_is_not_spoken(tmp_path, transport):
             assert use.state("old").failure.code == transport
 
     run(main())
+
+
+class Flood(BaseHTTPRequestHandler):
+    """A server that asks without end on its stream, and lets answers and good-byes wait."""
+
+    protocol_version = "HTTP/1.1"
+    over: ClassVar[Event] = Event()
+
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method = message.get("method")
+        if method is None:
+            self.over.wait()
+        results = {
+            "initialize": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "flood", "version": "1"},
+            },
+            "tools/list": {"tools": []},
+        }
+        told = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "no"}}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode() if "id" in message else b""
+        self.send_response(200 if body else 202)
+        self.send_header("mcp-session-id", "s1")
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        params = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
+        for number in range(100_000):
+            asked = {"jsonrpc": "2.0", "id": f"q{number}", "method": "sampling/createMessage", "params": params}
+            self.wfile.write(f"event: message\ndata: {json.dumps(asked)}\n\n".encode())
+
+    def do_DELETE(self):
+        self.over.wait()
+
+    def log_message(self, *_):
+        """Nothing is printed."""
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """It is hung up on."""
+
+
+def test_a_server_that_asks_without_end_is_given_up(tmp_path):
+    """With as many tasks as there may be, and closing does not wait for it."""
+    server = _Quiet(("127.0.0.1", 0), Flood)
+    Thread(target=server.serve_forever, daemon=True).start()
+
+    async def main():
+        async with using(at(server.server_port), folder=tmp_path) as use:
+            await use.until(lambda: use.state("web").state == "connection_error")
+            assert use.state("web").failure.code == "too_many_requests"
+            assert len(asyncio.all_tasks()) < 150
+            began = time.monotonic()
+            await use.servers.close()
+            assert time.monotonic() - began < 3
+
+    try:
+        run(main())
+    finally:
+        Flood.over.set()
+        server.shutdown()
+        server.server_close()

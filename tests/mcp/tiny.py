@@ -70,7 +70,8 @@ def listed() -> list[dict[str, Any]]:
 
 def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) -> None:
     if name == "add":
-        answer(number, str(given["a"] + given["b"]))
+        half = os.environ.get("TINY") == "half" and not given["a"]
+        answer(number, "\ud800" if half else str(given["a"] + given["b"]))
     elif name == "crash":
         sys.stderr.write(f"last words: {os.environ.get('PLANTED', '')}\n")
         sys.stderr.flush()

@@ -98,6 +98,16 @@ def test_what_programs_act_on_cannot_be_made(do, tmp_path):
     assert do("true").appeared == ()
 
 
+@pytest.mark.parametrize("name", [".git", ".lyra", ".vscode"])
+def test_some_folders_cannot_even_be_made_for_a_moment(do, tmp_path, name):
+    """Whoever looks while the command runs finds an empty one."""
+    result = do(f"echo x > {name}/config; mkdir -p {name}/hooks; ls {name}; echo end")
+    if result.tier == "bubblewrap":
+        assert result.output.text.count("Read-only file system") == 2
+        assert (result.appeared, result.set_aside) == ((), ())
+    assert not (tmp_path / name).exists()
+
+
 def test_what_was_there_before_stays(do, tmp_path):
     make(tmp_path, {"lyra.toml": "ours", "s/.git/config": "ours", ".vscode/tasks.json": "ours"})
     result = do("touch x; echo y > lyra.toml; rm -rf .vscode")

@@ -14,24 +14,19 @@ tools that are neither guarded nor Lyra's own nothing here is called.
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from lyra.agents.events import Interrupted
+from lyra.agents.question import above, answered, as_json, seen, why
 from lyra.core import codec
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool, ToolCall, error_code
-from lyra.core.visible import visible
-from lyra.errors import ApprovalRefused, CapabilityDenied, ConfigError, DeadlineExceeded, Denied, LyraError
+from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
 from lyra.kernel.context import next_key, once, read, upcoming
-from lyra.tools.permissions.decision import ANSWERS, Decision, Permissions
-from lyra.tools.permissions.rules import Rule
-from lyra.tools.permissions.subjects import Subject, facts_of, subject_of, whole_of
+from lyra.tools.permissions.decision import Decision, Permissions
+from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
     from lyra.agents.replies import Sink
@@ -39,20 +34,16 @@ if TYPE_CHECKING:
     from lyra.agents.session import Session
     from lyra.core.capability import Grant
     from lyra.kernel.context import Context
-    from lyra.kernel.interrupt import Answer
     from lyra.kernel.process import Process
 
-__all__ = ["Admitted", "Case", "above", "admit", "answered", "decided_before", "publish", "refused", "why"]
+__all__ = ["Admitted", "Case", "admit", "decided_before", "publish", "refused"]
 
-_log: Final = logging.getLogger("lyra.agents")
 _ROW: Final = "admit"
 _KEPT: Final = "kept"
 _GRANT: Final = "grant"
 _SHOWN_CHARS_MAX: Final = 50_000  # of what a question is about; more than that nobody reads before they answer
-_REST_CHARS_MAX: Final = 4_000  # of the other arguments
 _EVENT_CHARS_MAX: Final = 10_000
 _GIVEN_CHARS_MAX: Final = 300
-_BLANKS: Final = re.compile(" {40,}")
 _HINT: Final = "do not look for a way around it: go on without it, or tell the user what you would need"
 
 
@@ -251,17 +242,7 @@ def _shown(call: ToolCall, subject: Subject | None) -> str:
     """What the question is about: one thing, or for a tool nobody knows everything that it is given."""
     if subject is not None and subject.kind in ("command", "path", "url") and subject.value is not None:
         return subject.value
-    return _as_json(call.arguments)
-
-
-def _as_json(arguments: dict[str, Any]) -> str:
-    return whole_of(arguments) or msgspec.json.encode(arguments, enc_hook=str, order="sorted").decode()
-
-
-def _seen(text: str) -> str:
-    """For a person: every character visible, and a run of blanks, which could push the rest out of sight, as its
-    length."""
-    return _BLANKS.sub(lambda run: f"⟨{len(run[0])} blanks⟩", visible(text))
+    return as_json(call.arguments)
 
 
 # ---------------------------------------------------------------------- asking
@@ -286,7 +267,7 @@ async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None)
             process,
             kind="confirmation",
             key=key,
-            question=f"Allow {case.tool.name}?\n{_seen(row['subject'])}",
+            question=f"Allow {case.tool.name}?\n{seen(row['subject'])}",
             message=why(case, row),
             asked=tell,
         )
@@ -299,82 +280,6 @@ async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None)
     if not replayed:
         publish(case.runtime, process, case.call, row)
     return row
-
-
-def above(runtime: Runtime, process: Process) -> Sink | None:
-    """A helper's question is heard where its caller is."""
-    above = process.parent
-    while above is not None:
-        session = runtime.sessions.get(above.pid)
-        if session is not None and session.sink is not None:
-            return session.sink
-        above = above.parent
-    return None
-
-
-def why(case: Case, row: dict[str, Any]) -> str:
-    """What a person has to know besides: why, with what else, and what an `always` would cover."""
-    parts = [f"Asked because {row['reason']}."]
-    if row["tainted"]:
-        parts.append("The agent has read text from outside, which may have told it to do this.")
-    about = facts_of(case.tool.name).argument
-    rest = {key: value for key, value in case.call.arguments.items() if key != about}
-    if case.subject.kind in ("command", "path", "url") and rest:
-        said = _seen(case.runtime.clean(_short_first(rest)))
-        more = f" … {len(said) - _REST_CHARS_MAX} characters more" if len(said) > _REST_CHARS_MAX else ""
-        parts.append(f"With {said[:_REST_CHARS_MAX]}{more}")
-    rule = case.permissions.rule_for(case.subject)
-    kept = f", and always or never for {visible(case.runtime.clean(rule))}" if rule is not None else ""
-    parts.append(f"Answer allow or deny{kept}.")
-    return "\n".join(parts)
-
-
-def _short_first(arguments: dict[str, Any]) -> str:
-    """As JSON, the longest last: where it is cut, nothing short is lost behind it."""
-    each = sorted((_as_json({name: value})[1:-1] for name, value in arguments.items()), key=len)
-    return "{" + ",".join(each) + "}"
-
-
-def answered(
-    case: Case, row: dict[str, Any], answer: Answer, *, keep: Callable[[str, Callable[[], object]], object]
-) -> dict[str, Any]:
-    """The decision that an answer comes to; an answer for always is handed to `keep`, as its text and what keeps it."""
-    word = _word(answer)
-    if word in ("always", "never"):
-        try:
-            rule = case.permissions.answer(case.subject, word)
-            for outer in case.session.outer:  # else its rule would ask again
-                outer.answer(case.subject, word)
-        except ConfigError:  # what cannot be a rule is answered for this once
-            rule = None
-        if rule is not None:
-            keep(case.runtime.clean(rule.text), lambda: _keep(case.permissions, rule))
-    allowed = word in ("allow", "always")
-    said = f": {case.runtime.clean(answer.text)}" if answer.text and not allowed else ""
-    return {
-        **row,
-        "decision": "allow" if allowed else "deny",
-        "reason": f"a person was asked and answered {word}{said}",
-        "source": "answer",
-    }
-
-
-def _word(answer: Answer) -> str:
-    """What was answered; whatever is not clearly a yes is a no."""
-    word = answer.decision.strip().lower()
-    if not word and answer.approved is not None:
-        word = "allow" if answer.approved else "deny"
-    if word not in ANSWERS or (answer.approved is False and word in ("allow", "always")):
-        return "deny"
-    return word
-
-
-def _keep(permissions: Permissions, rule: Rule) -> None:
-    """The answer holds for this kernel in any case; that it could not be kept for the next is no reason to stop."""
-    try:
-        permissions.keep(rule)
-    except (OSError, LyraError) as error:
-        _log.warning("the answer for %s could not be kept: %s", visible(rule.text)[:200], error)
 
 
 # ---------------------------------------------------------------------- telling
@@ -397,7 +302,7 @@ def refused(runtime: Runtime, process: Process, call: ToolCall, error: Exception
     if isinstance(error, Denied) or error_code(error) == "permission_denied":
         code = error.code if isinstance(error, LyraError) else "permission_denied"
         about = call.arguments.get(facts_of(call.name).argument)
-        subject = about if isinstance(about, str) else _as_json(call.arguments)
+        subject = about if isinstance(about, str) else as_json(call.arguments)
         data = {
             "tool": call.name,
             "subject": runtime.clean(subject)[:_EVENT_CHARS_MAX],

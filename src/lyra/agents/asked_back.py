@@ -120,13 +120,14 @@ class AskedBack:
         return self._runtime.clean(written)
 
     async def _is_allowed(self, case: Any) -> bool:
-        from lyra.agents.admit import answered, publish, why
+        from lyra.agents.admit import publish
+        from lyra.agents.question import answered, seen, why
 
         row = case.decide()
         publish(self._runtime, self._process, case.call, row)
         if row["decision"] != "ask":
             return bool(row["decision"] == "allow")
-        question = f"Allow {case.tool.name}?\n{visible(row['subject'])}"
+        question = f"Allow {case.tool.name}?\n{seen(row['subject'])}"
         answer = await self._ask("confirmation", question, why(case, row))
         if answer is None:
             return False
@@ -180,7 +181,7 @@ class AskedBack:
         interrupts = self._runtime.kernel.interrupts
 
         def tell(interrupt_id: str) -> None:
-            from lyra.agents.admit import above
+            from lyra.agents.question import above
 
             sink = self._pending.sink if self._pending is not None else None
             sink = sink or above(self._runtime, self._process)

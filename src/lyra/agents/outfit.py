@@ -103,7 +103,8 @@ def unknown_tools(rules: Iterable[str], tools: Iterable[str]) -> list[tuple[str,
     known = list(tools)
     read = [Rule(text, "allow") for text in rules]
     lost = [rule for rule in read if not any(rule.covers_tool(name) for name in known)]
-    return [(rule.text, did_you_mean(rule.tool, [name.lower() for name in known]) or "") for rule in lost]
+    named = {name.lower(): name for name in known}
+    return [(rule.text, named.get(did_you_mean(rule.tool.lower(), named) or "", "")) for rule in lost]
 
 
 def each_tool(tools: Iterable[Tool | ToolSource]) -> list[Tool]:

@@ -7,7 +7,7 @@ honestly: what it does not know counts as code that nobody can read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from lyra.core.reach import Options, Reach, long_of, reached_by, words_of
@@ -47,11 +47,20 @@ _GIT_OF: Final[dict[str, Options]] = {
     "format-patch": _GIT_LONG._replace(wide="o", valued="v"),
 }
 _GIT_FAR: Final = words_of("clone fetch pull push ls-remote remote submodule archive fetch-pack send-pack")
+_GIT_EVERYDAY: Final = words_of("status log diff show add commit branch checkout switch restore stash merge tag blame")
+_GIT_LONG_ANY: Final = _GIT_LONG.long_runs | _GIT_LONG.long_wide
 _GIT_READS: Final = words_of("--get --get-all --get-regexp --get-urlmatch --list -l get list")
 _HERE: Final = (".", "/", "~", "file:")
 
 
-def _git(words: Sequence[str]) -> Iterator[Reach]:
+def _git(words: Sequence[str]) -> Iterable[Reach]:
+    everyday = len(words) > 1 and words[1] in _GIT_EVERYDAY  # only long options matter to these
+    if everyday and not any(word[:2] == "--" and word[2:].partition("=")[0] in _GIT_LONG_ANY for word in words):
+        return ()
+    return _git_reaches(words)
+
+
+def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
     at = 1
     while at < len(words) and words[at][:1] == "-":
         word = words[at]
@@ -203,7 +212,7 @@ def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 1, word.partition(" ")[2])
 
 
-JUDGES: Final[dict[str, Callable[[Sequence[str]], Iterator[Reach]]]] = {
+JUDGES: Final[dict[str, Callable[[Sequence[str]], Iterable[Reach]]]] = {
     "git": _git,
     **dict.fromkeys(("sed", "gsed"), _sed),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),

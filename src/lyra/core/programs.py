@@ -15,7 +15,7 @@ from typing import Final
 from lyra.core.judges import JUDGES
 from lyra.core.reach import Options, Reach, long_of, reached_by, words_of
 
-__all__ = ["GREEDY", "INERT", "can_reach", "doubtful_words", "named_words", "reaches"]
+__all__ = ["GREEDY", "INERT", "PROGRAMS", "can_reach", "doubtful_words", "named_words", "reaches"]
 
 _TAR: Final = Options(
     "IF",
@@ -125,12 +125,16 @@ _WRAPPERS: Final = words_of(
 _SHELLS: Final = words_of("sh bash dash zsh ksh ash fish rbash")
 _SHELL_TEXT: Final = re.compile(r"-[A-Za-z]*[cs]|--(?:rc|init)")
 _RUNS_WORDS: Final = _WRAPPERS | _SHELLS | GREEDY
+_HARMLESS: Final = re.compile(r"[A-Za-z0-9_./: ]*")  # arguments without an option or a setting
 _PROGRAM: Final = re.compile(r"(?!-)(?![A-Za-z_][A-Za-z0-9_]*=)(?![0-9.]+[smhd]?$).*", re.DOTALL)
+
+
+PROGRAMS: Final = _TABLE.keys() | _RUNNERS.keys()
 
 
 def can_reach(name: str) -> bool:
     """Whether this program is one that may run others, so that each of its words has to be certain."""
-    return name in _TABLE or name in _RUNNERS
+    return name in PROGRAMS
 
 
 def doubtful_words(words: Sequence[str]) -> int:
@@ -154,6 +158,9 @@ def reaches(words: Sequence[str]) -> list[Reach]:
     if options is None and name not in _RUNNERS:
         return []
     judge = JUDGES.get(name)
+    plain = (judge is None or name == "make") and name not in _RUNNERS and not (options and options.bundle)
+    if plain and _HARMLESS.fullmatch(" ".join(words[1:])):
+        return []
     found = list(judge(words)) if judge is not None else []
     runners = _RUNNERS.get(name)
     if runners is not None:

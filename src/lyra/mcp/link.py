@@ -71,7 +71,7 @@ async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncI
     login = sdk.Login(settings, sdk.Tokens(host.folder, settings.fingerprint(host.workspace)), host.authorize)
     try:
         auth = await login.provider() if settings.auth_kind == "oauth" else None
-        async with sdk.web(settings, login=auth, answered=ears.answered) as streams:
+        async with sdk.web(settings, login=auth, answered=ears.answered, ended=ears.ended) as streams:
             yield streams
     finally:
         login.close()

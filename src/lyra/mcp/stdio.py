@@ -9,6 +9,7 @@ killed. When the connection is closed the program's stdin is closed first, then 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -20,13 +21,12 @@ from mcp_types import (
     INTERNAL_ERROR,
     ErrorData,
     JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
 
 from lyra.core.capability import Grant
+from lyra.mcp.questions import Questions
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failed, Failure
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
@@ -34,9 +34,9 @@ from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
-_ASKED_MAX: Final = 100  # questions of a program that wait for an answer, or answers that it does not read
 _SENDING_S: Final = 5.0  # for a program to take one message
 _VALUES_MAX: Final = 100_000  # of one message
+_UNREAD_BYTES_MAX: Final = 1 << 20  # of a message that is looked at a second time
 _PARTS_MAX: Final = 1_000  # of one result or page
 _LISTS: Final = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 _GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
@@ -77,11 +77,11 @@ async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, e
         if not ours.is_set():
             ended(why)
 
-    asked = _Asked(outward)
+    questions = Questions(lambda: outward.statistics().tasks_waiting_send)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_reading, pipes, inward, told, asked)
-            group.start_soon(_writing, pipes, outward, told, asked)
+            group.start_soon(_reading, pipes, inward, told, questions)
+            group.start_soon(_writing, pipes, outward, told, questions)
             try:
                 yield received, sent
             finally:
@@ -97,39 +97,16 @@ async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, e
             stream.close()
 
 
-class _Asked:
-    """The questions of a program that are not answered yet. Each is a task of the SDK, so there are only so many."""
-
-    def __init__(self, outward: Any) -> None:
-        self._open: set[str] = set()
-        self._outward = outward
-
-    def heard(self, message: Any) -> bool:
-        """It said this; False when that is one question too many."""
-        if isinstance(message, JSONRPCNotification):
-            if message.method == "notifications/cancelled":
-                self._open.discard(str((message.params or {}).get("requestId")))
-        elif isinstance(message, JSONRPCRequest):
-            if str(message.id) in self._open:
-                return False
-            self._open.add(str(message.id))
-        return len(self._open) <= _ASKED_MAX and self._outward.statistics().tasks_waiting_send <= _ASKED_MAX
-
-    def answered(self, message: Any) -> None:
-        if isinstance(message, (JSONRPCResponse, JSONRPCError)):
-            self._open.discard(str(message.id))
-
-
-async def _reading(pipes: Pipes, inward: Any, ended: Ended, asked: _Asked) -> None:
+async def _reading(pipes: Pipes, inward: Any, ended: Ended, questions: Questions) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # then it is we who hung up
         async with inward:
-            why = await _read(pipes, inward, asked)
+            why = await _read(pipes, inward, questions)
             if why is not None:
                 pipes.kill()
             ended(why or await _death(pipes))  # before those who wait hear of it: they are told why
 
 
-async def _read(pipes: Pipes, inward: Any, asked: _Asked) -> Failed | None:
+async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | None:
     """Until the program says no more; a Failed where what it says cannot be read."""
     garbage = 0
     while True:
@@ -148,10 +125,12 @@ async def _read(pipes: Pipes, inward: Any, asked: _Asked) -> Failed | None:
             garbage += 1
             if garbage > _GARBAGE_LINES_MAX:
                 return Failed(Failure("protocol", "garbage", "it prints what is no MCP message on its stdout"))
-            continue
-        if not asked.heard(message_in):
-            message = "it asks back without end and does not wait for answers"
-            return Failed(Failure("protocol", "too_many_requests", message))
+            message_in = _unread(line)
+            if message_in is None:
+                continue
+        why = questions.heard(message_in)
+        if why is not None:
+            return why
         if isinstance(message_in, JSONRPCResponse):
             _shorten(message_in.result)
         await inward.send(SessionMessage(message_in))
@@ -169,8 +148,21 @@ def _message(line: bytes) -> Any:
     if not _is_crowded(line):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     outline = msgspec.json.decode(line, type=_Outline)
-    said = f"its answer has more than {_VALUES_MAX} values"
-    return JSONRPCError(jsonrpc="2.0", id=outline.id, error=ErrorData(code=INTERNAL_ERROR, message=said))
+    return _error(outline.id, f"its answer has more than {_VALUES_MAX} values")
+
+
+def _unread(line: bytes) -> JSONRPCError | None:
+    """An answer in which something cannot be read, such as half a character, is an error for whoever waits for it."""
+    try:
+        found = json.loads(line) if len(line) <= _UNREAD_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        return None
+    number = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    return _error(number, "its answer cannot be read") if isinstance(number, (int, str)) else None
+
+
+def _error(number: int | str, said: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=INTERNAL_ERROR, message=said))
 
 
 def _is_crowded(line: bytes) -> bool:
@@ -206,11 +198,11 @@ async def _death(pipes: Pipes) -> Failed:
     return Failed(Failure("crash", str(result.exit_code), f"it ended with {result.exit_code}{limits}{last}", True))
 
 
-async def _writing(pipes: Pipes, outward: Any, ended: Ended, asked: _Asked) -> None:
+async def _writing(pipes: Pipes, outward: Any, ended: Ended, questions: Questions) -> None:
     try:
         async with outward:
             async for message in outward:
-                asked.answered(message.message)
+                questions.answered(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 pipes.writer.write(text.encode() + b"\n")
                 async with asyncio.timeout(_SENDING_S):

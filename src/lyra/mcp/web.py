@@ -7,6 +7,7 @@ issues its tokens), that one is asked over https and has to have a public addres
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,8 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from lyra.core.providers import is_loopback_url
 from lyra.errors import ConfigError
+from lyra.mcp.questions import Receiving, Sending
 from lyra.mcp.settings import ServerSettings
-from lyra.mcp.state import AuthRequired
+from lyra.mcp.state import AuthRequired, Failed
 from lyra.sandbox.addresses import resolve
 from lyra.sandbox.proxy import system_lookup
 
@@ -26,14 +28,19 @@ __all__ = ["ANSWER_BYTES_MAX", "web"]
 
 ANSWER_BYTES_MAX: Final = 32 << 20
 _CONNECT_S: Final = 10.0
+_LEAVING_S: Final = 1.0
 _READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
 
 
 @asynccontextmanager
 async def web(
-    settings: ServerSettings, *, login: httpx2.Auth | None, answered: Callable[[int], None]
+    settings: ServerSettings,
+    *,
+    login: httpx2.Auth | None,
+    answered: Callable[[int], None],
+    ended: Callable[[Failed], None],
 ) -> AsyncIterator[Any]:
-    """The streams of a connection; `answered` is told the status of every answer."""
+    """The streams of a connection; `answered` is told the status of every answer, `ended` why no more is heard."""
     url = settings.address
     _check(settings, url)
     client = httpx2.AsyncClient(
@@ -44,7 +51,8 @@ async def web(
         trust_env=False,
     )
     async with client, streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams:
-        yield streams
+        sending = Sending(streams[1])
+        yield Receiving(streams[0], sending.questions, ended), sending
 
 
 def _check(settings: ServerSettings, url: str) -> None:
@@ -82,7 +90,10 @@ class _Guarded(httpx2.AsyncHTTPTransport):
         at_home = _origin(request.url) == _origin(self._home)
         if not at_home:
             await self._check_other(request)
-        response = await super().handle_async_request(request)
+        if request.method == "DELETE":  # good-bye: nobody waits for the answer to that
+            response = await asyncio.wait_for(super().handle_async_request(request), _LEAVING_S)
+        else:
+            response = await super().handle_async_request(request)
         if at_home:
             self._tell(response.status_code)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):

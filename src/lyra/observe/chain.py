@@ -11,6 +11,8 @@ then only a hash that was noted elsewhere finds it.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -94,6 +96,8 @@ def verify(path: str | Path, *, expect: str | None = None) -> Checked:
     lines = _lines(path)
     chain = _Chain(lines, expect)
     problem = chain.check()
+    if not lines:
+        problem = Problem(1, "removed", "there is no record, and a log begins with one")
     if problem is None and not chain.expected:
         problem = Problem(
             len(lines) + 1,
@@ -168,10 +172,17 @@ def read_links(path: str | Path) -> Iterator[Link]:
 
 def _lines(path: str | Path) -> list[bytes]:
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb", opener=_opener) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device may never end
+                raise ConfigError(f"{path} is not a plain file", place=str(path))
+            data = file.read()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", place=str(path)) from None
     return _split(data)
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to is not waited for
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -133,9 +133,9 @@ def _is_single(script: Script) -> bool:
         if word.expands:
             return False
         globs |= word.globs
-    if globs and not _globs_are_names(command.words):
+    if not command.words or (globs and not _globs_are_names(command.words)):
         return False
-    return bool(command.words) and all(_harmless(operator, target) for _, operator, target in command.redirects)
+    return all(_harmless(operator, target) for _, operator, target in command.redirects)
 
 
 def _globs_are_names(words: list[Word]) -> bool:

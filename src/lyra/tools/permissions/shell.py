@@ -22,6 +22,7 @@ __all__ = ["Command", "Script", "Word", "read_script"]
 _REDIRECT: Final = re.compile(
     r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|&>>|&>"
 )
+_ARGUMENT: Final = re.compile(r" ([A-Za-z_./:=@%+,^~\]\-][A-Za-z0-9_./:=@%+,^~\]\-]*)(?=[ \t\n;&|)]|$)")
 _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
 _COPROC_NAME: Final = re.compile(r"[ \t]+[A-Za-z_][A-Za-z0-9_]*(?=[ \t]+(?:[{(]|(?:if|while|until|for|case|select)\b))")
@@ -117,6 +118,11 @@ class _Reader(WordReader):
         start = last = self.at
         text = self.text
         while True:
+            found = _ARGUMENT.match(text, self.at) if command.words else None
+            if found is not None:  # most of what comes after a program's name
+                command.words.append(Word(found[1], found[1]))
+                last = self.at = found.end()
+                continue
             self.blank()
             if self.at >= self.end:
                 break

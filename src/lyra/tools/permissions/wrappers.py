@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from lyra.core.programs import GREEDY, can_reach, doubtful_words, reaches
+from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, reaches
 from lyra.core.reach import runs_code
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
@@ -68,6 +68,10 @@ def wraps(name: str) -> bool:
 def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
     """The commands that these words run, if they run any. `command` is what they were found in."""
     name = basename(words[0].text)
+    return _inner_of(name, words, command, script) if name in _KNOWN else iter(())
+
+
+def _inner_of(name: str, words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
     if name in WRAPPERS:
         yield from _wrapped(words, WRAPPERS[name], name)
     elif name in SHELLS:
@@ -80,7 +84,7 @@ def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[In
         yield from _source(words, command, script)
     elif name in _ARITHMETIC:
         yield from _builtin(words, name, script)
-    if can_reach(name):
+    if name in PROGRAMS:
         yield from _reached(words, name, script)
     if name in _TAKES_ORDERS:
         yield from _orders(words, name, command)
@@ -276,6 +280,8 @@ def _find(words: list[Word]) -> Iterator[Inner]:
 
 def _git(words: list[Word]) -> Iterator[Inner]:
     """The few ways in which git runs commands without an option: aliases with `!`, foreach, bisect run."""
+    if not any(word.text in _GIT_RUNS or "!" in word.text for word in words):
+        return
     for at, word in enumerate(words[1:], start=1):
         if word.text in _GIT_RUNS and at + 1 < len(words):
             yield Inner(words=words[at + 1 :])
@@ -304,10 +310,15 @@ def _reached(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
 
 def _orders(words: list[Word], name: str, command: Command) -> Iterator[Inner]:
     """Code from the input of a program, or from a file that is made up on the way."""
-    if any(word.raw.startswith(("<(", ">(")) for word in words):
-        yield Inner(doubt=f"{name!r} gets a file that only the shell knows")
+    for word in words:
+        if word.expands and word.raw.startswith(("<(", ">(")):
+            yield Inner(doubt=f"{name!r} gets a file that only the shell knows")
+    texts = command.documents
+    for _, operator, target in command.redirects:
+        if operator == "<<<":
+            texts = [*texts, target.text]
     plain = name in ("newgrp", "at", "batch")
-    for text in (*command.documents, *(target.text for _, operator, target in command.redirects if operator == "<<<")):
+    for text in texts:
         if plain:
             yield from _script(text)
         elif runs_code(text) or name in ("make", "crontab") or UNKNOWN in text:
@@ -343,3 +354,6 @@ _SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Inner]]]] = {
     "hash": _hash,
     "enable": _enable,
 }
+_KNOWN: Final = frozenset(
+    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *_TAKES_ORDERS, "source", "."}
+)
