@@ -62,7 +62,7 @@ def _p99_ms(late: list[float]) -> Figure:
 
 
 # ---------------------------------------------------------------- admission
-@tool
+@tool(trusted=True)
 async def look(path: str) -> str:
     """Look at nothing."""
     return ""

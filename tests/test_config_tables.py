@@ -224,23 +224,6 @@ def test_a_project_may_name_a_server_on_this_machine(place, url):
     assert config.notes == []
 
 
-@pytest.mark.parametrize("name", ["anthropic", "openai", "azure", "gemini", "vertex", "bedrock", "mine"])
-def test_a_project_cannot_send_your_key_to_this_machine_either(place, name):
-    """Whoever listens there would have it: the provider of a key is asked where you have it asked."""
-    place.user('[providers.mine]\nbase_url = "https://mine.example/v1"\napi_key = "env:MY_KEY"')
-    config = place.repo(f'[providers.{name}]\nbase_url = "http://127.0.0.1:19999"').load(MY_KEY=PLANTED)
-    assert config.providers.get(name, {}).get("base_url", "https://mine.example/v1") == "https://mine.example/v1"
-    assert config.notes[0].startswith("lyra.toml:2: a project's file may not send your key to another address")
-    assert "your own file" in config.notes[0]
-    own = place.user(f'[providers.{name}]\nbase_url = "http://127.0.0.1:1"\napi_key = "env:MY_KEY"').load()
-    assert own.providers[name]["base_url"] == "http://127.0.0.1:1"
-
-
-def test_a_project_may_say_where_a_server_without_keys_is(place):
-    config = place.repo('[providers.ollama]\nbase_url = "http://127.0.0.1:9"').load()
-    assert (config.providers["ollama"]["base_url"], config.notes) == ("http://127.0.0.1:9", [])
-
-
 @pytest.mark.parametrize(
     ("name", "lines", "taken"),
     [
@@ -248,9 +231,8 @@ def test_a_project_may_say_where_a_server_without_keys_is(place):
         ("anthropic", 'api_key = "env:TEAM_KEY"', True),
         ("gemini", 'api_key = "env:GOOGLE_API_KEY"', True),
         ("bedrock", 'api_key = "env:AWS_BEARER_TOKEN_BEDROCK"', True),
-        ("bedrock", 'api_key = "env:AWS_SECRET_ACCESS_KEY"\nbase_url = "http://127.0.0.1:9"', True),  # it stays at home
-        ("here", 'api_key = "env:TEAM_KEY"\nbase_url = "http://127.0.0.1:9"', False),
-        ("here", 'api_key = "env:ANTHROPIC_API_KEY"\nbase_url = "http://127.0.0.1:9"', False),
+        ("anthropic", 'api_key = "env:AWS_SECRET_ACCESS_KEY"\nbase_url = "http://127.0.0.1:9"', True),
+        ("here", 'api_key = "env:TEAM_KEY"\nbase_url = "http://127.0.0.1:9"', True),
         ("anthropic", 'api_key = "env:GITHUB_TOKEN"', False),
         ("anthropic", 'api_key = "env:DATABASE_URL"\nbase_url = "http://127.0.0.1:9"', False),
         ("anthropic", f'api_key = "{PLANTED}"', False),
@@ -260,7 +242,7 @@ def test_a_project_may_say_where_a_server_without_keys_is(place):
     ],
 )
 def test_which_keys_a_project_may_name(place, name, lines, taken):
-    """By reference, with the name of a key, and never for an address that the project names itself."""
+    """By reference, with the name of a key, and only for this machine or the provider's own address."""
     place.user('[providers.proxied]\nbase_url = "https://proxy.example/v1"')
     config = place.repo(f"[providers.{name}]\n{lines}").load(AZURE_OPENAI_ENDPOINT="https://corp.example")
     assert ("api_key" in config.providers.get(name, {})) == taken

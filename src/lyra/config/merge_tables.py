@@ -1,9 +1,9 @@
 """Who wins in the tables, and what a project's file may say there.
 
-A project's file comes with somebody's repository. It may name a server on this machine that is asked without a key, and
-say how a known provider is called, but it may not send a key, a header or a conversation to an address of its choice,
-and it may only raise prices and lower limits, since both keep budgets honest. `_REFUSALS` is the list for providers.
-What it asked for in vain is a note.
+A project's file comes with somebody's repository. It may name a server on this machine, where whoever could listen has
+better ways, and say how a known provider is called, but it may not send a key, a header or a conversation to any other
+address of its choice, and it may only raise prices and lower limits, since both keep budgets honest. `_REFUSALS` is the
+list for providers. What it asked for in vain is a note.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from lyra.errors import ConfigError
 __all__ = ["MergedTables"]
 
 Entry = dict[str, Any]
-_WITHOUT_KEY: Final = ("ollama",)  # of the usual providers
 
 
 class MergedTables:
@@ -74,7 +73,7 @@ class MergedTables:
         asked = [cell for cell in project.cells if cell.section == "providers"]
         for cell in sorted(asked, key=lambda cell: cell.field == "api_key"):  # a key is judged by where it would go
             value, place = project.cells[cell]
-            why = _REFUSALS[cell.field](self._asked(cell, value))
+            why = _REFUSALS[cell.field](_Asked(value, cell.name, self._address(cell.name)))
             if why:
                 self._note(
                     place, f"a project's file {why}: {cell} is not used; if it is right, put it into your own file"
@@ -82,12 +81,6 @@ class MergedTables:
                 self._in_vain.add(cell.name)
             elif cell not in said:
                 self._take(cell, project)
-
-    def _asked(self, cell: Cell, value: Any) -> _Asked:
-        theirs = self.origins.get(Cell("providers", cell.name, "base_url"))
-        has_key = any(Cell("providers", cell.name, field) in self.cells for field in ("api_key", "headers"))
-        named = theirs is not None and theirs.kind == "project"
-        return _Asked(value, cell.name, self._address(cell.name), named=named, has_key=has_key)
 
     def _address(self, name: str) -> str:
         """Where the calls of a provider go, as far as the settings say."""
@@ -176,8 +169,6 @@ class _Asked(NamedTuple):
     value: Any
     name: str
     address: str
-    named: bool  # it is the project that names the address
-    has_key: bool  # the person has a key or headers for it
 
 
 def _no_reference(asked: _Asked) -> str:
@@ -194,17 +185,13 @@ def _key_refused(asked: _Asked) -> str:
         return f"may not read {variable}, which is not the name of a key"
     at_home = asked.address == usual.base_url and asked.name in USUAL and "base_url" not in usual.needs
     unsaid = not asked.address and asked.name in USUAL and "base_url" not in usual.needs
-    if at_home or unsaid or (is_loopback_url(asked.address) and not asked.named):
+    if at_home or unsaid or is_loopback_url(asked.address):
         return ""
-    return "may not send a key to an address of its choice"
+    return "may send a key only to this machine or to the provider's own address"
 
 
 def _address_refused(asked: _Asked) -> str:
-    if not is_loopback_url(asked.value):
-        return "may name only servers on this machine"
-    if asked.has_key or (asked.name in USUAL and asked.name not in _WITHOUT_KEY):
-        return "may not send your key to another address, not even on this machine"
-    return ""
+    return "" if is_loopback_url(asked.value) else "may name only servers on this machine"
 
 
 _REFUSALS: Final[dict[str, Callable[[_Asked], str]]] = {

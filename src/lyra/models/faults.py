@@ -171,7 +171,7 @@ def of_code(code: str, message: str, **fields: Any) -> ModelError:
 
     One that is not known may go away: a request that is wrong is refused before an answer begins.
     """
-    if code.isdigit() and 400 <= int(code) <= 599:
+    if code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
         return of_status(int(code), message, **fields)
     kind = _BY_CODE.get(code) or _BY_WORD.get(code)
     if kind is None or kind == "bad_request":
