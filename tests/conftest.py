@@ -11,11 +11,16 @@ _HERE = Path(__file__).parent
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
     "agents/",
+    "cli/test_agent",
+    "cli/test_cli_mcp.py",
     "cli/test_demo.py",
+    "cli/test_vega",
+    "language/",
     "mcp/",
     "models/",
     "otp/",
     "sandbox/",
+    "security/",
     "simulation/",
     "store/test_damage.py",
     "store/test_postgres.py",
@@ -25,6 +30,7 @@ _SLOW = (
     "tools/builtin/",
     "tools/permissions/test_bash.py",
     "tools/permissions/test_fuzz.py",
+    "vega/",
 )
 _QUICK = (
     "agents/test_execution.py",
@@ -38,6 +44,11 @@ _QUICK = (
     "models/test_script.py",
     "models/test_sim.py",
     "models/test_tokens.py",
+    "vega/test_check",
+    "vega/test_lexer.py",
+    "vega/test_parser.py",
+    "vega/test_values.py",
+    "vega/test_vm.py",
 )
 
 
