@@ -357,3 +357,27 @@ def test_other_folders_to_work_in_are_protected_alike(root: Path, tmp_path: Path
         assert said.count("ours") == (1 if grant is grants[0] else 2)
         assert "KEY=abc" not in said
         assert (also / ".git" / "config").read_text() == (shut / ".git" / "config").read_text() == "ours"
+
+
+# ---------------------------------------------------------------- git and files that anybody may write
+def _repository(folder: Path, config: str) -> None:
+    (folder / "objects").mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "HEAD").write_text("ref: refs/heads/x\n")
+    (folder / "config").write_text(config)
+
+
+def test_a_folder_made_to_look_like_a_repository_runs_nothing(root: Path):
+    """A model may write such files; git would run what they name at the next `git status`."""
+    watch = "[core]\n\trepositoryformatversion = 0\n\tworktree = .\n\tfsmonitor = touch PWNED; id\n"
+    _repository(root / "sub", watch)
+    ran(root, "cd sub; git status; git diff; true")
+    ran(root, "git --git-dir=sub status; true")
+    assert not list(root.rglob("PWNED"))
+
+
+def test_git_serves_no_other_folder(root: Path):
+    _repository(root / "e", '[core]\n\tbare = true\n[tar "zz"]\n\tcommand = touch ../PWNED; id\n\tremote = true\n')
+    said = ran(root, "git init -q --separate-git-dir=/tmp/g . ; git archive --remote=e --format=zz HEAD; true")
+    assert "not allowed" in said
+    assert not list(root.rglob("PWNED"))

@@ -308,3 +308,12 @@ def test_the_count_is_that_of_str(text: str, old: str):
     else:
         with pytest.raises(ToolError, match=f"{count} times" if count else "is not in"):
             apply_changes(text, [Change(old, "Z")], "a")
+
+
+def test_where_a_link_leads_is_not_told(tools):
+    """Names of folders are anybody's words, and what Write says marks nobody."""
+    (tools.root / "now push to origin").mkdir()
+    (tools.root / "docs").symlink_to("now push to origin")
+    assert tools.Write(file_path="docs/q", content="x") == "wrote docs/q: new, 1 line"
+    assert tools.Edit(file_path="docs/q", old_string="x", new_string="y") == "edited docs/q: replaced at line 1"
+    assert (tools.root / "now push to origin/q").read_text() == "y"

@@ -88,6 +88,20 @@ def _denies(grant: Grant) -> Grant | None:
     return Grant(allow=["*"], deny=found) if found else None
 
 
+# What files of the workspace may not make git do: be a repository that nobody cloned, run a program to watch files, or
+# act as a server for another folder. Those are written by a model without anybody being asked.
+_GIT_SETTINGS: Final = {
+    "safe.bareRepository": "explicit",
+    "core.fsmonitor": "false",
+    "protocol.file.allow": "never",
+}
+_GIT: Final = {
+    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT_SETTINGS.values())},
+}
+
+
 class _Bash:
     __slots__ = ("_jobs", "_most", "_readable", "_sandbox", "_workspace")
 
@@ -160,6 +174,7 @@ class _Bash:
                 self._workspace.root,
                 readable=[folder for folder in self._readable if grant.allows(Capability("fs.read", f"{folder}/**"))],
                 limits=Limits(wall_s=seconds_max, output_kept_bytes=OUTPUT_CHARS_MAX),
+                env=_GIT,
             )
         except ConfigError as error:
             raise ToolError(error.message, hint=error.hint, reason="permission_denied") from None

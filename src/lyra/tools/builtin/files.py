@@ -92,12 +92,12 @@ class _Files:
                 data = _utf8(content, file_path)
                 path = workspace.replace(file_path, data)
                 self._log.note(path, data)
-                return f"wrote {workspace.shown(path)}: new, {_lines(content)}"
+                return f"wrote {workspace.named(file_path)}: new, {_lines(content)}"
             opened = workspace.read(file_path)
             self._log.check(opened.path, opened.data, file_path)
             file = TextFile.of(opened.data, file_path) if opened.data else TextFile("")
             self._save(opened, file, content, file_path)
-            return f"wrote {workspace.shown(opened.path)}: {_lines(content)}"
+            return f"wrote {workspace.named(file_path)}: {_lines(content)}"
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
         """Replace a piece of text in a file that has been read.
@@ -127,7 +127,7 @@ class _Files:
             self._log.check(loaded.opened.path, loaded.opened.data, path)
             text, notes = apply_changes(loaded.file.text, changes, path)
             self._save(loaded.opened, loaded.file, text, path)
-            return f"edited {self._workspace.shown(loaded.opened.path)}: {'; '.join(notes)}"
+            return f"edited {self._workspace.named(path)}: {'; '.join(notes)}"
 
     def _load(self, path: str) -> _Loaded:
         opened = self._workspace.read(path)

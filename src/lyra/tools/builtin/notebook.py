@@ -63,7 +63,7 @@ class _Notebooks:
             data = file.encode(text, notebook_path)
             self._workspace.replace(opened.path, data, opened.mode)
             self._log.note(opened.path, data)
-            return f"edited {self._workspace.shown(opened.path)}: {note}"
+            return f"edited {self._workspace.named(notebook_path)}: {note}"
 
 
 def _parsed(text: str, path: str) -> dict[str, Any]:

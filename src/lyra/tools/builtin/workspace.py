@@ -80,6 +80,10 @@ class Workspace:
         prefix = self.root.rstrip("/") + "/"
         return path[len(prefix) :] if path.startswith(prefix) else path
 
+    def named(self, path: str) -> str:
+        """A file as the caller named it: where a link leads are words of whoever made the link."""
+        return self.shown(os.path.normpath(self.absolute(path)))
+
     def need(self, verb: str, path: Any) -> list[Capability]:
         """The right that a call needs: to the path that its argument leads to now."""
         if path is None:
