@@ -269,7 +269,7 @@ class Runtime:
     def known(self) -> tuple[str, ...]:
         """The keys that this process knows: those of its providers, and those in the usual variables."""
         secrets = self.client.secrets()
-        if secrets != self._secrets:
+        if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
             self._known = tuple(sorted({*_in_environment(), *secrets}, key=len, reverse=True))
         return self._known

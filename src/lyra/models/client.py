@@ -91,6 +91,8 @@ class LLMClient:
 
     def secrets(self) -> tuple[str, ...]:
         """Every key that its providers hold, for those who blot them out."""
+        if not self._providers:
+            return ()
         return tuple([secret for provider in self._providers.values() for secret in provider.secrets()])
 
     def all_secrets(self) -> tuple[str, ...]:
