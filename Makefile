@@ -19,7 +19,7 @@ run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes
 	@$(BIN)/lyra demo $(ARGS)
 
 test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
 	$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
