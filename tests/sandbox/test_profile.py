@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lyra.core.capability import Grant
-from lyra.errors import CapabilityDenied, ConfigError
+from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import appeared, find
 
@@ -158,11 +158,13 @@ def test_a_protected_symlink_protects_what_it_leads_to(tmp_path):
     assert sorted(found.links) == [".env", ".git"]
 
 
-def test_a_large_workspace_is_searched_in_part(tmp_path, monkeypatch):
-    """It says so, and so does every result."""
+def test_where_not_everything_could_be_searched_nothing_runs(sandbox, tmp_path, monkeypatch):
+    """Whoever may write could hide a protected file behind a heap of others."""
     monkeypatch.setattr("lyra.sandbox.protected.SANDBOX_SCAN_ENTRIES_MAX", 10)
     _make(tmp_path, *(f"f{n}" for n in range(30)))
     assert not find(Profile(str(tmp_path))).complete
+    with pytest.raises(SandboxUnavailable, match="to look through for protected paths"):
+        asyncio.run(sandbox.run(["true"], Profile(str(tmp_path))))
 
 
 def test_what_appeared(tmp_path):

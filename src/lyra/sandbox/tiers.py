@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lyra.core.ids import Entropy
+from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
 from lyra.sandbox.aside import placeholders
@@ -36,7 +37,6 @@ _RELAY_PORT: Final = 3128
 _PROXY_NAMES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 # A shell becomes the command: what cannot be run ends with 127 or 126 and a sentence, in every tier.
 _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
-_CUT_SHORT: Final = "the workspace is too large to search all of it for protected paths"
 _names: Final = Entropy()
 _AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are looked through again without a thread
 _MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
@@ -111,7 +111,7 @@ class Bubblewrap:
         self, argv: Sequence[str], profile: Profile, proxy: Proxy | None, undo: list[Callable[[], None]]
     ) -> Plan:
         assert self._program is not None
-        found = await asyncio.to_thread(find, profile)
+        found = await _protected(profile)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
         first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
@@ -153,9 +153,21 @@ class Bubblewrap:
         )
 
 
+async def _protected(profile: Profile) -> Found:
+    """What a command must find shut. Where not all could be looked at, something may be hidden: no command then."""
+    found = await asyncio.to_thread(find, profile)
+    if not found.complete:
+        raise SandboxUnavailable(
+            f"the workspace has more than {SANDBOX_SCAN_ENTRIES_MAX} files to look through for protected paths, "
+            "so the command does not run",
+            hint="work in a smaller folder; node_modules, .venv and their like do not count",
+        )
+    return found
+
+
 def _found_holes(found: Found, *, movable: bool = False) -> list[str]:
     nested = movable and any("/" in path for path in found.all())
-    told = ((not found.complete, _CUT_SHORT), (bool(found.all_links()), _LINKED), (nested, _MOVABLE))
+    told = ((bool(found.all_links()), _LINKED), (nested, _MOVABLE))
     return [hole for is_there, hole in told if is_there]
 
 
@@ -191,7 +203,7 @@ class Landlock:
                 "this kernel's landlock cannot limit the network, so no command gets one",
                 hint="install bubblewrap, or use Linux 6.7 or newer",
             )
-        found = await asyncio.to_thread(find, profile)
+        found = await _protected(profile)
         private = tempfile.mkdtemp(prefix="lyra-sandbox-")
         home = f"{private}/home"
         os.mkdir(home, 0o700)
