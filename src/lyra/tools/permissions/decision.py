@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.capability import Capability, Grant
 from lyra.core.check import one_of
@@ -125,7 +125,7 @@ class Permissions:
         folders = {config_folder(), config_folder(home)} - {""}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
-        self._of_tool: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        self._of_tool: dict[tuple[str, str], _Rules] = {}
         self._answers = list(answers)  # from before
         self.attended = attended  # somebody is there to be asked
         self._keep = keep
@@ -203,20 +203,20 @@ class Permissions:
         """The rules of one effect that cover a tool."""
         return self._of(effect, tool)
 
-    def _of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
+    def _of(self, effect: Effect, tool: str) -> _Rules:
         """The rules of one effect that cover a tool; answers of `never` are denies like any other."""
         found = self._of_tool.get((effect, tool))
         if found is None:
             rules = (*self._rules, *self._answers) if effect == "deny" else self._rules
-            found = tuple(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
+            found = _Rules(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
             if len(self._of_tool) < _TOOLS_KEPT:
                 self._of_tool[effect, tool] = found
         return found
 
-    def _always(self, tool: str) -> tuple[Rule, ...]:
+    def _always(self, tool: str) -> _Rules:
         found = self._of_tool.get(("always", tool))
         if found is None:
-            found = tuple(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
+            found = _Rules(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
             if len(self._of_tool) < _TOOLS_KEPT:
                 self._of_tool["always", tool] = found
         return found
@@ -298,22 +298,40 @@ class Permissions:
             self._keep(rule)
 
 
-def _near(rules: Sequence[Rule], subject: Subject) -> Sequence[Rule]:
+class _Rules(tuple[Rule, ...]):
+    """Rules that cover a tool. `words` are the programs that they name, None where one of them names none."""
+
+    words: frozenset[str] | None
+
+    def __new__(cls, rules: Iterable[Rule]) -> Self:
+        found = super().__new__(cls, rules)
+        found.words = frozenset(rule.word for rule in found) if all(rule.word for rule in found) else None
+        return found
+
+
+def _near(rules: _Rules, subject: Subject) -> Sequence[Rule]:
     """Those that may speak of it: a rule that names a program need not be held against a line with others."""
-    words = subject.line.words if subject.line is not None else None
-    return rules if words is None else [rule for rule in rules if not rule.word or rule.word in words]
+    words = subject.line.words if rules and subject.line is not None else None
+    if words is None:
+        return rules
+    if rules.words is not None and rules.words.isdisjoint(words):
+        return ()
+    return [rule for rule in rules if not rule.word or rule.word in words]
 
 
-def _first(rules: Sequence[Rule], subject: Subject) -> Rule | None:
-    for rule in _near(rules, subject):
-        if rule.speaks_of(subject):
-            return rule
+def _first(rules: _Rules, subject: Subject) -> Rule | None:
+    if rules:
+        for rule in _near(rules, subject):
+            if rule.speaks_of(subject):
+                return rule
     return None
 
 
+_VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
+
+
 def _by(rule: Rule, subject: Subject, decision: Effect) -> Decision:
-    verb = {"allow": "allows", "ask": "asks about", "deny": "denies"}[decision]
-    reason = f"the {decision} rule {rule.text} ({rule.source}) {verb} this"
+    reason = f"the {decision} rule {rule.text} ({rule.source}) {_VERBS[decision]} this"
     doubt = subject.line.unsure if subject.line is not None else subject.doubt
     if doubt and decision != "allow" and not rule.bare:
         reason = f"{reason}: it cannot be read for certain, because {doubt}"
