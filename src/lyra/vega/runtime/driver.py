@@ -37,6 +37,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
+    if world.picture is not None:
+        world.picture.began(job, is_main=seed is None)
     is_durable = world.is_durable
     left = EFFECTS_A_TURN
     while True:
@@ -76,6 +78,6 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    if not is_main:
+    if not is_main and not job.world.is_over:  # one that is stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

@@ -46,7 +46,8 @@ def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -
 async def _called(job: Job, pid: str) -> Any:
     child = job.ctx.process(pid)
     try:
-        ended = await child.wait()
+        with job.waiting(pid):
+            ended = await child.wait()
     except asyncio.CancelledError:
         process = child._found()
         if process is not None and process.exit is None:

@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of
+from lyra.agents.trace import Span, current_span
 from lyra.core import codec
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
-from lyra.errors import CapabilityDenied
+from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
 from lyra.vega.values import Process, copied
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.agents import AgentPlan, Cell
     from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -36,9 +39,22 @@ _PART: Final = "vega"
 
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
-    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do."""
+    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
+    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from."""
 
-    __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "warn", "write")
+    __slots__ = (
+        "args",
+        "budget",
+        "folder",
+        "functions",
+        "grant",
+        "model",
+        "picture",
+        "python",
+        "servers",
+        "warn",
+        "write",
+    )
 
     def __init__(
         self,
@@ -52,6 +68,8 @@ class Options:
         python: frozenset[str] = frozenset(),
         folder: str | None = None,
         grant: Any = None,
+        picture: Picture | None = None,
+        servers: Any = None,
     ) -> None:
         self.write = write
         self.warn = warn
@@ -62,6 +80,8 @@ class Options:
         self.python = python
         self.folder = os.path.realpath(folder or os.getcwd())
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
+        self.picture = picture
+        self.servers = servers
 
 
 class Worlds(dict[str, "World"]):
@@ -81,7 +101,8 @@ class World:
         self.run_id = run_id
         self.linked: Linked = link(program)
         self.runtime: Runtime = runtime_of(kernel)
-        self.rights = Rights(self.linked, options.folder)
+        self.foreign = Foreign(self, options.servers)
+        self.rights = Rights(self.linked, options.folder, self.foreign.rights)
         self.budget: Budget = Budget.of(options.budget)
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
@@ -91,11 +112,19 @@ class World:
         self.started: list[str] = []  # pids, where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self.trace_id = ""
+        self.is_over = False  # its main process has ended
+        self.picture = options.picture
+        if self.picture is not None:
+            self.picture.attach(kernel, self.budget)
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
 
     def begin(self, main: Job) -> None:
         """The main process begins. Without a journal nobody has to know of a message but its receiver."""
         self.main = main
+        if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
+            self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
+            current_span.set(Span(self.trace_id, ""))
         if self.kernel.journal is None:
             self.linked.post = self.post
 
@@ -166,12 +195,18 @@ class World:
             process.watch((found.gone, None))
         return found
 
+    def called(self, name: str) -> str:
+        """The name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its own."""
+        return f"{self.run_id}/{name}" if self.tracks_processes else name
+
     def function(self, name: str) -> Callable[..., Any] | None:
         """A function of the host: given when the program was run, or imported where that is allowed."""
         found = self.options.functions.get(name)
         if found is not None:
             return found
         for kind, target, imported in self.linked.program.imports:
+            if kind == "node" and imported == name:
+                raise ConfigError(f"import node {target!r}: nodes belong to Vesper, which this version does not have")
             if kind == "python" and imported == name:
                 function = self.options.functions[name] = imported_function(target, self.options.python)
                 return function
@@ -189,13 +224,20 @@ class World:
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
     """`import python "module:name"`, if whoever runs the program allows it."""
     module, _, name = target.partition(":")
+    if not module or not name:
+        raise ConfigError(f'import python {target!r}: write "module:function"')
     if target not in allowed and module not in allowed:
         raise CapabilityDenied(
-            f"the program may not import python {target!r}", hint="whoever runs it may allow that", target=target
+            f"the program may not import python {target!r}",
+            hint=f"whoever runs it may allow that: vega.run(…, python=[{target!r}])",
+            target=target,
         )
     from importlib import import_module
 
-    function: Callable[..., Any] = getattr(import_module(module), name)
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"import python {target!r}: {error}") from None
     return function
 
 
