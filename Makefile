@@ -15,8 +15,8 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes and kill -9
-	@$(BIN)/lyra demo $(ARGS)
+run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
+	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
 test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
 	$(BIN)/python -m pytest -n auto $(ARGS)

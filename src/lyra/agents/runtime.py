@@ -169,7 +169,7 @@ class Runtime:
             session.replay(restored)
         outer = current_span.get()
         if outer is not None:
-            session.trace_id, session.parent_span = outer
+            session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         session.pid, session.labels = process.pid, self.kernel.labels

@@ -12,6 +12,7 @@ from typing import Final
 from lyra.errors import CODES
 from lyra.vega import checker_settings as settings
 from lyra.vega.opcodes import OPCODES, Opcode
+from lyra.vega.signatures import signature_text, takes_text
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
 
 __all__ = ["pages"]
@@ -114,19 +115,10 @@ def _functions(table: Table, module: str, rows: Mapping[str, Entry]) -> str:
     return table(
         ("function", "kind", "does"),
         [
-            (f"`{lead}{_signature(name, row)}`", "effect" if row.how == "effect" else "pure", row.text)
+            (f"`{lead}{signature_text(name, row)}`", "effect" if row.how == "effect" else "pure", row.text)
             for name, row in rows.items()
         ],
     )
-
-
-def _signature(name: str, row: Entry) -> str:
-    parts = [
-        f"{parameter}{'' if at < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
-        for at, (parameter, kind) in enumerate(row.parameters)
-    ]
-    result = "" if row.result == "null" else f" -> {row.result}"
-    return f"{name}({', '.join(parts)}){result}"
 
 
 def _methods(table: Table) -> str:
@@ -148,39 +140,8 @@ def _errors(table: Table) -> str:
     return table(("name", "when"), rows)
 
 
-# How the checker's table of settings reads to a person.
-_TAKES: Final = {
-    "text or texts": "a text, or a list of texts to fall back along",
-    "texts": "a list of texts",
-    "memory": "`none`, `conversation` or `window(n)`",
-    "type": "a type: the answer is read and checked",
-    "tools": "a list of tools, functions and imported names",
-    "capabilities": "a list of capabilities, such as `fs::read`",
-    "backoff": "`exponential(base, factor, max)`, `linear(step, max)` or `constant(pause)`",
-    "block": "a block `{ … }`, see below",
-    "duration or int": "a duration, or whole milliseconds",
-    "money": "an amount of money",
-    "duration": "a duration",
-    "text": "a text",
-}
-
-
 def _settings(table: Table, rows: Mapping[str, str]) -> str:
-    return table(("setting", "takes"), [(f"`{name}`", _takes(takes)) for name, takes in rows.items()])
-
-
-def _takes(takes: str) -> str:
-    found = _TAKES.get(takes)
-    if found is not None:
-        return found
-    form, *words = takes.split(" ")
-    if form == "word":
-        return "one of " + ", ".join(f"`{word}`" for word in words)
-    if form == "words":
-        return "a list of " + ", ".join(f"`{word}`" for word in words)
-    least = f", at least {words[0]}" if words else ""
-    most = f", at most {words[1]}" if len(words) > 1 else ""
-    return {"int": "a whole number", "number": "a number"}[form] + least + most
+    return table(("setting", "takes"), [(f"`{name}`", takes_text(takes)) for name, takes in rows.items()])
 
 
 def _opcodes(table: Table) -> str:

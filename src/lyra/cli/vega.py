@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "compile": Lazy("lyra.cli.vega_source", "compile_", "Compile a program to a .vgb file."),
     "disasm": Lazy("lyra.cli.vega_source", "disasm", "Show the instructions of a program."),
     "fmt": Lazy("lyra.cli.vega_source", "fmt", "Bring programs into their one layout."),
+    "lsp": Lazy("lyra.cli.vega_lsp", "lsp", "Help editors: the language server, on stdin and stdout."),
     "new": Lazy("lyra.cli.vega_new", "new", "Start a project: a program, a test, a README."),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
     "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),

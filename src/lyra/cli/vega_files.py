@@ -26,6 +26,7 @@ __all__ = ["Files", "error_data", "problem_data", "say_error", "say_problems"]
 _BYTES_MAX: Final = 64 << 20
 _CALLERS_MAX: Final = 8  # shown under an uncaught error
 _COMPILED: Final = b"VGB\x00"
+_ABOUT_MODELS: Final = ("no key for", "no model", "no provider")
 STDIN: Final = "-"
 
 
@@ -139,6 +140,8 @@ def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
     lines += [f"  called by {caller}" for caller in callers[:_CALLERS_MAX]]
     if len(callers) > _CALLERS_MAX:
         lines.append(f"  … and {len(callers) - _CALLERS_MAX} more")
+    if facts["name"] == "ConfigError" and any(word in facts["text"] for word in _ABOUT_MODELS):
+        lines.append("  hint: to try the program without a provider: --model sim/echo")
     _say("\n".join(lines), f"error[{facts['name']}]:")
 
 

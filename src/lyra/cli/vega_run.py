@@ -18,8 +18,9 @@ from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from lyra.cli.vega_live import Live
     from lyra.kernel.kernel import Kernel
     from lyra.vega.program import Program
 
@@ -32,6 +33,7 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
 @json_option
 @click.pass_context
 def run(
@@ -43,6 +45,7 @@ def run(
     model: str | None,
     budget: str | None,
     trace: bool,
+    live: bool,
     as_json: bool,
 ) -> None:
     """Run a Vega program: a source, or a compiled .vgb file.
@@ -53,11 +56,14 @@ def run(
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
     output = Output(collect=as_json)
-    calls = Calls(trace=trace, model=model)
+    calls = Calls(trace=output.warn if trace else None, model=model)
+    heard = trace or as_json
     value, failed = None, None
     try:
         program = files.program()
-        value = _ran(session, program, output, calls, heard=trace or as_json, model=model, budget=limit, args=args)
+        if live and not as_json:  # which has room for nothing else
+            output.watch()
+        value = _ran(session, program, output, calls, heard=heard, model=model, budget=limit, args=args)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -79,7 +85,7 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     if session.flags:
         _ = session.config  # a setting that is none is said before anything runs
-    elif is_plain(program):
+    elif output.live is None and is_plain(program):
         return _json_value(run_plain(program, output.write, options["args"]))
     import asyncio
 
@@ -87,6 +93,9 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
+        if output.live is not None:
+            options["picture"] = output.live.picture
+            output.live.start()
         if not heard:
             return await run_program(
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
@@ -96,9 +105,23 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
             return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
 
     try:
-        return asyncio.run(main())
+        return asyncio.run(_with_servers(session, program, options, main))
     finally:
+        output.end_watch()
         output.check()
+
+
+async def _with_servers(
+    session: Session, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
+) -> Any:
+    """The run; where the program imports tools from MCP servers, with those of lyra.toml."""
+    if not any(kind == "mcp" for kind, *_ in program.imports):
+        return await main()
+    from lyra.mcp import McpServers
+
+    async with McpServers.load(session.config) as servers:
+        options["servers"] = servers
+        return await main()
 
 
 def _settings(session: Session) -> dict[str, str]:
@@ -133,6 +156,7 @@ class Output:
     def __init__(self, *, collect: bool) -> None:
         self.lines: list[str] | None = [] if collect else None
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.live: Live | None = None
         self._failed: OSError | None = None
         self._flushes = False
 
@@ -142,6 +166,8 @@ class Output:
             return
         if self._failed is not None:
             raise self._failed
+        if self.live is not None and self.live.write(line):
+            return
         try:
             sys.stdout.write(line + "\n")
         except OSError as error:
@@ -153,7 +179,23 @@ class Output:
 
     def warn(self, line: str) -> None:
         self._flush()
-        click.echo(line, err=True)
+        if self.live is not None:
+            self.live.warn(line)
+        else:
+            click.echo(line, err=True)
+
+    def watch(self) -> None:
+        """From now on there is a live view to print past."""
+        from lyra.cli.vega_live import live_view
+        from lyra.core.clock import SystemClock
+
+        self.live = live_view(SystemClock())
+
+    def end_watch(self) -> None:
+        live, self.live = self.live, None
+        if live is not None:
+            self._flush()
+            live.close()
 
     def _flush(self) -> None:
         self._flushes = False
@@ -174,11 +216,11 @@ class Output:
 
 
 class Calls:
-    """A listener: one record for each agent call, all its model calls together."""
+    """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go."""
 
     KINDS = frozenset({"model.called", "agent.answered"})
 
-    def __init__(self, *, trace: bool, model: str | None = None) -> None:
+    def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
         self._trace = trace
@@ -195,11 +237,11 @@ class Calls:
         self.count += 1
         self.cost_usd += data["cost_usd"] or 0.0
         parts = self._parts.pop(data["span_id"], [])
-        if self._trace:
+        if self._trace is not None:
             import json
 
             model = self._models.get(data["agent"], self._model)  # one that was refused asked none
-            click.echo(json.dumps(_record(data, parts, model), allow_nan=False, default=str), err=True)
+            self._trace(json.dumps(_record(data, parts, model), allow_nan=False, default=str))
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:

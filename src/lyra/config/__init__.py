@@ -14,7 +14,7 @@ Next: `core.capability` and `core.money`, which give the values their meaning.
 from lyra.config.files import FILE_BYTES_MAX
 from lyra.config.keys import KEYS, SECTIONS, Key
 from lyra.config.origin import Origin
-from lyra.config.settings import AgentConfig, BudgetConfig, Config, KernelConfig, Row, nested
+from lyra.config.settings import AgentConfig, AuditConfig, BudgetConfig, Config, KernelConfig, Row, nested
 from lyra.config.sources import ALSO_MAX
 from lyra.config.tables import TABLES, Cell, Column, Table
 
@@ -25,6 +25,7 @@ __all__ = [
     "SECTIONS",
     "TABLES",
     "AgentConfig",
+    "AuditConfig",
     "BudgetConfig",
     "Cell",
     "Column",

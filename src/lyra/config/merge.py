@@ -41,7 +41,7 @@ class Merged:
     def tighten(self, key: Key, project: Layer) -> None:
         asked, holds = project.values[key.name], self.values[key.name]
         rank = key.words.index if key.words else _same
-        if holds is None or rank(asked) <= rank(holds):
+        if holds is None or (key.type != "file" and rank(asked) <= rank(holds)):
             self.take(project, key.name)
         else:
             place = project.places[key.name]

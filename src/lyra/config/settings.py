@@ -25,7 +25,7 @@ from lyra.core.rate import RateLimit
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["AgentConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
+__all__ = ["AgentConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
 
 
 class Row(NamedTuple):
@@ -51,6 +51,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
 
 
+class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
+    file: str | None
+    level: str
+
+
 class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     usd: Money | None
     seconds: float | None
@@ -67,6 +72,7 @@ class Config:
     __slots__ = (
         "_rows",
         "agent",
+        "audit",
         "budget",
         "files",
         "grant",
@@ -85,6 +91,7 @@ class Config:
     ) -> None:
         self.kernel = KernelConfig(**_section(values, "kernel"))
         self.agent = AgentConfig(**_section(values, "agent"))
+        self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
         self.files: list[tuple[Kind, str]] = []

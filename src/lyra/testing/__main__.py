@@ -155,7 +155,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "security": (_security, 10_000, "symlink races, injection attacks and harmless tasks"),
     "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
-    "fuzz": (_fuzz, 100_000, "bad input: only LyraError, soon and in little memory"),
+    "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

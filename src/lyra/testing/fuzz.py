@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core.clock import SystemClock
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.errors import LyraError
+from lyra.testing import vega_fuzz
 from lyra.tools.permissions import Layer, Permissions, Rule, permissions_of, subject_of
 from lyra.tools.permissions.command_line import read_line
 from lyra.tools.permissions.text_glob import TextGlob
@@ -165,7 +166,13 @@ def _settings(rng: ProcessRandom) -> None:
     permissions_of([Layer(rng.choice(("managed", "user", "project", "flags", "other")), settings)])
 
 
-TARGETS: Final[dict[str, Callable[[ProcessRandom], None]]] = {"shell": _shell, "rule": _rule, "settings": _settings}
+TARGETS: Final[dict[str, Callable[[ProcessRandom], None]]] = {
+    "shell": _shell,
+    "rule": _rule,
+    "settings": _settings,
+    "vega source": vega_fuzz.source,
+    "vega bytecode": vega_fuzz.bytecode,
+}
 
 
 class Fuzzed(NamedTuple):
