@@ -182,9 +182,8 @@ class Permissions:
                     return _by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
-            return Decision(
-                "ask", weaker.text, "the process has read untrusted text, and a pattern is no answer", "taint"
-            )
+            why = "the process has read untrusted text, and a pattern is no answer"
+            return Decision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", "taint")
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return Decision("allow", None, "the mode is accept-edits", "mode")
