@@ -119,7 +119,7 @@ def test_whose_metadata_the_first_edition_may_name(tmp_path):
         provider = _Provider("https://host/mcp", metadata, Tokens(None, "f"))
         provider.context.auth_server_url = named
         request = httpx2.Request("GET", "https://host/.well-known/oauth-authorization-server")
-        provider._learn(httpx2.Response(200, json={"issuer": issuer}, request=request))
+        run(provider._learn(httpx2.Response(200, json={"issuer": issuer}, request=request)))
         return provider._expected_issuer()
 
     assert learned("https://host/oauth") == "https://host/oauth"

@@ -116,7 +116,7 @@ class _Provider(OAuthClientProvider):
                 asked = await anext(flow)
                 while True:
                     response = yield asked
-                    self._learn(response)
+                    await self._learn(response)
                     asked = await flow.asend(response)
             except StopAsyncIteration:
                 return
@@ -126,13 +126,13 @@ class _Provider(OAuthClientProvider):
             finally:
                 await flow.aclose()
 
-    def _learn(self, response: httpx2.Response) -> None:
+    async def _learn(self, response: httpx2.Response) -> None:
         """An issuer of the server's own origin: nobody else could have put it there."""
         url, home = response.request.url, httpx2.URL(self.context.server_url)
         if self.context.auth_server_url or response.status_code != 200 or "/.well-known/oauth-auth" not in url.path:
             return
-        with suppress(httpx2.ResponseNotRead, msgspec.DecodeError, httpx2.InvalidURL):
-            found = msgspec.json.decode(response.content, type=dict[str, Any]).get("issuer")
+        with suppress(msgspec.DecodeError, httpx2.InvalidURL):
+            found = msgspec.json.decode(await response.aread(), type=dict[str, Any]).get("issuer")
             if isinstance(found, str) and _origin(httpx2.URL(found)) == _origin(url) == _origin(home):
                 self._issuer = found
 

@@ -8,7 +8,6 @@ ToolError with the server's words.
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any, Final
 
 import msgspec
@@ -118,7 +117,7 @@ def _picture(data: str, kind: str, what: str = "image") -> str | Image:
     if kind in _SEEN:
         try:
             return Image.from_bytes(base64.b64decode(data, validate=True), kind)
-        except (ConfigError, binascii.Error):
+        except (ConfigError, ValueError):  # no picture, or no base64
             return f"[an {kind} that cannot be read]"
     return f"[{what}: {kind or 'bytes'}, {len(data)} characters of base64]"
 

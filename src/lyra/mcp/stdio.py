@@ -29,16 +29,14 @@ from lyra.core.capability import Grant
 from lyra.mcp.questions import Questions
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failed, Failure
+from lyra.mcp.trim import VALUES_MAX, shorten
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
 _SENDING_S: Final = 5.0  # for a program to take one message
-_VALUES_MAX: Final = 100_000  # of one message
 _UNREAD_BYTES_MAX: Final = 1 << 20  # of a message that is looked at a second time
-_PARTS_MAX: Final = 1_000  # of one result or page
-_LISTS: Final = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 _GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
 _GRACE_S: Final = 1.0  # for a program to end by itself
 _LAST_WORDS_S: Final = 0.2  # the same once it has closed its stdout
@@ -132,7 +130,7 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
         if why is not None:
             return why
         if isinstance(message_in, JSONRPCResponse):
-            _shorten(message_in.result)
+            shorten(message_in.result)
         await inward.send(SessionMessage(message_in))
 
 
@@ -148,7 +146,7 @@ def _message(line: bytes) -> Any:
     if not _is_crowded(line):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     outline = msgspec.json.decode(line, type=_Outline)
-    return _error(outline.id, f"its answer has more than {_VALUES_MAX} values")
+    return _error(outline.id, f"its answer has more than {VALUES_MAX} values")
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
@@ -167,23 +165,12 @@ def _error(number: int | str, said: str) -> JSONRPCError:
 
 def _is_crowded(line: bytes) -> bool:
     """Whether too many values are in it. What is inside a text does not count."""
-    if line.count(b",") <= _VALUES_MAX:
+    if line.count(b",") <= VALUES_MAX:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * _VALUES_MAX:
+    if plain.count(b'"') > 4 * VALUES_MAX:
         return True
-    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > _VALUES_MAX
-
-
-def _shorten(result: dict[str, Any]) -> None:
-    """The SDK makes an object of every part: three hundred thousand of them would hold the loop for ten seconds."""
-    for name in _LISTS:
-        found = result.get(name)
-        if isinstance(found, list) and len(found) > _PARTS_MAX:
-            result[name] = found[:_PARTS_MAX]
-            if name == "content":
-                note = f"… {len(found) - _PARTS_MAX} parts left out"
-                result[name].append({"type": "text", "text": note})
+    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > VALUES_MAX
 
 
 async def _death(pipes: Pipes) -> Failed:
