@@ -23,7 +23,7 @@ class Client:
         env = {**os.environ, "PYTHONPATH": str(Path(lyra.__file__).parent.parent)}
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from lyra.cli.main import vega; vega()", "lsp"],
+            [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())", "lsp"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,7 +7,7 @@ from lyra.vega.lsp.diagnostics import diagnose, fix_of
 
 from .texts import project
 
-TEAM = "agent Coder { model \"sim/echo\" }\nfn ask(what: str) -> str { let c = spawn Coder; return c <- what; }\n"
+TEAM = 'agent Coder { model "sim/echo" }\nfn ask(what: str) -> str { let c = spawn Coder; return c <- what; }\n'
 
 
 def remarks(text: str):
@@ -43,7 +43,9 @@ def test_code_that_is_never_reached_is_faded():
 
 def test_a_mistake_never_underlines_more_than_its_line():
     (remark,) = remarks("fn f() {\n    return;\n    for x in [1] {\n        print(x);\n    }\n}\n")
-    assert "\n" not in "fn f() {\n    return;\n    for x in [1] {\n        print(x);\n    }\n}\n"[remark.at : remark.end]
+    assert (
+        "\n" not in "fn f() {\n    return;\n    for x in [1] {\n        print(x);\n    }\n}\n"[remark.at : remark.end]
+    )
 
 
 def test_mistakes_of_an_import_stand_at_the_import():
@@ -91,7 +93,10 @@ def test_what_only_the_compiler_sees_is_told_when_asked():
 
 
 def test_a_hint_that_names_a_word_can_be_taken():
-    text = 'agent A { modle "sim/echo" capabilities [fs::raed] }\nlet total = 1;\nprint(totl);\nlet s: string = str::uper("a")\n'
+    text = (
+        'agent A { modle "sim/echo" capabilities [fs::raed] }\nlet total = 1;\nprint(totl);\n'
+        'let s: string = str::uper("a")\n'
+    )
     assert mended(text) == (
         'agent A { modle "sim/echo" capabilities [fs::raed] }\nlet total = 1;\nprint(totl);\n'
         'let s: string = str::uper("a");\n'

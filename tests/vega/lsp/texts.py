@@ -17,7 +17,7 @@ def cut(text: str) -> tuple[str, int]:
     return text.replace(CURSOR, ""), at
 
 
-def project(text: str, folder: Path | None = None, **others: str) -> tuple[Project, str, int]:
+def project(text: str, folder: Path | None = None, /, **others: str) -> tuple[Project, str, int]:
     """A project with one open file, the cursor in it, and other open files by their names."""
     where = "/work" if folder is None else str(folder)
     clean, at = cut(text) if CURSOR in text else (text, 0)

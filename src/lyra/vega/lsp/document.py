@@ -36,11 +36,12 @@ class Change(NamedTuple):
 class Lines:
     """Offsets and positions of one text."""
 
-    __slots__ = ("_starts", "encoding", "text")
+    __slots__ = ("_is_plain", "_starts", "encoding", "text")
 
     def __init__(self, text: str, encoding: str = UTF16) -> None:
         self.text = text
         self.encoding = encoding
+        self._is_plain = encoding == UTF32 or text.isascii()  # a unit is a character
         self._starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
 
     def __len__(self) -> int:
@@ -61,23 +62,23 @@ class Lines:
         if line >= len(self._starts):
             return len(self.text)
         text, start = self.line(line), self._starts[line]
-        if self.encoding == UTF32 or text.isascii():
+        if self._is_plain:
             return start + max(0, min(character, len(text)))
         return start + _characters(text, character, self.encoding)
 
     def units(self, at: int, end: int) -> int:
         """How long a piece of one line is."""
-        return _units(self.text[at:end], self.encoding)
+        return end - at if self._is_plain else _units(self.text[at:end], self.encoding)
 
     def position(self, offset: int) -> Position:
         offset = max(0, min(offset, len(self.text)))
         line = bisect_right(self._starts, offset) - 1
-        return Position(line, _units(self.text[self._starts[line] : offset], self.encoding))
+        return Position(line, self.units(self._starts[line], offset))
 
 
 def _units(text: str, encoding: str) -> int:
     """How long a text is in units of an encoding."""
-    if encoding == UTF32 or text.isascii():
+    if encoding == UTF32:
         return len(text)
     if encoding == UTF8:
         return len(text.encode("utf-8", "surrogatepass"))

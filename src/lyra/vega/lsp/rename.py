@@ -2,8 +2,7 @@
 
 A new name is refused when it is no name, when it is a keyword or belongs to the language, and when it would change what
 the program means: the changed texts are read again, and every name in them must still mean the declaration it meant
-before. So a word that is only reserved at some places (`after` in `receive`, `async` behind `spawn`) is refused there
-and allowed elsewhere.
+before. So a word that is only reserved at some places (`async` behind `spawn`) is refused there and allowed elsewhere.
 """
 
 from __future__ import annotations
