@@ -7,7 +7,7 @@ the fibers, `agents` and `calls` ask models, `library` touches the outside.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of
@@ -91,6 +91,27 @@ class Worlds(dict[str, "World"]):
         self.clear()
 
 
+class Started:
+    """The pids of processes that a run has started; those that have ended are forgotten now and then."""
+
+    __slots__ = ("_kernel", "_most", "_pids")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._pids: list[str] = []
+        self._most = 1_000
+
+    def append(self, pid: str) -> None:
+        self._pids.append(pid)
+        if len(self._pids) > self._most:
+            found = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
+            self._pids = [pid for pid, process in found if process is not None and process.exit is None]
+            self._most = 1_000 + 2 * len(self._pids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pids)
+
+
 class World:
     """`agents` are the live agent processes by pid, `plans` what was made of declarations, `names` the names that
     processes gave each other."""
@@ -109,7 +130,7 @@ class World:
         self.names: dict[str, str] = {}
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
-        self.started: list[str] = []  # pids, where the kernel outlives the run
+        self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
         self.trace_id = ""
