@@ -300,6 +300,22 @@ def test_without_a_terminal_there_is_a_line_for_each_thing(team: Vega):
     )
 
 
+def test_a_closed_stderr_does_not_stop_the_program(team: Vega):
+    done = team("-c", '"$0" "$@" 2>&-', *COMMAND, "run", "team.vega", "--live", command=["sh"])
+    assert (done.returncode, done.stdout) == (0, PRINTED)
+
+
+def test_nor_does_one_that_nobody_reads(team: Vega):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, "run", "team.vega", "--live"]
+    done = subprocess.run(
+        command, cwd=team.folder, env=team.env, stdout=subprocess.PIPE, stderr=writing, text=True, check=False
+    )
+    os.close(writing)
+    assert done.stdout == PRINTED
+
+
 def test_json_has_room_for_nothing_else(team: Vega):
     done = team("run", "team.vega", "--live", "--json")
     assert done.stderr == ""

@@ -134,9 +134,13 @@ class Headless:
                 await self.process.stop()
 
     def _audit(self) -> None:
-        path = self.options.audit or self.config.audit.file
-        if not path:
-            return
+        """Where it was said; a log that the machine demands is written beside one's own."""
+        mine = self.options.audit or self.config.audit.file
+        for path in dict.fromkeys((mine, self.config.demanded.get("audit.file"))):
+            if path:
+                self._attach_audit(path)
+
+    def _attach_audit(self, path: str) -> None:
         from lyra.observe.audit import attach_audit
 
         try:
@@ -145,11 +149,10 @@ class Headless:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
 
     def _audit_level(self) -> str:
-        """What was asked for; a project that wants more than that has it."""
-        asked, said = self.options.audit_level, self.config.audit.level
-        if asked is None or self.config.origin("audit.level").kind != "project":
-            return asked or said
-        return min(asked, said, key=KEYS["audit.level"].words.index)
+        """What was asked for; a project or the machine that wants more than that has it."""
+        asked = self.options.audit_level or self.config.audit.level
+        least: str = self.config.demanded.get("audit.level", asked)
+        return min(asked, least, key=KEYS["audit.level"].words.index)
 
     def _regrant(self, event: Event) -> None:
         """Tools came, went, or say something else: the rights are those of the tools there are now."""

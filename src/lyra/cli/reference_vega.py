@@ -13,6 +13,7 @@ from lyra.errors import CODES
 from lyra.vega import checker_settings as settings
 from lyra.vega.opcodes import OPCODES, Opcode
 from lyra.vega.signatures import signature_text, takes_text
+from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
 
 __all__ = ["pages"]
@@ -26,7 +27,8 @@ _LIBRARY: Final = """\
 
 What programs in [Vega](vega.md) can call without importing anything, the errors they can catch, and the settings of
 agents, tools and supervision. `name?` may be left out. *Pure* functions only compute; *effects* go through the kernel,
-which checks what the program may do.
+which checks what the program may do. Arguments may be given by the names of the parameters. An example says what
+`print` shows for its value.
 
 ## Functions without a module
 
@@ -40,6 +42,22 @@ which checks what the program may do.
 kinds have names of their own besides:
 
 {methods}
+
+```vega
+let text = str::builder();
+text.add("a").add(1);
+print("${{text.text()}} ${{text.len()}}");
+print("${{Ok(1).is_ok()}} ${{Err("no").is_err()}} ${{Ok(5).unwrap()}}");
+let span = trace::span("work");
+span.end();
+```
+
+```text
+a1 2
+true true 5
+```
+
+`unwrap` of an `Err` is an error with its text; `close` of a stream cancels what is still to come.
 
 ## Errors
 
@@ -113,12 +131,22 @@ def pages(written: str, table: Table) -> dict[str, str]:
 def _functions(table: Table, module: str, rows: Mapping[str, Entry]) -> str:
     lead = f"{module}::" if module else ""
     return table(
-        ("function", "kind", "does"),
+        ("function", "kind", "does", "for example"),
         [
-            (f"`{lead}{signature_text(name, row)}`", "effect" if row.how == "effect" else "pure", row.text)
+            (
+                f"`{lead}{signature_text(name, row)}`",
+                "effect" if row.how == "effect" else "pure",
+                row.text,
+                _example(lead + name),
+            )
             for name, row in rows.items()
         ],
     )
+
+
+def _example(name: str) -> str:
+    code, result = EXAMPLES[name]
+    return f"`{code}` is `{result}`" if result else f"`{code}`"
 
 
 def _methods(table: Table) -> str:

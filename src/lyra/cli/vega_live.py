@@ -11,11 +11,12 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TextIO
 
 import click
 
-from lyra.cli.render import printable
+from lyra.cli.render import note, printable
 from lyra.vega.runtime.picture import Picture, Row, Total
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Live(Protocol):
 
 def live_view(clock: Clock) -> Live:
     """A table where stderr is a terminal that can show one, and nothing else writes on it."""
-    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or _is_pipe(sys.stdout):
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not is_terminal or os.environ.get("TERM", "dumb") == "dumb" or _is_pipe(sys.stdout):
         return Lines(clock)
     from rich.console import Console
 
@@ -99,7 +101,8 @@ class Lines:
         self._tell("total", _total(self.picture.total()))
 
     def _tell(self, name: str, sentence: str) -> None:
-        click.echo(printable(f"{self._clock.monotonic() - self._began:7.2f} s  {name:<14} {sentence}"), err=True)
+        with suppress(OSError):  # nobody reads it; the program goes on
+            note(f"{self._clock.monotonic() - self._began:7.2f} s  {name:<14} {sentence}")
 
 
 class Table:

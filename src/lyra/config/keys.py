@@ -150,8 +150,9 @@ _TABLE: Final = (
         "audit.file",
         "file",
         None,
-        "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash at its "
-        "end, in which each run has a file of its own. A project can name one in its own folder, where you have none.",
+        "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash at "
+        "its end, in which each run has a file of its own. A project can name one in its own folder, where you have "
+        "none.",
         optional=True,
         narrows=True,
     ),
@@ -159,8 +160,8 @@ _TABLE: Final = (
         "audit.level",
         "word",
         "basic",
-        "How much is written there: `none` is nothing, `basic` what was decided, `detailed` each call too. A project can "
-        "only raise it.",
+        "How much is written there: `none` is nothing, `basic` what was decided, `detailed` each call too. A project "
+        "can only raise it.",
         words=("detailed", "basic", "none"),
         narrows=True,
     ),

@@ -74,6 +74,7 @@ class Config:
         "agent",
         "audit",
         "budget",
+        "demanded",
         "files",
         "grant",
         "kernel",
@@ -94,6 +95,7 @@ class Config:
         self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
+        self.demanded: dict[str, Any] = {}  # what a project or the machine wants at least, whatever a person says
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
@@ -123,6 +125,7 @@ class Config:
         tables = MergedTables(layers, loading.env)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
+        config.demanded = merged.demanded
         return config
 
     def origin(self, name: str) -> Origin:

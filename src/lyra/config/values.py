@@ -23,7 +23,7 @@ from lyra.errors import ConfigError
 
 __all__ = ["READERS", "Kind", "Source", "number_of", "plain_number", "shape"]
 
-Kind = Literal["default", "user", "project", "env", "flag"]
+Kind = Literal["default", "user", "project", "env", "flag", "managed"]
 
 
 class Source(NamedTuple):

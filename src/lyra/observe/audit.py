@@ -156,7 +156,7 @@ class AuditLog:
         return cleaned
 
     async def close(self) -> None:
-        """Write the last record and let go of the file. Where there is no room for it, the run has no end in the log."""
+        """Write the last record and let go of the file. Without room for it, the run has no end in the log."""
         if self._fd < 0:
             return
         at = self._clock() if self._clock is not None else self._at
@@ -186,7 +186,7 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
     now = kernel.clock.now()
     try:
         file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        _make(file.parent)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
     log = AuditLog(
@@ -199,6 +199,13 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
     )
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
+
+
+def _make(folder: Path) -> None:
+    """The last folder on the way, and `.lyra` above it: a longer way that is not there is a slip of the finger."""
+    if folder.parent.name == ".lyra":
+        folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
 
 
 def _in_folder(path: str | Path, now: float) -> Path:
