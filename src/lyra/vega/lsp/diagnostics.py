@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from lyra.errors import SourceError
 from lyra.vega import ast
-from lyra.vega.checker import check_module
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.source import Diagnostic, Source
 
@@ -47,7 +46,7 @@ def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
     """Every remark about a text, in order of place."""
     problems = list(analysis.parsed.problems)
     if not problems:
-        problems = check_module(analysis.module, analysis.source, load=analysis.load)
+        problems = analysis.check()
         if thorough and not any(problem.is_error for problem in problems):
             problems += _compiled(analysis)
     own = [_remark(problem, analysis.source) for problem in problems if problem.file == analysis.name]

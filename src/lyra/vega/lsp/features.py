@@ -85,6 +85,10 @@ def _files(ls: Server, _params: types.DidChangeWatchedFilesParams) -> None:
     ls.files_changed()
 
 
+def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.folders_changed(params.event)
+
+
 # ---------------------------------------------------------------- reading
 
 
@@ -235,6 +239,7 @@ FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
     types.TEXT_DOCUMENT_DID_SAVE: (types.SaveOptions(include_text=False), _saved),
     types.TEXT_DOCUMENT_DID_CLOSE: (None, _closed),
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (None, _files),
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (None, _folders),
     types.TEXT_DOCUMENT_HOVER: (None, _hover),
     types.TEXT_DOCUMENT_DEFINITION: (None, _definition),
     types.TEXT_DOCUMENT_REFERENCES: (None, _references),

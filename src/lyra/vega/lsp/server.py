@@ -53,6 +53,11 @@ class Server(LanguageServer):
             getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
         )
 
+    def folders_changed(self, event: types.WorkspaceFoldersChangeEvent) -> None:
+        gone = {path_of(folder.uri) for folder in event.removed}
+        added = [path_of(folder.uri) for folder in event.added]
+        self.project.folders = [path for path in self.project.folders if path not in gone] + added
+
     def opened(self, item: types.TextDocumentItem) -> None:
         path = path_of(item.uri)
         encoding = self.project.encoding
