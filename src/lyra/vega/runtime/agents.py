@@ -146,10 +146,13 @@ class Cell:
         try:
             await self.ready()
         except BaseException:
-            await self.__aexit__()
+            self.leave()
             raise
 
     async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
         if self._turns is not None:
             self._turns.release()
 

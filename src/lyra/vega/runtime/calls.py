@@ -51,7 +51,7 @@ STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nob
 
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
-    cell = job.world.cells[pid]
+    cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
@@ -90,8 +90,11 @@ def content_text(message: Any) -> str:
 async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
-    with Held(scopes, inside(limit)):
+    within = inside(limit)
+    with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    if child.pid in job.world.spent_before:
+        job.world.recharge(child.pid, within)
     if job.world.picture is not None:
         job.world.picture.called(child.pid, cell)
     try:

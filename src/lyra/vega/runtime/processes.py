@@ -117,7 +117,7 @@ def _tracked(job: Job, pid: str) -> str:
 def _send(job: Job, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
     world = job.world
     pid = target.pid
-    if pid in world.cells:
+    if world.is_agent(pid):
         return ask(job, pid, message, timeout, budget)
     kernel = world.kernel
     if kernel.journal is None:

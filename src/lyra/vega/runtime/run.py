@@ -33,7 +33,7 @@ from lyra.vega.values import ErrorValue, Fault
 if TYPE_CHECKING:
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["load_file", "run", "run_async"]
+__all__ = ["load_file", "run", "run_async", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 ENDING_S: Final = 2.0  # for what still runs at the end to hang up
@@ -158,7 +158,7 @@ async def _run(world: World) -> Any:
         world.close()
     if standstill is not None and standstill.error is not None:
         raise standstill.error
-    return _value(world, ended)
+    return value_of(world, ended)
 
 
 async def _stop(world: World, main: str) -> None:
@@ -179,7 +179,7 @@ async def _stop(world: World, main: str) -> None:
                     await kernel.process(process.pid).wait()
 
 
-def _value(world: World, ended: Exit) -> Any:
+def value_of(world: World, ended: Exit) -> Any:
     """What the main process came to."""
     if ended.error is not None:
         if isinstance(ended.error, VegaError):

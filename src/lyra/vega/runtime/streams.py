@@ -34,6 +34,7 @@ class Opened:
     __slots__ = (
         "_content",
         "_passed",
+        "_reader",
         "_scopes",
         "cell",
         "child",
@@ -54,6 +55,7 @@ class Opened:
         self.session: KernelProcess | None = None  # whom it asks; None before it began
         self.pending: Pending | None = None
         self.effect = Effect(self.read, name=f"vega.stream:{cell.plan.name}", idempotent=True)
+        self._reader: KernelProcess | None = None  # while it keeps the agent's turn
         self._content = content
         self._scopes = inside
         self._passed = 0  # characters that the program has
@@ -65,8 +67,10 @@ class Opened:
         return self.due
 
     async def begin(self, job: Job) -> None:
-        """Wait for the agent's turn, and have a process that answers."""
+        """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
         await self.cell.__aenter__()
+        self._reader = job.ctx._process
+        self._reader.watch((self._reader_ended, None))
         self.session = self.cell.session
         if self.session is None:
             plan = self.cell.plan
@@ -91,23 +95,34 @@ class Opened:
                 return event.delta[-(self._passed - passed) :]
         return None
 
-    async def close(self, job: Job) -> None:
+    def close(self, job: Job) -> None:
         """What the agent is still saying is cancelled."""
-        if self.session is None:
-            return
+        if self._reader is not None:
+            self._reader.remove_done_callback(self._reader_ended)
+            if self.child is not None:
+                stop(job, self.child)
+            self._let_go()
+
+    def _reader_ended(self, reader: KernelProcess) -> None:
+        """It was ended in the middle: nobody else will close the stream."""
+        kernel = reader.kernel
+        if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
+            kernel.kill(self.child.pid)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._reader = None
         if self.pending is not None and not self.pending.done():
             self.pending.cancel()
-        await self.cell.__aexit__()
-        if self.child is not None:
-            stop(job, self.child)
+        self.cell.leave()
 
 
 async def _send_stream(
     job: Job, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> Stream:
-    cell = job.world.cells.get(target.pid)
-    if cell is None:
+    if not job.world.is_agent(target.pid):
         raise Fault("TypeError", "only an agent answers with a stream")
+    cell = await job.world.cell_of(target.pid)
     stream = Stream(f"{job.ctx.pid}/{job.state.number()}")
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
@@ -157,7 +172,7 @@ async def _stream_close(job: Job, stream: Stream) -> None:
     """Done with it."""
     opened, _ = job.world.streams.pop(stream.id, (None, 0))
     if opened is not None:
-        await opened.close(job)
+        opened.close(job)
 
 
 async def _await(job: Job, what: Future | Stream) -> Any:
