@@ -128,7 +128,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
-        if cancelled.args != (GIVEN_UP,):
+        if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # given up, and told to end as well
             raise
         process.uncancel()
         session.cut_back(mark, digest)
