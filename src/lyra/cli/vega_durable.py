@@ -150,6 +150,7 @@ def live(
         life.kernel.on_event(lambda _: output.warn(f"run {space.name}"), {"run.began"})
         life.kernel.on_event(lambda event: output.warn(f"warning: {event.data['message']}"), {"store.full"})
         if heard:
+            calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 
