@@ -141,7 +141,12 @@ class _Writer:
     def _text(self) -> str:
         known = sorted(self.names - {"xs"})
         return self.luck.choice(
-            [f'"{self.luck.randrange(99)}"', self.luck.choice(known), f'f"{{{self.luck.choice(known)}}}!"', "str(len(xs))"]
+            [
+                f'"{self.luck.randrange(99)}"',
+                self.luck.choice(known),
+                f'f"{{{self.luck.choice(known)}}}!"',
+                "str(len(xs))",
+            ]
         )
 
     def _asked(self) -> str:

@@ -17,7 +17,9 @@ from typing import Final
 
 __all__ = ["CallForm", "Names", "names_bound", "names_read", "unfit"]
 
-_BUILTINS: Final = frozenset({"len", "str", "int", "float", "bool", "abs", "min", "max", "sum", "round", "repr", "range"})
+_BUILTINS: Final = frozenset(
+    {"len", "str", "int", "float", "bool", "abs", "min", "max", "sum", "round", "repr", "range"}
+)
 _METHODS: Final = frozenset(
     {
         *("strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "replace", "split", "splitlines"),
@@ -112,7 +114,10 @@ def unfit(form: CallForm, node: ast.AST) -> str | None:
 
 def names_read(*nodes: ast.AST) -> Names:
     return frozenset(
-        part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        part.id
+        for node in nodes
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     )
 
 

@@ -267,7 +267,9 @@ def _may_start(call: Early) -> bool:
     if isinstance(target, Agent):
         return _only_reads(target)
     session = _session(target) if isinstance(target, AgentProcess) else None
-    return session is not None and not session.durable and _only_reads(session.agent) and not _is_limited((target.budget,))
+    return (
+        session is not None and not session.durable and _only_reads(session.agent) and not _is_limited((target.budget,))
+    )
 
 
 def _session(process: Any) -> Session | None:

@@ -179,7 +179,12 @@ def _is_noting(form: CallForm, node: ast.expr, fresh: Names) -> bool:
 
 
 def _loop(form: CallForm, node: ast.For, fresh: Names) -> Loop | None:
-    if node.orelse or not _is_plain_target(node.target) or form.unfit(node.iter) is not None or list(form.calls(node.iter)):
+    if (
+        node.orelse
+        or not _is_plain_target(node.target)
+        or form.unfit(node.iter) is not None
+        or list(form.calls(node.iter))
+    ):
         return None
     parts = stretches(form, node.body, fresh)
     if len(parts) != 1 or not isinstance(parts[0], Stretch) or isinstance(node.body[-1], ast.Return):
