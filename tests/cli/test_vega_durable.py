@@ -104,7 +104,7 @@ def test_a_plain_run_writes_no_file(vega: Vega):
 
 def test_a_project_with_a_store_runs_durably(vega: Vega):
     """Where its lyra.toml names one; a lyra.toml that says nothing of it changes nothing."""
-    vega.write("app/lyra.toml", '[budget]\nusd = 5\n')
+    vega.write("app/lyra.toml", "[budget]\nusd = 5\n")
     vega.write("app/src/hello.vega", 'print("hello");')
     assert vega("run", "app/src/hello.vega").stderr == ""
     vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
@@ -221,8 +221,14 @@ def test_options_are_kept(vega: Vega):
     """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
     vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
     path = Path(vega.folder / "a.vega")
-    path.write_text(path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n")
-    kill(begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", "--model", "sim/echo", "--budget", "2", "--", "x"))
+    path.write_text(
+        path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n"
+    )
+    kill(
+        begin(
+            vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", "--model", "sim/echo", "--budget", "2", "--", "x"
+        )
+    )
     vega.folder.joinpath("deep").mkdir()
     done = vega("resume", "r", "--db", "../work/run.db")
     assert done == (0, "one\nx\n2\n", "")

@@ -154,6 +154,18 @@ def _parallel_python(options: argparse.Namespace) -> int:
     return _verdict(f"parallel-python: {options.n} functions from seed {options.seed}", len(failures))
 
 
+def _vega_crash(options: argparse.Namespace) -> int:
+    from lyra.testing import vega_crash
+
+    result = vega_crash.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing vega-crash --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-crash: {result.runs} runs, {result.calls} model calls, {result.again} made again under their key; "
+        f"scenes: {', '.join(vega_crash.SCENES)}"
+    )
+    return _verdict(f"vega-crash: {result.kills} kills from seed {options.seed}", len(result.failures))
+
+
 def _fuzz(options: argparse.Namespace) -> int:
     from lyra.testing import fuzz
 
@@ -178,6 +190,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
     "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
+    "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

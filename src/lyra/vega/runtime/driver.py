@@ -17,7 +17,6 @@ from lyra.vega.fiber import Done, VmEffect
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
-from lyra.vega.runtime.saving import restored
 from lyra.vega.runtime.world import world_of
 from lyra.vega.vm import run
 
@@ -43,11 +42,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     is_durable = world.is_durable
-    saver = None
-    if world.record is not None:
-        if ctx.restored is not None:
-            fiber = job.fiber = restored(world, job, ctx.restored)
-        saver = world.saver(job)
+    saver = world.saver(job) if world.record is not None else None
+    fiber = job.fiber
     left = EFFECTS_A_TURN
     while True:
         if saver is not None and saver.is_due():

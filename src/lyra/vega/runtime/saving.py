@@ -24,7 +24,7 @@ __all__ = ["Saver", "restored"]
 
 EFFECTS: Final = 256  # between two checkpoints, of a process whose state is small
 WORK_S: Final = 1.0  # of computing, the same
-_LOOK_EVERY: Final = 16  # effects or turns between two looks at the clock
+LOOK_EVERY: Final = 16  # effects or turns between two looks at the clock
 _BYTES: Final = 16 << 10  # a state twice this large is saved half as often
 
 
@@ -43,7 +43,7 @@ class Saver:
     def is_due(self) -> bool:
         """Asked before each step; True when enough was done since the last time, and now is a good moment."""
         self._turns = turns = self._turns + 1
-        if turns % _LOOK_EVERY:
+        if turns % LOOK_EVERY:
             return False
         if turns < self._every and self._clock.monotonic() - self._began_s < WORK_S * self._every / EFFECTS:
             return False

@@ -237,7 +237,7 @@ class World:
 
     async def cell_of(self, pid: str) -> Cell:
         """Where callers find an agent; one of an earlier life may not be back yet."""
-        while self.main is None:
+        while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
         if pid not in self.cells:
             name, settings = self.expected[pid]
@@ -253,9 +253,11 @@ class World:
                     scope.charge_alone(usage)
 
     def saver(self, job: Job) -> Saver:
-        """Saves a process of a durable run now and then; it is counted while it lives."""
-        from lyra.vega.runtime.saving import Saver
+        """Saves a process of a durable run now and then; one that was saved goes on from there."""
+        from lyra.vega.runtime.saving import Saver, restored
 
+        if job.ctx.restored is not None:
+            job.fiber = restored(self, job, job.ctx.restored)
         self.fibers += 1
         job.ctx._process.watch((self._fiber_ended, None))
         return Saver(job)
