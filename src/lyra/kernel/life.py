@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context as ContextVars
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from lyra.kernel import rows
 from lyra.kernel.context import Context, ExitProgram
 from lyra.kernel.door import Diverged
 from lyra.kernel.faults import error_to_row
-from lyra.kernel.process import PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
+from lyra.kernel.process import NORMAL, PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -87,7 +88,7 @@ class Life:
         ):
             self._may_start(parent, pid, name)
         journal = self._kernel.journal
-        level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)
+        level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
         scope = parent.budget if parent is not None else self._kernel.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
@@ -95,11 +96,7 @@ class Life:
         right = parent.grant if parent is not None else self._kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:
-            # Numbered by the journal: unique in a store, and short enough to read aloud.
-            self._numbered += 1
-            pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-            while pid in self._kernel.processes:  # somebody chose this very pid
-                pid += "x"
+            pid = self.next_pid()
         process = Process(
             self._kernel, pid, self._kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
         )
@@ -141,6 +138,37 @@ class Life:
         process.move("ready")
         self._kernel.scheduler.push(process)
         point("process.spawned")
+        return process
+
+    def next_pid(self) -> str:
+        """Numbered by the journal: unique in a store, and short enough to read aloud."""
+        journal = self._kernel.journal
+        self._numbered += 1
+        pid = f"p{self._numbered if journal is None else journal.seq + 1}"
+        while pid in self._kernel.processes:  # somebody chose this very pid
+            pid += "x"
+        return pid
+
+    def adopt(
+        self,
+        program: Callable[..., Any],
+        args: tuple[Any, ...] | None,
+        *,
+        pid: str,
+        budget: Budget,
+        grant: Grant,
+        context: ContextVars,
+        created_at: float,
+    ) -> Process:
+        """Make a process of what has run as somebody's guest, and is counted already; without arguments, of one that
+        has ended. Whoever adopts it says what it does: it is neither in line nor waiting yet."""
+        name = self._kernel.programs.name(program)
+        process = Process(self._kernel, pid, name, None, budget, grant, NORMAL, context)
+        process.created_at = created_at
+        process.state = "ready"
+        if args is not None:
+            process.coroutine = self._kernel.programs.begin(program, Context(process), args)
+        self._kernel.processes[pid] = process
         return process
 
     def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
@@ -203,7 +231,7 @@ class Life:
             self._deadlines.pop(scope, None)
             self._due.pop(scope, None)
             if not self._kernel.stopping:
-                for process in list(self._kernel.processes.values()):
+                for process in list(self._kernel.processes.present()):  # guests have no time limit
                     if process.exit is None and scope in _scopes(process):
                         self._out_of_time(process)
 

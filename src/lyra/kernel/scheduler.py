@@ -26,6 +26,7 @@ __all__ = ["SHARES", "Scheduler"]
 
 # Steps a round gives each priority: the weights 100/75/50/25/1 of the requirement document, times eight.
 SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
+ROUNDS_MAX: Final = 1_024  # in one slice: where time stands still (a simulation), two that talk would never end
 HANDED_OVER_MAX: Final = 32  # slices in the turns of others before the loop has had its own
 
 
@@ -128,7 +129,7 @@ class Scheduler:
         time = kernel.loop.time
         self.running = True
         try:
-            until = time() + TICK_S
+            until, rounds = time() + TICK_S, ROUNDS_MAX
             while not self.stopped:
                 if journal is not None and journal.stuck is not None:
                     break
@@ -138,12 +139,13 @@ class Scheduler:
                         self._step_one()
                     else:
                         self._step_all(self._round())
-                over = not self.ready or kernel.stopping or self._gave_way or time() >= until
+                rounds -= 1
+                over = not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until
                 # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
                 if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
                     journal.flush()
                 # The commit may have woken some.
-                if over and (not self.ready or kernel.stopping or self._gave_way or time() >= until):
+                if over and (not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until):
                     break
         finally:
             self.running = False

@@ -57,15 +57,20 @@ class Code:
 
 
 class Linked:
-    """All functions of a program, with its hash, by which saved processes name it. A host may set `post`: it carries a
-    message at once and says True, or says False and is asked by the effect."""
+    """All functions of a program, with its hash, by which saved processes name it.
 
-    __slots__ = ("functions", "hash", "post", "program")
+    A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
+    carries a message at once and says True, or False: then the effect is asked. `spawn(fiber, function, arguments,
+    details)` starts a process and gives its value, or None.
+    """
+
+    __slots__ = ("functions", "hash", "post", "program", "spawn")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
         self.hash = content_hash
         self.post: Callable[[Any, Any], bool] | None = None
+        self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
 
 

@@ -11,11 +11,11 @@ tables.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery
-from lyra.vega.fiber import SLICE, Done, Fiber, OutOfFuel, VmEffect, wrong_count
+from lyra.vega.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, OutOfFuel, VmEffect, wrong_count
 from lyra.vega.operators import (
     add,
     divide,
@@ -36,8 +36,6 @@ from lyra.vega.operators import (
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
 __all__ = ["run"]
-
-_OUT_OF_FUEL: Final = OutOfFuel()
 
 
 def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # noqa: PLR0915 - one loop, read in one sitting
@@ -158,14 +156,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
-                elif op == 0x34:  # UNLESS_EQ
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is type(y) and (type(x) is integer or type(x) is text):
-                        if x != y:
-                            pc = a
-                    elif not equal(x, y):
-                        pc = a
                 elif op == 0x59:  # PUSH
                     x = r[b]
                     if type(x) is array:
@@ -173,14 +163,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x
                     else:
                         raise Fault("TypeError", f"cannot push onto {machinery.kind_of(x)}")
-                elif op == 0x11:  # SUB
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        x = x - y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = subtract(x, y)
                 elif op == 0x14:  # MOD
                     x = r[b]
                     y = r[c]
@@ -188,14 +170,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x % y
                     else:
                         r[a] = remainder(x, y)
-                elif op == 0x12:  # MUL
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        x = x * y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = multiply(x, y)
                 elif op >= 0x60:
                     if op == 0x81:  # RECEIVE_NEXT
                         x = r[a]
@@ -207,7 +181,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             pc = c
                         else:
                             pc -= 1
-                            effect = VmEffect("receive", (r[a + 1], r[a + 2]))
+                            y = r[a + 1]
+                            effect = WAIT if y is None else VmEffect("receive", (y, r[a + 2]))
                             break
                     elif op == 0x82:  # RECEIVE_TAKE
                         if r[a] == 1 and fiber.mailbox:
@@ -228,6 +203,12 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         effect = machinery.plain_send(r[b], r[c])
                         break
                     elif op == 0x83:  # SPAWN
+                        x = fiber.linked.spawn
+                        if x is not None:
+                            x = x(fiber, r[b], r[b + 1], f.constants[c])
+                            if x is not None:
+                                r[a] = x
+                                continue
                         fiber.destination = a
                         effect = machinery.spawn(fiber, r, b, f.constants[c], is_supervised=False)
                         break
@@ -270,6 +251,30 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         effect = machinery.rare(fiber, f, op, a, b, c, r)
                         if effect is not None:
                             break
+                elif op == 0x11:  # SUB
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        x = x - y
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = subtract(x, y)
+                elif op == 0x34:  # UNLESS_EQ
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is type(y) and (type(x) is integer or type(x) is text):
+                        if x != y:
+                            pc = a
+                    elif not equal(x, y):
+                        pc = a
+                elif op == 0x12:  # MUL
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        x = x * y
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = multiply(x, y)
                 elif op < 0x10:
                     if op == 0x07:  # GLOBAL_GET
                         x = fiber.globals[b]
@@ -447,7 +452,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     raise Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
                 if fuel > 0:
                     continue
-                effect = _OUT_OF_FUEL
+                effect = OUT_OF_FUEL
             fiber.code, fiber.pc, fiber.registers, fiber.ticks = f, pc, r, ticks
             fiber.stack, fiber.depth = stack, depth
             return effect

@@ -143,6 +143,8 @@ async def _run(world: World) -> Any:
 async def _stop(world: World, main: str) -> None:
     """The run is over, and its kernel is not: end what it started."""
     kernel = world.kernel
+    if world.fleet is not None:
+        world.fleet.bring_all()
     for pid in [main, *world.started]:
         process = kernel.processes.get(pid)
         if process is not None and process.exit is None:

@@ -18,9 +18,10 @@ from lyra.errors import CapabilityDenied
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import Process, copied
+from lyra.vega.values import copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
@@ -91,13 +92,14 @@ class World:
         self.started: list[str] = []  # pids, where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self.fleet: Fleet | None = None if kernel.journal is not None else Fleet(self)
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
 
     def begin(self, main: Job) -> None:
         """The main process begins. Without a journal nobody has to know of a message but its receiver."""
         self.main = main
-        if self.kernel.journal is None:
-            self.linked.post = self.post
+        if self.fleet is not None:
+            self.linked.post, self.linked.spawn = self.fleet.post, self.fleet.spawn
 
     @property
     def is_durable(self) -> bool:
@@ -109,19 +111,6 @@ class World:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
-    def post(self, target: Any, message: Any) -> bool:
-        """Carry a message to a process written in Vega without leaving the machine; False: it takes more than that."""
-        kernel = self.kernel
-        if type(target) is not Process or target.pid in self.cells or kernel.labels.state.pids:
-            return False
-        receiver = kernel.processes.get(target.pid)
-        if receiver is None:
-            return True  # as to the dead: it goes nowhere
-        if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
-            return False
-        kernel.mailboxes.deliver(receiver, (copied(message),))
-        return True
-
     def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
         """What a process needs to begin, as often as it is started."""
         parts = [function, arguments, fiber.globals]
@@ -129,12 +118,13 @@ class World:
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
-        if type(seed) is Fiber:
+        kind = Fiber if self.fleet is None else Member
+        if type(seed) is kind:
             return seed
         if seed is None:
-            return Fiber.start(self.linked)
+            return kind.start(self.linked)
         function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
-        return Fiber.call(self.linked, function, arguments, globals_)
+        return kind.call(self.linked, function, arguments, globals_)
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
@@ -183,6 +173,8 @@ class World:
         return self.main.fiber.globals
 
     def close(self) -> None:
+        if self.fleet is not None:
+            self.fleet.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
 
 
