@@ -145,7 +145,7 @@ class Life:
         journal = self._kernel.journal
         self._numbered += 1
         pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-        while pid in self._kernel.processes:  # somebody chose this very pid
+        while dict.__contains__(self._kernel.processes, pid):  # somebody chose this very pid; guests are numbered here
             pid += "x"
         return pid
 

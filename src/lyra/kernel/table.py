@@ -50,11 +50,10 @@ class Table(dict[str, Process]):
             raise KeyError(pid)
         return found
 
-    def get(self, pid: Any, default: Any = None) -> Any:
+    def get(self, pid: Any, default: Any = None) -> Process | None:  # type: ignore[override]  # one way to call it
         found = super().get(pid)
-        if found is not None or not self.guests:
-            return default if found is None else found
-        found = self._brought(pid)
+        if found is None and self.guests:
+            found = self._brought(pid)
         return default if found is None else found
 
     def __contains__(self, pid: object) -> bool:
@@ -79,15 +78,15 @@ class Table(dict[str, Process]):
         self._bring_all()
         return super().__iter__()
 
-    def keys(self) -> KeysView[str]:
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
         self._bring_all()
         return super().keys()
 
-    def values(self) -> ValuesView[Process]:
+    def values(self) -> ValuesView[Process]:  # type: ignore[override]
         self._bring_all()
         return super().values()
 
-    def items(self) -> ItemsView[str, Process]:
+    def items(self) -> ItemsView[str, Process]:  # type: ignore[override]
         self._bring_all()
         return super().items()
 

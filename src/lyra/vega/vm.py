@@ -41,8 +41,12 @@ __all__ = ["run"]
 def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # noqa: PLR0915 - one loop, read in one sitting
     """Step a fiber until an effect, its end, or about `fuel` calls and loop turns later."""
     functions = fiber.linked.functions
-    stack, depth = fiber.stack, fiber.depth
-    f, pc, r, ticks = fiber.code, fiber.pc, fiber.registers, fiber.ticks
+    stack = fiber.stack
+    depth = fiber.depth
+    f = fiber.code
+    pc = fiber.pc
+    r = fiber.registers
+    ticks = fiber.ticks
     code = f.code
     integer, array, text = int, list, str  # locals are quicker than globals
     x: Any
@@ -126,13 +130,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         ticks -= 1
                         if ticks < 0:
                             break
-                elif op == 0x54:  # INDEX
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
-                        r[a] = x[y]
-                    else:
-                        r[a] = index(x, y)
                 elif op == 0x61:  # NEXT
                     x = r[a]
                     y = r[a + 1]
@@ -156,27 +153,17 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
-                elif op == 0x59:  # PUSH
-                    x = r[b]
-                    if type(x) is array:
-                        x.append(r[c])
-                        r[a] = x
-                    else:
-                        raise Fault("TypeError", f"cannot push onto {machinery.kind_of(x)}")
-                elif op == 0x14:  # MOD
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y) and x >= 0 and y > 0:
-                        r[a] = x % y
-                    else:
-                        r[a] = remainder(x, y)
                 elif op >= 0x60:
                     if op == 0x81:  # RECEIVE_NEXT
                         x = r[a]
                         y = fiber.mailbox
                         if y is not None and x < len(y):
-                            r[b] = y[x]
                             r[a] = x + 1
+                            if x == 0 and code[pc][0] == 0x82:  # RECEIVE_TAKE: whatever it is, it is taken
+                                r[b] = y.popleft()
+                                pc += 1
+                            else:
+                                r[b] = y[x]
                         elif r[a + 2] < 0:
                             pc = c
                         else:
@@ -190,10 +177,16 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         else:
                             machinery.take(fiber, r[a])
                     elif op == 0x80:  # RECEIVE
-                        fiber.receives = x = fiber.receives + 1
                         r[a] = 0
-                        r[a + 1] = machinery.timeout(r[a + 1]) if b else None
-                        r[a + 2] = x
+                        if b:
+                            r[a + 1] = machinery.timeout(r[a + 1])
+                            fiber.receives = r[a + 2] = fiber.receives + 1
+                        else:
+                            r[a + 1] = None
+                            r[a + 2] = 0
+                            if not fiber.mailbox:  # wait at the RECEIVE_NEXT behind it
+                                effect = WAIT
+                                break
                     elif op == 0x84:  # SEND
                         x = fiber.linked.post
                         if x is not None and x(r[b], r[c]):
@@ -251,6 +244,34 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         effect = machinery.rare(fiber, f, op, a, b, c, r)
                         if effect is not None:
                             break
+                elif op == 0x54:  # INDEX
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
+                        r[a] = x[y]
+                    else:
+                        r[a] = index(x, y)
+                elif op == 0x14:  # MOD
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y) and x >= 0 and y > 0:
+                        r[a] = x % y
+                    else:
+                        r[a] = remainder(x, y)
+                elif op == 0x59:  # PUSH
+                    x = r[b]
+                    if type(x) is array:
+                        x.append(r[c])
+                        r[a] = x
+                    else:
+                        raise Fault("TypeError", f"cannot push onto {machinery.kind_of(x)}")
+                elif op == 0x30:  # JUMP
+                    pc = a
+                elif op == 0x31:  # LOOP
+                    pc = a
+                    ticks -= 1
+                    if ticks < 0:
+                        break
                 elif op == 0x11:  # SUB
                     x = r[b]
                     y = r[c]
@@ -291,7 +312,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     elif op == 0x08:  # GLOBAL_SET
                         fiber.globals[a] = r[b]
                     elif op == 0x09:  # CLOSURE
-                        r[a] = Closure(b, tuple([r[x] for x in f.constants[c]]))
+                        y = f.constants[c]
+                        r[a] = Closure(b, tuple([r[x] for x in y]) if y else ())
                     elif op == 0x0A:  # DEFAULT
                         if r[a] is not UNSET:
                             pc = b
@@ -306,19 +328,12 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     else:
                         raise machinery.unknown(op)
                 elif op < 0x40:
-                    if op == 0x30:  # JUMP
-                        pc = a
-                    elif op == 0x33:  # UNLESS
+                    if op == 0x33:  # UNLESS
                         x = r[b]
                         if x is False:
                             pc = a
                         elif x is not True:
                             raise not_bool(x)
-                    elif op == 0x31:  # LOOP
-                        pc = a
-                        ticks -= 1
-                        if ticks < 0:
-                            break
                     elif op == 0x37:  # UNLESS_LE
                         x = r[b]
                         y = r[c]
@@ -453,8 +468,12 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                 if fuel > 0:
                     continue
                 effect = OUT_OF_FUEL
-            fiber.code, fiber.pc, fiber.registers, fiber.ticks = f, pc, r, ticks
-            fiber.stack, fiber.depth = stack, depth
+            fiber.code = f
+            fiber.pc = pc
+            fiber.registers = r
+            fiber.ticks = ticks
+            fiber.stack = stack
+            fiber.depth = depth
             return effect
         except Fault as error:
             fault = error

@@ -1,8 +1,8 @@
 """The Fleet: the processes of a run that need nothing of the kernel but a turn.
 
-A process that was started by `spawn` and only calculates, sends and receives is *light*: a Member, which is a fiber with
-a pid, in line with everybody else in the kernel's scheduler. It becomes a process of the kernel's own, under the same
-pid and with the messages it has, as soon as it asks for anything else, fails, or is looked up by anybody (`bring`).
+A process that was started by `spawn` and only calculates, sends and receives is *light*: a Member, which is a fiber
+with a pid, in line with everybody else in the kernel's scheduler. It becomes a process of the kernel's own, under the
+same pid and with the messages it has, as soon as it asks for anything else, fails, or is looked up (`bring`).
 
 A process of the kernel that waits for a message, and for nothing else, is stepped here, too: messages between
 processes of the run go from fiber to fiber. Where the kernel has something for it (a signal, a message from outside,
@@ -56,7 +56,17 @@ class Member(Fiber):
 
     __slots__ = ("fleet", "job", "origin", "pid", "priority", "since", "state")
 
-    def __init__(self, linked: Linked, code: Code, registers: list[Any], globals_: list[Any]) -> None:
+    def __init__(
+        self,
+        linked: Linked,
+        code: Code,
+        registers: list[Any],
+        globals_: list[Any],
+        fleet: Fleet | None = None,
+        origin: Origin | None = None,
+        pid: str = "",
+        since: float = 0.0,
+    ) -> None:
         # Fiber's own, written out: this is the hottest place of a spawn.
         self.linked = linked
         self.code = code
@@ -71,19 +81,19 @@ class Member(Fiber):
         self.destination = -1
         self.fault: Fault | None = None
         self.ticks = SLICE
-        self.fleet: Fleet = None  # type: ignore[assignment]  # set by the fleet
+        self.fleet: Fleet = fleet  # type: ignore[assignment]  # one that begins as a process gets it when it does
         self.job: Job | None = None
-        self.origin: Origin | None = None
-        self.pid = ""
+        self.origin = origin
+        self.pid = pid
         self.priority = NORMAL
-        self.state = "running"
-        self.since = 0.0
+        self.state = "ready"
+        self.since = since
 
     def step(self) -> None:
         """Its turn in the scheduler."""
         if self.job is not None:
             self.fleet.step_of(self.job)
-        elif self.fleet.is_heard:
+        elif self.fleet.kernel.listening:
             self.fleet.promote(self)
         else:
             self.state = "running"
@@ -98,12 +108,12 @@ class Fleet:
     """`light` are the light processes by pid, `aboard` those of the kernel's that run now, `ended` the light ones that
     ended of late: what they gave, and when they began and ended."""
 
-    __slots__ = ("_ended_pids", "_kernel", "_labels", "_limit", "_scheduler", "_world", "aboard", "ended", "light")
+    __slots__ = ("_ended_pids", "_labels", "_limit", "_scheduler", "_world", "aboard", "ended", "kernel", "light")
 
     def __init__(self, world: World) -> None:
         kernel = world.kernel
         self._world = world
-        self._kernel = kernel
+        self.kernel = kernel
         self._scheduler = kernel.scheduler
         self._labels = kernel.labels.state
         self._limit = kernel.mailboxes.limit
@@ -113,16 +123,11 @@ class Fleet:
         self._ended_pids: deque[str] = deque()
         kernel.processes.guests.append(self)
 
-    @property
-    def is_heard(self) -> bool:
-        """Somebody wants to know of every process and message, or decides who goes first."""
-        return self._kernel.listening or self._scheduler.order is not None
-
     # ------------------------------------------------------------ what the machine asks for
 
     def spawn(self, maker: Fiber, function: Any, arguments: Any, details: list[str]) -> Process | Future | None:
         """Start a light process; None: it takes more than that."""
-        kernel = self._kernel
+        kernel = self.kernel
         if (
             details[1] != "function"
             or type(function) is not Closure
@@ -136,12 +141,15 @@ class Fleet:
         origin = maker.origin or self._origin(maker)
         if origin is None:
             return None
-        fiber = maker.child(function, arguments)
-        fiber.fleet = self
-        fiber.origin = origin
-        fiber.since = kernel.clock.now()
-        fiber.pid = pid = kernel.life.next_pid()
-        fiber.state = "ready"
+        code = maker.linked.functions[function.function]
+        if arguments or code.parameters or code.captures or maker.globals:
+            fiber = maker.child(function, arguments)
+            pid = kernel.life.next_pid()
+            fiber.fleet, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
+        else:  # nothing to copy
+            pid = kernel.life.next_pid()
+            registers = code.template.copy()
+            fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
         kernel.live += 1
         self._scheduler.push(fiber)
@@ -180,7 +188,7 @@ class Fleet:
 
     def _post_aboard(self, pid: str, message: Any) -> bool:
         member = self.aboard.get(pid)
-        if member is None or self._kernel.listening:
+        if member is None or self.kernel.listening:
             return self._carry(pid, message)
         assert member.job is not None
         process = member.job.process
@@ -204,7 +212,7 @@ class Fleet:
 
     def _carry(self, pid: str, message: Any) -> bool:
         """The kernel's way: into the inbox of a process that is not ours to step."""
-        kernel = self._kernel
+        kernel = self.kernel
         if pid in self._world.cells or self._labels.pids:
             return False
         receiver = kernel.processes.get(pid)
@@ -246,8 +254,8 @@ class Fleet:
         assert member.origin is not None
         member.state = "terminated"
         del self.light[member.pid]
-        self._kernel.live -= 1
-        self.ended[member.pid] = (value, member.since, self._kernel.clock.now(), member.origin)
+        self.kernel.live -= 1
+        self.ended[member.pid] = (value, member.since, self.kernel.clock.now(), member.origin)
         self._ended_pids.append(member.pid)
         if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
             self.ended.pop(self._ended_pids.popleft(), None)
@@ -255,7 +263,7 @@ class Fleet:
     def step_of(self, job: Job) -> None:
         """A turn of a process of the kernel's that waited for a message and has one."""
         process, member = job.process, job.member
-        if process.inbox or process.error is not None or process._must_cancel is not None or self._kernel.listening:
+        if process.inbox or process.error is not None or process._must_cancel is not None or self.kernel.listening:
             job.hand_back(None)
             return
         process.state = member.state = "running"
@@ -278,7 +286,7 @@ class Fleet:
         origin, world = member.origin, self._world
         assert origin is not None
         del self.light[member.pid]
-        process = self._kernel.life.adopt(
+        process = self.kernel.life.adopt(
             vega_process,
             (world.run_id, member, outcome),
             pid=member.pid,
@@ -300,6 +308,7 @@ class Fleet:
     def board(self, job: Job) -> None:
         """A process of the kernel's begins to run a fiber of ours."""
         member = job.member
+        member.state = "running"
         member.fleet, member.job, member.origin = self, job, None
         member.pid, member.priority = job.process.pid, job.process.priority
         self.aboard[member.pid] = member
@@ -331,7 +340,7 @@ class Fleet:
         from lyra.vega.runtime.driver import vega_process
 
         value, since, ended_at, origin = self.ended.pop(pid)
-        life = self._kernel.life
+        life = self.kernel.life
         process = life.adopt(
             vega_process,
             None,
@@ -348,11 +357,11 @@ class Fleet:
 
     def stop(self) -> None:
         """Everything ends: the light processes have nothing to tidy up. Who listens hears of it, though."""
-        if self._kernel.listening:
+        if self.kernel.listening:
             self.bring_all()
         for member in self.light.values():
             member.state = "terminated"
-        self._kernel.live -= len(self.light)
+        self.kernel.live -= len(self.light)
         self.light.clear()
         self.ended.clear()
         self._ended_pids.clear()
@@ -360,8 +369,8 @@ class Fleet:
     def close(self) -> None:
         """The run is over."""
         self.stop()
-        if self in self._kernel.processes.guests:
-            self._kernel.processes.guests.remove(self)
+        if self in self.kernel.processes.guests:
+            self.kernel.processes.guests.remove(self)
 
 
 # What a light process may ask for and stay light.

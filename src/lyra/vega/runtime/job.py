@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.links import Down
 from lyra.kernel.process import PARKED
-from lyra.vega.fiber import Done, Fiber, VmEffect
+from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.fleet import Member
 from lyra.vega.values import Process
@@ -34,7 +34,7 @@ class Job:
         self.fiber = fiber
         self._state: State | None = None
         self._has_turn = False  # the fleet lets the program go on
-        self._outcome: VmEffect | Done | None = None  # with what its fiber asked for
+        self._outcome: VmEffect | Done | OutOfFuel | None = None  # with what its fiber asked for
 
     @property
     def member(self) -> Member:
@@ -65,12 +65,11 @@ class Job:
         elif kind in _PLAIN:
             self.fiber.deliver(from_python(message))
 
-
     # ------------------------------------------------------------ waiting for a message
     # Awaited by its own program: meanwhile the fleet steps the fiber. It gives what the fiber asks for next, or None:
     # there is a message, go on.
 
-    def __await__(self) -> Generator[Any, None, VmEffect | Done | None]:
+    def __await__(self) -> Generator[Any, None, VmEffect | Done | OutOfFuel | None]:
         return self  # type: ignore[return-value]  # the part of a generator that await uses
 
     def __iter__(self) -> Job:
@@ -84,7 +83,7 @@ class Job:
             raise StopIteration(outcome)
         if process.inbox:
             member.state = "running"
-            self.take(process.kernel.mailboxes.take(process, None))
+            self.take(process.kernel.mailboxes.take(process, process.receive_key))
             raise StopIteration(None)
         member.state = "waiting"
         process.receiver = process
@@ -100,7 +99,7 @@ class Job:
         self.process.receiver = None
         self._has_turn, self._outcome = False, None
 
-    def hand_back(self, outcome: VmEffect | Done | None) -> None:
+    def hand_back(self, outcome: VmEffect | Done | OutOfFuel | None) -> None:
         """The fleet comes to something that only the program can do."""
         self._has_turn, self._outcome = outcome is not None or not self.process.inbox, outcome
         self.member.state = "running"
