@@ -172,8 +172,8 @@ class Fleet:
         member = self.light.get(pid)
         if member is None:
             return self._post_aboard(pid, message)
-        if self._labels.pids:
-            return False
+        if self._labels.pids or self.kernel.listening:
+            return self._carry(pid, message)
         mailbox = member.mailbox
         if mailbox is None:
             member.mailbox = deque((copied(message),))
