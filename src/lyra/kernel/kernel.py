@@ -548,7 +548,10 @@ class Kernel(Requests):
         return found if found is not None else self.find(pid)
 
     def lookup(self, pid_or_name: str) -> Process | None:
-        return self.processes.get(pid_or_name) or self.names.get(pid_or_name)
+        try:
+            return self.processes[pid_or_name]
+        except KeyError:
+            return self.names.get(pid_or_name)
 
     def find(self, pid_or_name: Any) -> Process:
         found = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None

@@ -79,26 +79,27 @@ class Life:
         priority: str | None = None,
         guarded: bool = False,
     ) -> Process:
+        kernel = self._kernel
         if (
-            not self._kernel.open
-            or self._kernel.live >= self._kernel.processes_max
+            not kernel.open
+            or kernel.live >= kernel.processes_max
             or parent is not None
             or pid is not None
             or name is not None
         ):
             self._may_start(parent, pid, name)
-        journal = self._kernel.journal
+        journal = kernel.journal
         level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
-        scope = parent.budget if parent is not None else self._kernel.budget
+        scope = parent.budget if parent is not None else kernel.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
         own_scope = scope if budget is None else scope.child(Budget.of(budget))
-        right = parent.grant if parent is not None else self._kernel.grant
+        right = parent.grant if parent is not None else kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:
             pid = self.next_pid()
         process = Process(
-            self._kernel, pid, self._kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
+            kernel, pid, kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
         )
         process.name = name
         if guarded and parent is not None:
@@ -120,23 +121,26 @@ class Life:
                 blob,
                 guarded,
             )
-            args = tuple(self._kernel.programs.arguments(program, data))
+            args = tuple(kernel.programs.arguments(program, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
-        process.coroutine = self._kernel.programs.begin(program, Context(process), args)
-        if parent is not None and self._kernel.labels.state.pids:
-            self._kernel.labels.pass_on(parent.pid, pid, "its parent")
+        process.coroutine = kernel.programs.begin(program, Context(process), args)
+        if parent is not None and kernel.labels.state.pids:
+            kernel.labels.pass_on(parent.pid, pid, "its parent")
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time
         else:
-            process.created_at = self._kernel.clock.now()
-            if self._kernel.listening:
-                self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+            process.created_at = kernel.clock.now()
+            if kernel.listening:
+                kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
         if own_scope.seconds is not None:
             self.limit_time(own_scope, own_scope.seconds)
-        process.move("ready")
-        self._kernel.scheduler.push(process)
+        if kernel.listeners_want_states:
+            process.move("ready")
+        else:  # the same move, on the hot path
+            process.state = "ready"
+        kernel.scheduler.push(process)
         point("process.spawned")
         return process
 
@@ -195,13 +199,14 @@ class Life:
 
     def enter(self, process: Process) -> None:
         """Put it in the table, under its parent and its name."""
-        self._kernel.processes[process.pid] = process
-        self._kernel.live += 1
+        kernel = self._kernel
+        kernel.processes[process.pid] = process
+        kernel.live += 1
         if process.budget.seconds is not None:
             for scope in _scopes(process):
                 self._members[scope] = self._members.get(scope, 0) + 1
         if process.name is not None:
-            self._kernel.names[process.name] = process
+            kernel.names[process.name] = process
         parent = process.parent
         if parent is not None:
             if parent.children is None:
