@@ -319,3 +319,12 @@ def test_order_holds_however_and_whenever_processes_are_looked_at(seed: int):
     assert len(got) == len(sent)
     for id_ in range(5):
         assert [x for of, x in got if of == id_] == [x for of, x in sent if of == id_]
+
+
+@pytest.mark.parametrize("asks", ["", "process::alive(other);"])
+def test_when_all_wait_the_run_says_so(asks: str):
+    """Also of one that was light and has been looked up since."""
+    source = IDLE + f"fn main() {{ let other = spawn fn idle(); process::sleep(1ms); {asks} receive {{ x => {{}} }} }}"
+    with pytest.raises(VegaError) as found:
+        vega.run(source)
+    assert found.value.name == "Deadlock"

@@ -2,7 +2,8 @@
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none.
+that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes on
+after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Command, Session, json_option
+from lyra.cli.vega_durable import db_option, project_store, store_file
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from lyra.cli.vega_live import Live
     from lyra.kernel.kernel import Kernel
     from lyra.vega.program import Program
 
-__all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
+__all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_servers"]
 
 
 @click.command(cls=Command, name="run")
@@ -32,6 +35,9 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@db_option
+@click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
 @json_option
 @click.pass_context
 def run(
@@ -43,21 +49,35 @@ def run(
     model: str | None,
     budget: str | None,
     trace: bool,
+    live: bool,
+    db: str | None,
+    run_id: str | None,
     as_json: bool,
 ) -> None:
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main.
+    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes on
+    with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
     output = Output(collect=as_json)
-    calls = Calls(trace=trace, model=model)
+    calls = Calls(trace=output.warn if trace else None, model=model)
+    heard = trace or as_json
     value, failed = None, None
     try:
         program = files.program()
-        value = _ran(session, program, output, calls, heard=trace or as_json, model=model, budget=limit, args=args)
+        if live and not as_json:  # which has room for nothing else
+            output.watch()
+        options = {"model": model, "budget": limit, "args": args}
+        store = _store(session, file, db, run_id)
+        if store is not None:
+            from lyra.cli.vega_start import start
+
+            start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
+            return
+        value = _ran(session, program, output, calls, heard=heard, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -68,10 +88,17 @@ def run(
         failed = error
     output.close()
     if as_json:
-        _tell(file, output, calls, value, failed)
+        tell(file, output, calls, value, failed)
     elif failed is not None:
         say_error(failed, files.line)
     ctx.exit(0 if failed is None else 1)
+
+
+def _store(session: Session, file: str, db: str | None, run_id: str | None) -> str | None:
+    """The file that the run is kept in, if it is durable."""
+    if db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in session.flags):
+        return store_file(session, db)
+    return project_store(session, file)
 
 
 def _ran(session: Session, program: Program, output: Output, calls: Calls, *, heard: bool, **options: Any) -> Any:
@@ -79,7 +106,7 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     if session.flags:
         _ = session.config  # a setting that is none is said before anything runs
-    elif is_plain(program):
+    elif output.live is None and is_plain(program):
         return _json_value(run_plain(program, output.write, options["args"]))
     import asyncio
 
@@ -87,6 +114,9 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
+        if output.live is not None:
+            options["picture"] = output.live.picture
+            output.live.start()
         if not heard:
             return await run_program(
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
@@ -96,13 +126,30 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
             return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
 
     try:
-        return asyncio.run(main())
+        return asyncio.run(with_servers(session, program, options, main))
     finally:
+        output.end_watch()
         output.check()
 
 
+async def with_servers(
+    session: Session, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
+) -> Any:
+    """The run; where the program imports tools from MCP servers, with those of lyra.toml."""
+    if not any(kind == "mcp" for kind, *_ in program.imports):
+        return await main()
+    from lyra.mcp import McpServers
+
+    async with McpServers.load(session.config) as servers:
+        options["servers"] = servers
+        return await main()
+
+
 def _settings(session: Session) -> dict[str, str]:
-    return dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    if not session.flags:
+        return {}
+    given = dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    return {**given, "kernel.store": "memory"}  # a durable run has a journal, and is another matter
 
 
 def kernel_of(session: Session) -> Kernel:
@@ -111,7 +158,7 @@ def kernel_of(session: Session) -> Kernel:
     from lyra.vega.runtime.run import MAILBOX_MESSAGES
 
     if session.flags:
-        return Kernel.from_config(session.config, mailbox_messages_max=MAILBOX_MESSAGES)
+        return Kernel.from_config(session.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
     return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
 
 
@@ -133,6 +180,7 @@ class Output:
     def __init__(self, *, collect: bool) -> None:
         self.lines: list[str] | None = [] if collect else None
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.live: Live | None = None
         self._failed: OSError | None = None
         self._flushes = False
 
@@ -142,6 +190,8 @@ class Output:
             return
         if self._failed is not None:
             raise self._failed
+        if self.live is not None and self.live.write(line):
+            return
         try:
             sys.stdout.write(line + "\n")
         except OSError as error:
@@ -153,7 +203,23 @@ class Output:
 
     def warn(self, line: str) -> None:
         self._flush()
-        click.echo(line, err=True)
+        if self.live is not None:
+            self.live.warn(line)
+        else:
+            click.echo(line, err=True)
+
+    def watch(self) -> None:
+        """From now on there is a live view to print past."""
+        from lyra.cli.vega_live import live_view
+        from lyra.core.clock import SystemClock
+
+        self.live = live_view(SystemClock())
+
+    def end_watch(self) -> None:
+        live, self.live = self.live, None
+        if live is not None:
+            self._flush()
+            live.close()
 
     def _flush(self) -> None:
         self._flushes = False
@@ -174,11 +240,11 @@ class Output:
 
 
 class Calls:
-    """A listener: one record for each agent call, all its model calls together."""
+    """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go."""
 
     KINDS = frozenset({"model.called", "agent.answered"})
 
-    def __init__(self, *, trace: bool, model: str | None = None) -> None:
+    def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
         self._trace = trace
@@ -195,11 +261,11 @@ class Calls:
         self.count += 1
         self.cost_usd += data["cost_usd"] or 0.0
         parts = self._parts.pop(data["span_id"], [])
-        if self._trace:
+        if self._trace is not None:
             import json
 
             model = self._models.get(data["agent"], self._model)  # one that was refused asked none
-            click.echo(json.dumps(_record(data, parts, model), allow_nan=False, default=str), err=True)
+            self._trace(json.dumps(_record(data, parts, model), allow_nan=False, default=str))
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -220,11 +286,14 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
 
 
 # ---------------------------------------------------------------- --json
-def _tell(file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None) -> None:
+def tell(
+    file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None, run_id: str | None = None
+) -> None:
     from lyra.cli.render import document
 
     document(
         {
+            **({} if run_id is None else {"run": run_id}),
             "file": file,
             "ok": failed is None,
             "output": output.lines,

@@ -23,6 +23,7 @@ from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
     Denied,
+    Divergence,
     LimitExceeded,
     LyraError,
     NoSuchProcess,
@@ -30,16 +31,19 @@ from lyra.errors import (
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.output import typed
 from lyra.vega.values import Duration, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
     from lyra.kernel.process import Exit
+    from lyra.vega.ast import Type
     from lyra.vega.runtime.job import Job
 
 __all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop"]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
+STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
 
 
 # ---------------------------------------------------------------- one call
@@ -47,23 +51,36 @@ _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
-    cell = job.world.cells[pid]
+    cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     limit = cell.plan.budget if budget is None else budget
+    if limit_s is not None and limit_s <= 0:
+        raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     try:
         async with asyncio.timeout(limit_s) as clock:
-            async with cell:
-                answer = await (_remembered if cell.plan.keeps else _once)(job, cell, content_text(message), limit)
+            with job.waiting(pid):
+                async with cell:
+                    answer = await (_remembered if cell.plan.keeps else _once)(job, cell, content_text(message), limit)
+            answer = from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
     except TimeoutError:
         if not clock.expired():
             raise
         raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
-    except LyraError as error:
+    except Divergence:
+        raise  # the journal's business, not the agent's
+    except Exception as error:
         raise failed(job, cell, error) from error
-    return from_python(answer)
+    return answer
+
+
+def _typed(answer: Any, written: Type) -> Any:
+    try:
+        return typed(answer, written)
+    except ConfigError as misfit:  # an amount that is none: JSON could not tell
+        raise AgentFailed(f"the answer does not fit: {misfit.message}", status="output_invalid") from None
 
 
 def content_text(message: Any) -> str:
@@ -73,8 +90,13 @@ def content_text(message: Any) -> str:
 async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
-    with Held(scopes, inside(limit)):
+    within = inside(limit)
+    with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    if child.pid in job.world.spent_before:
+        job.world.recharge(child.pid, within)
+    if job.world.picture is not None:
+        job.world.picture.called(child.pid, cell)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -101,7 +123,7 @@ def stop(job: Job, child: ChildHandle) -> None:
     """End a process of ours. Whether it has ended already is not asked: a replay would find another answer."""
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
-            job.ctx.stop(child, grace_s=0.0)
+            job.ctx.stop(child, grace_s=STOP_S)
 
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
@@ -124,8 +146,10 @@ def inside(limit: Money | None) -> tuple[Budget, ...]:
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
+def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
+    if not isinstance(error, LyraError):
+        error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
     front = cell.front

@@ -37,6 +37,10 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
+    elif type(seed) is dict and world.is_durable:
+        world.enter_sessions(seed.get("sessions", ()))
+    if world.picture is not None:
+        world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
         return await _steps(job, asked, is_main=seed is None)
     world.fleet.board(job)
@@ -99,6 +103,6 @@ async def _answer(job: Job, effect: VmEffect) -> None:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    if not is_main:
+    if not is_main and not job.world.is_over:  # one that is stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

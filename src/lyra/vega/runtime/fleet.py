@@ -213,7 +213,7 @@ class Fleet:
     def _carry(self, pid: str, message: Any) -> bool:
         """The kernel's way: into the inbox of a process that is not ours to step."""
         kernel = self.kernel
-        if pid in self._world.cells or self._labels.pids:
+        if self._world.is_agent(pid) or self._labels.pids:
             return False
         receiver = kernel.processes.get(pid)
         if receiver is None:
@@ -317,6 +317,10 @@ class Fleet:
         job.member.state = "terminated"
         if self.aboard.get(job.process.pid) is job.member:
             del self.aboard[job.process.pid]
+
+    def all_wait(self) -> bool:
+        """Whether each light process waits for a message."""
+        return all(member.state == "waiting" for member in self.light.values())
 
     # ------------------------------------------------------------ as guests in the kernel's table
 
