@@ -328,3 +328,27 @@ def test_when_all_wait_the_run_says_so(asks: str):
     with pytest.raises(VegaError) as found:
         vega.run(source)
     assert found.value.name == "Deadlock"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_process_may_be_looked_up_by_what_it_prints(workers: int):
+    source = """
+    fn talks(to) { for i in list::range(0, 5) { print(i); } to <- "done"; }
+    fn main() {
+        spawn fn talks(process::self());
+        receive { x => { return x; } }
+    }
+    """
+    lines: list[str] = []
+
+    async def main() -> Any:
+        async with Kernel() as kernel:
+
+            def write(line: str) -> None:
+                lines.append(line)
+                assert len(list(kernel.processes.values())) == 2
+
+            return await vega.run(source, kernel=kernel, stdout=write, workers=workers)
+
+    assert asyncio.run(main()) == "done"
+    assert lines == ["0", "1", "2", "3", "4"]

@@ -81,6 +81,13 @@ class Linked:
         self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
 
+    def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
+        """The same code for fibers that run in another thread: with a `post` of their own, and no `spawn`."""
+        found = Linked.__new__(Linked)
+        found.program, found.hash, found.functions = self.program, self.hash, self.functions
+        found.post, found.spawn = post, None
+        return found
+
 
 def link(program: Program) -> Linked:
     """A program ready to run. The program must be verified, or fresh from the compiler."""

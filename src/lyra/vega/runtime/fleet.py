@@ -54,7 +54,7 @@ class Member(Fiber):
     """A fiber that the scheduler can step. `job` is its process of the kernel's, once it has one; `state` is as there:
     `waiting` only in a receive without a time-out."""
 
-    __slots__ = ("fleet", "job", "origin", "pid", "priority", "since", "state")
+    __slots__ = ("fleet", "job", "origin", "pid", "priority", "since", "state", "worker")
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Member(Fiber):
         self.priority = NORMAL
         self.state = "ready"
         self.since = since
+        self.worker = -1  # see crew
 
     def step(self) -> None:
         """Its turn in the scheduler."""
@@ -108,13 +109,25 @@ class Fleet:
     """`light` are the light processes by pid, `aboard` those of the kernel's that run now, `ended` the light ones that
     ended of late: what they gave, and when they began and ended."""
 
-    __slots__ = ("_ended_pids", "_labels", "_limit", "_scheduler", "_world", "aboard", "ended", "kernel", "light")
+    __slots__ = (
+        "_ended_pids",
+        "_labels",
+        "_limit",
+        "_push",
+        "_scheduler",
+        "_world",
+        "aboard",
+        "ended",
+        "kernel",
+        "light",
+    )
 
     def __init__(self, world: World) -> None:
         kernel = world.kernel
         self._world = world
         self.kernel = kernel
         self._scheduler = kernel.scheduler
+        self._push: Callable[[Member], None] = kernel.scheduler.push  # a light process is ready
         self._labels = kernel.labels.state
         self._limit = kernel.mailboxes.limit
         self.light: dict[str, Member] = {}
@@ -152,7 +165,7 @@ class Fleet:
             fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
         kernel.live += 1
-        self._scheduler.push(fiber)
+        self._push(fiber)
         return Process(pid) if not details[3] else Future(pid)
 
     @staticmethod
@@ -183,7 +196,7 @@ class Fleet:
             return False
         if member.state == "waiting":
             member.state = "ready"
-            self._scheduler.push(member)
+            self._push(member)
         return True
 
     def _post_aboard(self, pid: str, message: Any) -> bool:
@@ -237,8 +250,9 @@ class Fleet:
                 self.promote(member, outcome)
         elif outcome.kind in _ANSWERS:
             self._answer(member, outcome)
-            member.state = "ready"
-            self._scheduler.push(member)
+            if self.light.get(member.pid) is member:  # else whoever got the text has looked it up
+                member.state = "ready"
+                self._push(member)
         else:
             self.promote(member, outcome)
 

@@ -57,6 +57,7 @@ def run(
     load: Load | None = None,
     picture: Picture | None = None,
     servers: Any = None,
+    workers: int = 1,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
@@ -64,6 +65,7 @@ def run(
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
     are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
     whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from.
+    `workers` are the threads that processes run in: one is the loop's own, and the best where Python has its global lock.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -78,6 +80,7 @@ def run(
         grant=grant,
         picture=picture,
         servers=servers,
+        workers=workers,
     )
     work = run_async(program, options, kernel=kernel, settings=settings)
     try:

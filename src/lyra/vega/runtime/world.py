@@ -16,10 +16,12 @@ from lyra.agents.trace import Span, current_span
 from lyra.core import codec
 from lyra.core.budget import Budget, Usage
 from lyra.core.capability import Grant
+from lyra.core.check import whole
 from lyra.errors import AgentFailed, CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.crew import WORKERS_MAX, Crew
 from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
@@ -43,7 +45,8 @@ _PART: Final = "vega"
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
     the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
-    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from."""
+    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `workers` are the
+    threads that its light processes run in."""
 
     __slots__ = (
         "args",
@@ -56,6 +59,7 @@ class Options:
         "python",
         "servers",
         "warn",
+        "workers",
         "write",
     )
 
@@ -73,6 +77,7 @@ class Options:
         grant: Any = None,
         picture: Picture | None = None,
         servers: Any = None,
+        workers: int = 1,
     ) -> None:
         self.write = write
         self.warn = warn
@@ -85,6 +90,7 @@ class Options:
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
         self.picture = picture
         self.servers = servers
+        self.workers = whole(workers, "workers", least=1, most=WORKERS_MAX)
 
 
 class Worlds(dict[str, "World"]):
@@ -163,7 +169,8 @@ class World:
     def fleet(self) -> Fleet | None:
         """Who steps the light processes; none with a journal, which an open kernel has or has not."""
         if self._fleet is None and self.kernel.journal is None:
-            self._fleet = Fleet(self)
+            workers = self.options.workers
+            self._fleet = Fleet(self) if workers == 1 else Crew(self, workers)
         return self._fleet
 
     @property
