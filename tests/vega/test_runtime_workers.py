@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lyra import Kernel, vega
-from lyra.core.clock import SystemClock
 from lyra.errors import ConfigError
+from lyra.testing import SimClock
 from lyra.vega import VegaError
-
 from tests.language.conftest import SCRIPT_VARIABLE, Outcome, expected, load
 
 LANGUAGE = Path(__file__).parent.parent / "language"
 
 
-class Hurried(SystemClock):
-    """Real time, a thousand times as fast: programs of the language's tests wait for minutes."""
-
-    __slots__ = ()
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Any:
-        return super().call_at(self.monotonic() + (when - self.monotonic()) / 1000, callback)
+async def keep_time(kernel: Kernel, clock: SimClock) -> None:
+    """Let time pass for processes in other threads: it jumps to the next timer when every process waits."""
+    quiet = busy = 0
+    while True:
+        await asyncio.sleep(0.001)
+        fleets = [world.fleet for world in kernel.parts.get("vega", {}).values()]
+        is_quiet = kernel.scheduler.ready == 0 and all(fleet.all_wait() for fleet in fleets)
+        quiet, busy = (quiet + 1, 0) if is_quiet else (0, busy + 1)
+        due = clock.next_due()
+        if due is not None and (quiet > 2 or busy > 300):  # one that never waits must not stop the clock
+            quiet = busy = 0
+            clock.advance(max(0.0, due - clock.monotonic()))
 
 
 def programs() -> list[Path]:
@@ -48,8 +52,10 @@ def ran(path: Path, workers: int, folder: str) -> Outcome:
         os.environ[SCRIPT_VARIABLE] = str(script)
 
     async def main() -> None:
-        async with Kernel(clock=Hurried()) as kernel:
-            async with asyncio.timeout(20):
+        clock = SimClock()
+        async with Kernel(clock=clock) as kernel, asyncio.timeout(20):
+            time = asyncio.create_task(keep_time(kernel, clock))
+            try:
                 await vega.run(
                     program,
                     stdout=lines.append,
@@ -58,6 +64,8 @@ def ran(path: Path, workers: int, folder: str) -> Outcome:
                     folder=folder,
                     workers=workers,
                 )
+            finally:
+                time.cancel()
 
     try:
         asyncio.run(main())
@@ -130,10 +138,9 @@ def test_they_may_be_looked_up_while_they_run(workers: int):
 
     async def main() -> Any:
         async with Kernel() as kernel:
-            value = await vega.run(
+            return await vega.run(
                 source, kernel=kernel, workers=workers, host={"look": lambda: len(list(kernel.processes.values()))}
             )
-            return value
 
     assert asyncio.run(main()) == 21
 
@@ -160,3 +167,13 @@ def test_light_processes_start_others_and_tell_the_main_one():
 def test_there_is_at_least_one():
     with pytest.raises(ConfigError, match="workers"):
         vega.run("print(1);", workers=0)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 0), (3, 3)])
+def test_each_worker_is_a_thread_that_ends_with_the_run(workers: int, threads: int):
+    def count() -> int:
+        return sum(thread.name.startswith("vega-worker") for thread in threading.enumerate())
+
+    source = "fn idle() { receive { x => {} } } fn main() { spawn fn idle(); return count(); }"
+    assert vega.run(source, workers=workers, host={"count": count}) == threads
+    assert count() == 0
