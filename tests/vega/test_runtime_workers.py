@@ -13,9 +13,10 @@ import pytest
 
 from lyra import Kernel, vega
 from lyra.errors import ConfigError
+from lyra.models.sim import SCRIPT_VARIABLE
 from lyra.testing import SimClock
 from lyra.vega import VegaError
-from tests.language.conftest import SCRIPT_VARIABLE, Outcome, expected, load
+from tests.language.conftest import Outcome, expected, load
 
 LANGUAGE = Path(__file__).parent.parent / "language"
 

@@ -62,6 +62,8 @@ def project_store(session: Session, file: str) -> str | None:
         if above == folder:
             return None
         folder = above
+    if not _names_store(os.path.join(folder, _FILE)):
+        return None
     from lyra.config import Config
 
     config = Config.load(os.path.dirname(os.path.abspath(file)), flags=session.flags)
@@ -69,6 +71,15 @@ def project_store(session: Session, file: str) -> str | None:
         return None
     target = config.kernel.store.reveal().removeprefix("sqlite://")
     return None if target == "memory" or "://" in target else target
+
+
+def _names_store(path: str) -> bool:
+    """Whether the word is in the file at all: most programs are spared the reading of their settings."""
+    try:
+        with open(path, "rb") as file:
+            return b"store" in file.read()
+    except OSError:
+        return False
 
 
 def fresh_id(file: str) -> str:
@@ -150,6 +161,7 @@ def live(
         life.kernel.on_event(lambda _: output.warn(f"run {space.name}"), {"run.began"})
         life.kernel.on_event(lambda event: output.warn(f"warning: {event.data['message']}"), {"store.full"})
         if heard:
+            calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 

@@ -132,8 +132,11 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
             )
         async with kernel_of(session) as kernel:
+            calls.know(program)
             kernel.on_event(calls, calls.KINDS)
-            return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
+            return await run_program(
+                program, stdout=output.write, stderr=output.warn, kernel=kernel, alone=True, **options
+            )
 
     try:
         return asyncio.run(with_servers(session, program, options, main))
@@ -259,14 +262,31 @@ class Calls:
         self.cost_usd = 0.0
         self._trace = trace
         self._model = model or ""
-        self._models: dict[str, str] = {}  # of each agent, the last it asked
+        self._written: dict[str, list[str]] = {}  # the models of each agent, as the program names them
         self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
+
+    def know(self, program: Program) -> None:
+        """Records name models as the program does; `--model` is in place of all."""
+        from lyra.vega.link import link
+        from lyra.vega.runtime.rights import settings_of
+
+        linked = link(program)
+        for name, info in program.agents.items():
+            models = (settings_of(linked, info.configuration) or {}).get("model") or []
+            self._written[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
+
+    def _named(self, agent: str, parts: list[dict[str, Any]]) -> str:
+        """The model that was asked last, or would have been: a call that was refused asked none."""
+        written = self._written.get(agent) or [self._model]
+        if not parts:
+            return written[0]
+        asked: str = parts[-1]["model"]
+        return next((name for name in written if name and asked.endswith(f"/{name}")), asked)
 
     def __call__(self, event: Any) -> None:
         data = event.data
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
-            self._models[data["agent"]] = data["model"]
             return
         self.count += 1
         self.cost_usd += data["cost_usd"] or 0.0
@@ -274,8 +294,8 @@ class Calls:
         if self._trace is not None:
             import json
 
-            model = self._models.get(data["agent"], self._model)  # one that was refused asked none
-            self._trace(json.dumps(_record(data, parts, model), allow_nan=False, default=str))
+            record = _record(data, parts, self._named(data["agent"], parts))
+            self._trace(json.dumps(record, allow_nan=False, default=str))
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -284,7 +304,7 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
         "trace_id": turn["trace_id"],
         "span_id": turn["span_id"],
         "agent": turn["agent"],
-        "model": parts[-1]["model"] if parts else model,
+        "model": model,
         "input_tokens": turn["input_tokens"],
         "output_tokens": turn["output_tokens"],
         "cost_usd": turn["cost_usd"],

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lyra.config import Config
     from lyra.kernel.handle import Handle
+    from lyra.kernel.recall import ProcessState
     from lyra.store.space import Space
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
@@ -38,6 +39,7 @@ __all__ = ["Life", "answer_note", "cancel_note", "end"]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
+_ASK: Final = b"lyra.ask"
 
 
 def answer_note(interrupt_id: str, response: Mapping[str, Any]) -> bytes:
@@ -88,6 +90,8 @@ class Life:
             self._record.came_back()
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
+            if self._before is not None:
+                self._expect(self._before)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._listen()
@@ -118,8 +122,25 @@ class Life:
                     world.spent_before.setdefault(above, []).append(Usage.from_data(state.spent))
                     found = before.processes.get(above)
                     above = found.created.parent if found is not None else ""
-            if state.created.program == front and state.exit is None:
-                world.expected.add(state.created.parent if state.created.guarded else pid)
+            if state.created.program == front:
+                _, name, settings = codec.decode(_arguments(before, state))
+                world.expected[state.created.parent if state.created.guarded else pid] = (name, settings)
+
+    def _expect(self, before: Run) -> None:
+        """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
+        again, and must find them."""
+        for pid, state in before.processes.items():
+            process = self.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
+                continue
+            heard = [entry.value for entry in state.effects.values() if entry.kind == "receive"]
+            for raw in (*heard, *(message for _, message, _, _ in state.inbox)):
+                if _ASK in bytes(raw):
+                    found = codec.decode(bytes(raw))
+                    request_id = found.get("lyra.ask", "") if isinstance(found, dict) else ""
+                    if _is_open(before, request_id):
+                        stream = "/" in request_id
+                        self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
 
     def _began(self, facts: dict[str, Any]) -> Handle:
         """The first rows of the run: what it is, and its main process; in one commit, so that there is both or neither."""
@@ -166,6 +187,25 @@ class Life:
             await self.kernel.resolve_interrupt(note["answer"], note["response"])
         except LyraError as refusal:  # it was answered already, or is over
             self.world.options.warn(f"an answer was not used: {refusal.message}")
+
+
+def _arguments(before: Run, state: ProcessState) -> bytes:
+    created = state.created
+    return before.space.get_blob(created.blob) if created.blob else bytes(created.args)
+
+
+def _is_open(before: Run, request_id: str) -> bool:
+    """Whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a stream."""
+    if not request_id.startswith("~"):
+        return False
+    pid, colon, key = request_id[1:].partition(":")
+    asker = before.processes.get(pid if colon else pid.rpartition("/")[0])
+    if asker is None or asker.exit is not None:
+        return False
+    if not colon:
+        return True
+    entry = asker.effects.get(int(key) if key.isdigit() else key)
+    return entry is not None and not entry.done
 
 
 async def end(space: Space, before: Run) -> None:

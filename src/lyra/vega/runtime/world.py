@@ -17,7 +17,7 @@ from lyra.core import codec
 from lyra.core.budget import Budget, Usage
 from lyra.core.capability import Grant
 from lyra.core.check import whole
-from lyra.errors import AgentFailed, CapabilityDenied, ConfigError
+from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
@@ -136,7 +136,7 @@ class World:
         self.budget: Budget = Budget.of(options.budget)
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
-        self.expected: set[str] = set()  # agents of an earlier life that are not back yet
+        self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
         self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
@@ -228,20 +228,24 @@ class World:
         found = self.cells.get(pid)
         if found is None:
             found = self.cells[pid] = Cell(plan)
-            self.expected.discard(pid)
-            self.kernel.find_again(pid).watch((found.gone, None))
+            self.expected.pop(pid, None)
+            process = self.kernel.find_again(pid)
+            if process.exit is not None:
+                found.gone(process)
+            else:
+                process.watch((found.gone, None))
         return found
 
     def is_agent(self, pid: str) -> bool:
         return pid in self.cells or pid in self.expected
 
     async def cell_of(self, pid: str) -> Cell:
-        """Where callers find an agent; one of an earlier life is waited for."""
-        while pid not in self.cells:
-            process = self.kernel.processes.get(pid)
-            if process is None or process.exit is not None:
-                raise AgentFailed("the agent is gone", status="gone")
+        """Where callers find an agent; one of an earlier life may not be back yet."""
+        while self.main is None:
             await asyncio.sleep(0)
+        if pid not in self.cells:
+            name, settings = self.expected[pid]
+            self.cell(pid, self.plan(name, self.read(settings)))
         return self.cells[pid]
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
