@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import Kernel, vega
+from lyra.kernel.cleanup import clean
 from lyra.vega import VegaError
 from lyra.vega.runtime.fleet import Fleet
 
@@ -81,6 +82,22 @@ def test_the_table_shows_them_all(ask: Callable[[Kernel], list[str]]):
     source = IDLE + "fn main() { for i in list::range(0, 5) { spawn fn idle(); } process::sleep(1ms); return look(); }"
     states = Run(source, lambda kernel, _: sorted(ask(kernel))).value
     assert [state for state in states if state == "waiting"] == ["waiting"] * 5
+
+
+def test_counting_and_cleaning_up_leave_them_light():
+    def look(kernel: Kernel, _: Any) -> list[Any]:
+        counts = kernel.get_system_status().process_counts
+        clean(kernel, processes_s=0.0)
+        return [counts["waiting"], counts["terminated"], kernel.lookup("p2") is None, len(fleet_of(kernel).light)]
+
+    source = (
+        IDLE
+        + """
+    fn quick() {}
+    fn main() { spawn fn quick(); for i in list::range(0, 5) { spawn fn idle(); } process::sleep(1ms); return look(); }
+    """
+    )
+    assert Run(source, look).value == [5, 1, True, 5]
 
 
 def test_one_that_ended_in_peace_can_still_be_asked_about():

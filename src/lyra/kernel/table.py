@@ -7,7 +7,7 @@ They count as processes, and whoever looks one up, or looks at all, finds it: th
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Any, Protocol
 
 from lyra.kernel.process import Process
@@ -27,6 +27,12 @@ class Guests(Protocol):
 
     def bring_all(self) -> None: ...
 
+    def bring_ended(self) -> None:
+        """The same for those that have ended."""
+
+    def states(self) -> Iterable[str]:
+        """The state of each, for those who only count."""
+
     def stop(self) -> None:
         """The kernel closes: forget them all."""
 
@@ -41,6 +47,18 @@ class Table(dict[str, Process]):
     def present(self) -> ValuesView[Process]:
         """Those that need no bringing."""
         return super().values()
+
+    def ended(self) -> list[Process]:
+        """Those that have ended."""
+        for guests in self.guests:
+            guests.bring_ended()
+        return [process for process in super().values() if process.exit is not None]
+
+    def states(self) -> Iterator[str]:
+        """The state of each process; nobody is brought."""
+        yield from [process.state for process in super().values()]
+        for guests in self.guests:
+            yield from guests.states()
 
     # ------------------------------------------------------------------ one
 

@@ -351,8 +351,18 @@ class Fleet:
         return self._bring_ended(pid) if pid in self.ended else None
 
     def bring_all(self) -> None:
-        for pid in [*self.ended, *self.light]:
+        self.bring_ended()
+        for pid in list(self.light):
             self.bring(pid)
+
+    def bring_ended(self) -> None:
+        for pid in list(self.ended):
+            self._bring_ended(pid)
+
+    def states(self) -> list[str]:
+        """As the kernel names them: one that asks another thread for something waits."""
+        alive = ["waiting" if member.state == "asks" else member.state for member in self.light.values()]
+        return alive + ["terminated"] * len(self.ended)
 
     def _bring_ended(self, pid: str) -> KernelProcess:
         from lyra.vega.runtime.driver import vega_process
