@@ -60,9 +60,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
             while True:
                 op, a, b, c = code[pc]
                 pc += 1
-                if op == 0x01:  # MOVE
-                    r[a] = r[b]
-                elif op == 0x10:  # ADD
+                if op == 0x10:  # ADD
                     x = r[b]
                     y = r[c]
                     if type(x) is integer is type(y):
@@ -74,21 +72,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x
                     else:
                         r[a] = add(x, y)
-                elif op == 0x17:  # ADD_INT
-                    x = r[b]
-                    if type(x) is integer:
-                        x = x + c
-                        r[a] = x if x < 0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = add(x, c)
-                elif op == 0x36:  # UNLESS_LT
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        if not x < y:
-                            pc = a
-                    elif not less(x, y):
-                        pc = a
                 elif op == 0x40:  # CALL
                     stack = (stack, f, pc, r, a)
                     depth += 1
@@ -107,6 +90,13 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
+                elif op == 0x18:  # SUB_INT
+                    x = r[b]
+                    if type(x) is integer:
+                        x = x - c
+                        r[a] = x if x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = subtract(x, c)
                 elif op == 0x43:  # RETURN
                     x = r[a]
                     if stack is None:
@@ -115,13 +105,23 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     depth -= 1
                     code = f.code
                     r[a] = x
-                elif op == 0x18:  # SUB_INT
+                elif op == 0x36:  # UNLESS_LT
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        if not x < y:
+                            pc = a
+                    elif not less(x, y):
+                        pc = a
+                elif op == 0x17:  # ADD_INT
                     x = r[b]
                     if type(x) is integer:
-                        x = x - c
-                        r[a] = x if x > -0x3FFFFFFF else checked(x)
+                        x = x + c
+                        r[a] = x if x < 0x3FFFFFFF else checked(x)
                     else:
-                        r[a] = subtract(x, c)
+                        r[a] = add(x, c)
+                elif op == 0x01:  # MOVE
+                    r[a] = r[b]
                 elif op == 0x3B:  # LOOP_LT
                     x = r[b]
                     y = r[c]
