@@ -143,6 +143,17 @@ def _vega_faults(options: argparse.Namespace) -> int:
     return _verdict(f"vega-faults: {result.seeds} seeds from {options.seed}", len(result.failures))
 
 
+def _parallel_python(options: argparse.Namespace) -> int:
+    from lyra.testing import overlap
+
+    failures: list[str] = []
+    for done, seed in enumerate(range(options.seed, options.seed + options.n), start=1):
+        failures += [f"seed {seed}: {difference}" for difference in overlap.check(seed)]
+        _progress(done, options.n)
+    _show(failures, "python -m lyra.testing parallel-python --seed SEED --n 1")
+    return _verdict(f"parallel-python: {options.n} functions from seed {options.seed}", len(failures))
+
+
 def _fuzz(options: argparse.Namespace) -> int:
     from lyra.testing import fuzz
 
@@ -166,6 +177,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
     "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
+    "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

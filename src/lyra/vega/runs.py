@@ -246,6 +246,13 @@ class Run:
             for one, pid in found
         ]
 
+    def line(self, pid: str) -> str:
+        """Whose calls made a process, up to the first: what an idempotency key names it by."""
+        created = self.fold.processes[pid].created
+        if created.key is None or created.parent not in self.fold.processes:
+            return pid
+        return f"{self.line(created.parent)}.{created.key}"
+
     def rows(self, *, after: int = 0, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
         """Its journal as far as it is kept, oldest first."""
         return self.space.read(after=after, pid=pid, kind=kind)

@@ -134,10 +134,11 @@ class _Books:
         with Runs(db) as runs:
             found = [run for run in runs if run.id == _ID]
             for run in found:
+                states = {run.line(pid): state for pid, state in run.processes.items()}
                 for key in self.questions:
-                    nonce, pid, number = key.split(":", 2)
-                    state = run.processes.get(pid)
-                    if state is None or nonce != run.began["nonce"]:
+                    _, line, number, _ = key.split(":")
+                    state = states.get(line)
+                    if state is None:
                         continue
                     entry = state.effects.get(int(number) if number.isdigit() else number)
                     if state.exit is not None or (entry is not None and entry.done):

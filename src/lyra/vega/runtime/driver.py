@@ -18,11 +18,13 @@ from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.fleet import FUEL, Member
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.saving import restored
 from lyra.vega.runtime.world import world_of
 from lyra.vega.vm import run
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
+    from lyra.vega.runtime.saving import Saver
 
 __all__ = ["vega_process"]
 
@@ -42,20 +44,27 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
-        return await _steps(job, asked, is_main=seed is None)
+        saver = None
+        if world.record is not None:
+            if ctx.restored is not None:
+                job.fiber = restored(world, job, ctx.restored)
+            saver = world.saver(job)
+        return await _steps(job, asked, saver, is_main=seed is None)
     world.fleet.board(job)
     try:
-        return await _steps(job, asked, is_main=seed is None)
+        return await _steps(job, asked, None, is_main=seed is None)
     finally:
         world.fleet.leave(job)
 
 
-async def _steps(job: Job, asked: VmEffect | Done | None, *, is_main: bool) -> Any:
+async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
     fiber, fleet = job.fiber, job.world.fleet
     left = EFFECTS_A_TURN
     outcome: VmEffect | Done | OutOfFuel | None = asked
     while True:
         if outcome is None:
+            if saver is not None and saver.is_due():
+                await saver.save()
             outcome = run(fiber, FUEL)
         if outcome is WAIT and fleet is not None:
             outcome = await job

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
+    from lyra.vega.runtime.saving import Saver
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -148,6 +149,7 @@ class World:
         self._fleet: Fleet | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
+        self.fibers = 0  # processes written in Vega that are alive, where that is counted
         self.is_over = False  # its main process has ended
         self.picture = options.picture
         if self.picture is not None:
@@ -255,6 +257,17 @@ class World:
             for scope in inside[-1].chain() if inside else ():
                 if scope is not self.budget:
                     scope.charge_alone(usage)
+
+    def saver(self, job: Job) -> Saver:
+        """Saves a process of a durable run now and then; it is counted while it lives."""
+        from lyra.vega.runtime.saving import Saver
+
+        self.fibers += 1
+        job.ctx._process.watch((self._fiber_ended, None))
+        return Saver(job)
+
+    def _fiber_ended(self, _: object) -> None:
+        self.fibers -= 1
 
     # ------------------------------------------------------------ sessions
 
