@@ -43,6 +43,7 @@ SUBJECTS = {
     "vega_lsp": "Vega in an editor",
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",
+    "vega_workers": "Vega's workers, and uvloop",
     "vega_vm": "Vega beside Python",
 }
 

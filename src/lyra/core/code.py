@@ -29,17 +29,28 @@ _ANY: Final = (
     r"|(?<!literal_)eval|\\[xu0-7]"
 )
 _OF: Final[dict[str, str]] = {
-    "python": "ctypes|importlib",
-    "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee",
+    "python": r"ctypes|importlib|putenv|environ(?!\.get\b|\s*\[)",  # programs are found by it
+    # A file's name in @ARGV may be a command; a reference may be to it; a module may open such a file.
+    "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee"
+    r"|ARGV|[@%&*]\s*[${]|\$\s*[${]|(?<!List)(?<!Data)(?<!JSON)::|::\s*\{"
+    r"|\b(?:use|no)\s+(?!(?:strict|warnings|utf8|feature|integer|bigint|List::Util|Data::Dumper|JSON::PP)\b|v?5)",
     "ruby": r"open|%x|send|\bmethod|Process|\bIO\b|Kernel|\bload\b|require|const_get|instance_|define_",
-    "javascript": r"require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
+    # `this` and what a program in one line has by name are other ways to `require`.
+    "javascript": r"\bthis\b|\barguments\b|__proto__|prototype|\bvm\b|\brepl\b|\binspector\b|\bcluster\b|\bwasi\b"
+    r"|\bObject\b(?!\s*\.\s*(?:keys|values|entries|fromEntries|assign|freeze)\b)|\._"
+    r"|require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
     r"|process(?!\.(?:argv|env|stdin|stdout|versions?|platform|arch|exit|cwd)\b)"
     r"|\[(?!\s*(?:[0-9]+|\"[^\"\\]*\"|'[^'\\]*')?\s*\])",
     "php": r"assert|include|require|\$\w+\s*\(|call_user|array_|preg|create_function|passthru|proc_|mail|\bdl\b"
     r"|FFI|\{\$",
     "lua": r"load|require|package|\bos\b|\bio\b|debug|_G\b|_ENV",
     "sql": r"\\(?![dlx])|\bprogram\b|extension|\bedit\b|writefile",
+    "sqlite": r"\b(?:edit|load_extension|readfile|writefile|fts3_tokenizer)\b"
+    r"|^\s*\.(?!/|(?:tables?|schema|fullschema|mode|headers?|databases|index(?:es)?|indices|dump|width|nullvalue"
+    r"|separator|show|stats|timer|explain|eqp|echo|bail|changes|parameter|help|quit|exit|print|version|limits?|lint"
+    r"|timeout|sha3sum|dbinfo|dbconfig)\b[^|]*$|\s*$)",
 }
+_ALONE: Final = words_of("sqlite")  # a table may be called `executions`: the row says all
 LANGUAGES: Final = _OF.keys()
 
 # ---------------------------------------------------------------- Python
@@ -56,7 +67,8 @@ _ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # wh
 
 @cache
 def _look(language: str) -> re.Pattern[str]:
-    return re.compile(f"{_ANY}|{_OF[language]}", re.IGNORECASE)
+    row = _OF[language] if language in _ALONE else f"{_ANY}|{_OF[language]}"
+    return re.compile(row, re.IGNORECASE | re.MULTILINE)
 
 
 def starts_programs(text: str, language: str) -> bool:
