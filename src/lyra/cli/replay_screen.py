@@ -173,7 +173,7 @@ class Screen:
             return True
         if result.is_end:
             return False
-        word = line.split()[0]
+        word = line.split(maxsplit=1)[0]
         lines = [printable(one) for one in result.text.split("\n")]
         if word in _QUIET or word in _SHOWN:
             self._message = ""

@@ -138,12 +138,14 @@ def _variables(player: Player, width: int) -> list[Line]:
     ]
     standing = player.standing(player.in_view)
     mailbox = list(standing.fiber.mailbox or ()) if standing is not None else []
-    found = [(f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])] + found
+    found = [
+        (f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])
+    ] + found
     return found or [("none", "dim")]
 
 
 def _processes(player: Player, height: int) -> list[Line]:
-    """Those around the one in view; the living first would move them about, so they stay in the order of their births."""
+    """Those around the one in view, in the order of their births."""
     pids, here = player.pids, player.in_view
     at = pids.index(here) if here in pids else 0
     first = max(0, min(at - height // 2, len(pids) - height))
