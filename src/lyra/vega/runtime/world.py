@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "World", "world_of"]
 
 _PART: Final = "vega"
+_ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
 
 
 class Options:
@@ -249,6 +250,13 @@ class World:
             name, settings = self.expected[pid]
             self.cell(pid, self.plan(name, self.read(settings)))
         return self.cells[pid]
+
+    async def caught_up(self) -> None:
+        """Wait until the main process is where it was in an earlier life: tools begin with its variables."""
+        for _ in range(_ROUNDS):
+            if self.main is not None and not self.main.ctx.replaying:
+                return
+            await asyncio.sleep(0)
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
         """A process that an earlier life started has spent from the sessions that it was started in; they are made
