@@ -10,7 +10,8 @@ where callers find the process that stands for the agent now, and wait while it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.agent import Agent
@@ -136,6 +137,11 @@ class Cell:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        async with self:
+            yield
 
     async def __aenter__(self) -> None:
         """A call's turn: once the agent is there, and not too many others are running."""

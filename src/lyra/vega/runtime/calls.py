@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -28,6 +29,7 @@ from lyra.errors import (
     NoSuchProcess,
 )
 from lyra.kernel.programs import program_of
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.values import Duration, Money, shown
@@ -35,9 +37,11 @@ from lyra.vega.values import Duration, Money, shown
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
     from lyra.kernel.process import Exit
+    from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.world import World
 
-__all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop"]
+__all__ = ["ask", "content_text", "failed", "in_time", "inside", "mocked_reply", "once", "stop"]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 
@@ -54,27 +58,37 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     limit = cell.plan.budget if budget is None else budget
     try:
-        async with asyncio.timeout(limit_s) as clock:
+        async with in_time(cell, limit_s):
             async with cell:
-                answer = await (_remembered if cell.plan.keeps else _once)(job, cell, content_text(message), limit)
+                answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
+    except LyraError as error:
+        raise failed(job, cell, error) from error
+    return from_python(answer)
+
+
+@asynccontextmanager
+async def in_time(cell: Cell, limit_s: float | None) -> AsyncIterator[None]:
+    """DeadlineExceeded when what is inside takes longer."""
+    try:
+        async with asyncio.timeout(limit_s) as clock:
+            yield
     except TimeoutError:
         if not clock.expired():
             raise
         raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
-    except LyraError as error:
-        raise failed(job, cell, error) from error
-    return from_python(answer)
 
 
 def content_text(message: Any) -> str:
     return shown(message)
 
 
-async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
+async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
     with Held(scopes, inside(limit)):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    if early is not None:
+        early.pid = child.pid
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -128,14 +142,22 @@ def failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
+    later = job.world.crashes.get(job.ctx.pid)
+    if later is not None and "crash" not in OFF:  # nobody has come to this call yet
+        later.append(lambda: _crash(job.world, cell, error))
+    else:
+        _crash(job.world, cell, error)
+    if isinstance(error, AgentFailed):
+        return error
+    return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+
+
+def _crash(world: World, cell: Cell, error: LyraError) -> None:
     front = cell.front
     if front is not None and front.exit is None:
         cell.down()
         with suppress(NoSuchProcess):
-            job.ctx.send(front.pid, {CRASH: error.message})
-    if isinstance(error, AgentFailed):
-        return error
-    return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+            world.kernel.send_to(front, {CRASH: error.message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.vega.runtime.ahead import AHEAD
 from lyra.vega.runtime.budgets import BUDGETS
 from lyra.vega.runtime.library import LIBRARY, host_function
 from lyra.vega.runtime.processes import PROCESSES
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "handler"]
 
-HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **STREAMS, **PARALLEL, **BUDGETS, **LIBRARY}
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **STREAMS, **PARALLEL, **AHEAD, **BUDGETS, **LIBRARY}
 
 
 def handler(kind: str) -> Callable[..., Any]:

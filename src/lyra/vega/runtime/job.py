@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lyra.core.budget import Budget
     from lyra.kernel.context import Context
+    from lyra.vega.runtime.ahead import Flock
     from lyra.vega.runtime.world import World
 
 __all__ = ["Job", "ended_because"]
@@ -56,7 +57,7 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("_numbers", "due", "groups", "mocked", "receiving", "sessions", "spans")
+    __slots__ = ("_numbers", "ahead", "due", "groups", "mocked", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self._numbers = 0
@@ -64,6 +65,7 @@ class State:
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
+        self.ahead: dict[int, Flock] = {}
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

@@ -49,12 +49,13 @@ def run(
     folder: str | None = None,
     grant: Any = None,
     load: Load | None = None,
+    sequential: bool = False,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
-    are below. `stdout` and `stderr` are files, or functions of a line.
+    are below; `sequential` makes every call in its turn, without overlap. `stdout` and `stderr` are files, or functions of a line.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -67,6 +68,7 @@ def run(
         python=frozenset(python),
         folder=folder,
         grant=grant,
+        sequential=sequential,
     )
     work = run_async(program, options, kernel=kernel, settings=settings)
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of
 from lyra.core import codec
-from lyra.core.budget import Budget
+from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
 from lyra.errors import CapabilityDenied
 from lyra.vega.fiber import Fiber
@@ -36,9 +36,10 @@ _PART: Final = "vega"
 
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
-    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do."""
+    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `sequential` makes every
+    call in its turn."""
 
-    __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "warn", "write")
+    __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "sequential", "warn", "write")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Options:
         python: frozenset[str] = frozenset(),
         folder: str | None = None,
         grant: Any = None,
+        sequential: bool = False,
     ) -> None:
         self.write = write
         self.warn = warn
@@ -61,6 +63,7 @@ class Options:
         self.functions = dict(functions or {})
         self.python = python
         self.folder = os.path.realpath(folder or os.getcwd())
+        self.sequential = sequential
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
 
 
@@ -89,6 +92,8 @@ class World:
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.started: list[str] = []  # pids, where the kernel outlives the run
+        self.crashes: dict[str, list[Callable[[], None]]] = {}  # by early function: what its failures mean for agents
+        self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.tracks_processes = False
         self.main: Job | None = None
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self

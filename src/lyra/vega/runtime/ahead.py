@@ -1,0 +1,294 @@
+"""Calls made ahead of their turn: started early, taken in program order, given up when the program goes elsewhere.
+
+Each early call is a branch of the process with a key of its own (`ahead2:1.0/`: the second group, its site 1, the first
+time), so a replay finds its answer whoever was faster. It spends from a scope apart, and nothing that its end means to
+others (an agent's crash, money spent, an error) happens before the program comes to it. What the program never comes
+to is cancelled, waited for, and told as speculative.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.runtime import scopes
+from lyra.agents.trace import Held
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
+from lyra.errors import LyraError, VegaError
+from lyra.kernel.context import name_branch
+from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
+from lyra.vega.machinery import again
+from lyra.vega.rules import OFF
+from lyra.vega.runtime.apart import Apart, is_limited
+from lyra.vega.runtime.calls import ask, content_text, failed, in_time, mocked_reply, once
+from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.processes import start_fiber
+from lyra.vega.values import ErrorValue, Fault
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["AHEAD", "Early", "Flock"]
+
+
+class Early:
+    """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
+
+    __slots__ = ("call", "crashes", "error", "is_taken", "pid", "scope", "task", "value")
+
+    def __init__(self, call: EarlyCall, scope: Apart) -> None:
+        self.call = call
+        self.scope = scope
+        self.task: asyncio.Task[None] | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.is_taken = False
+        self.pid = ""  # of the process that makes it
+        self.crashes: list[Callable[[], None]] = []  # of agents, for when its turn comes
+
+
+class Flock:
+    """The early calls of one group in this life of the process, in the order they were started."""
+
+    __slots__ = ("calls", "failed", "under_way")
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Early] = {}
+        self.failed: list[Early] = []  # in the order of time
+        self.under_way: set[asyncio.Task[None]] = set()
+
+    def scopes_before(self, early: Early) -> list[Apart]:
+        found: list[Apart] = []
+        for each in self.calls.values():
+            if each is early:
+                break
+            found.append(each.scope)
+        return found
+
+
+# ---------------------------------------------------------------- beginning
+
+
+def _begin(job: Job) -> Group | None:
+    """A group, or null where calls are made in their turn only."""
+    budget = job.ctx._process.budget
+    if job.world.options.sequential or is_limited(budget):  # the kernel's own limit: nothing may be spent apart from it
+        return None
+    return Group(job.state.number())
+
+
+async def _start(job: Job, group: Group, call: EarlyCall) -> None:
+    """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
+    flock = job.state.ahead.setdefault(group.number, Flock())
+    group.add(call)
+    if flock.failed:
+        call.state = REFUSED
+        raise NotAhead("a call before it has failed")
+    if not _may(job, call):
+        call.state = REFUSED
+        return
+    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX:
+        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+        if flock.failed:
+            call.state = REFUSED
+            raise NotAhead("a call before it has failed")
+    _launch(job, group, call, flock)
+
+
+def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
+    limit = None
+    if call.kind == "send":
+        plan = job.world.cells[call.arguments[0].pid].plan
+        limit = plan.budget if call.arguments[3] is None else call.arguments[3]
+    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
+    flock.calls[call.key] = early
+    work = _made(job, early, f"ahead{group.number}:{call.key}/", flock)
+    early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
+    flock.under_way.add(early.task)
+    early.task.add_done_callback(flock.under_way.discard)
+
+
+def _may(job: Job, call: EarlyCall) -> bool:
+    """What only the run knows: whether this is an agent without memory, and whether money allows to look ahead."""
+    limited = is_limited(scopes.get()[-1])
+    if limited and not call.in_order and "reserve" not in OFF:
+        return False  # a call before it comes later, and nobody knows what that one will cost
+    if call.kind == "call":
+        return not limited
+    cell = job.world.cells.get(call.arguments[0].pid)
+    return cell is not None and (not cell.plan.keeps or "ordered" in OFF)
+
+
+# ---------------------------------------------------------------- under way
+
+
+async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
+    name_branch(job.ctx._process, path)
+    scopes.set((early.scope,))
+    try:
+        early.value = await (_asked if early.call.kind == "send" else _called)(job, early)
+    except asyncio.CancelledError as error:
+        early.error = error
+        raise
+    except BaseException as error:  # noqa: BLE001 - it belongs to whoever comes to the call
+        early.error = error
+        flock.failed.append(early)
+
+
+async def _asked(job: Job, early: Early) -> Any:
+    """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
+    target, message, timeout, _ = early.call.arguments
+    cell = job.world.cells[target.pid]
+    mocked = mocked_reply(job, cell, message)
+    if mocked is not None:
+        return mocked[0]
+    if cell.plan.keeps:
+        return await ask(job, target.pid, message, timeout, None)
+    limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
+    # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
+    async with cell.turn(), in_time(cell, limit_s):
+        return from_python(await once(job, cell, content_text(message), None, early))
+
+
+async def _called(job: Job, early: Early) -> Any:
+    function, arguments = early.call.arguments
+    world = job.world
+    pid = early.pid = start_fiber(job, function, arguments)
+    world.crashes[pid] = early.crashes
+    child = job.ctx.process(pid)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        process = child._found()
+        if process is not None and process.exit is None:
+            world.kernel.kill(pid)
+        raise
+    finally:
+        world.crashes.pop(pid, None)
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise Fault("ProcessExit", ended.reason)
+    return world.read(ended.result)
+
+
+# ---------------------------------------------------------------- coming to a call
+
+
+async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
+    """The answer for code that looks ahead; any failure ends the looking."""
+    early = _found(job, group, call)
+    if early is None:
+        raise NotAhead("it is not under way")
+    await _ended(early)
+    if early.error is not None:
+        raise NotAhead("it failed")
+    return early.value
+
+
+async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
+    """The program comes to the call: its answer or its failure, and what both mean, from now on."""
+    early = _found(job, group, call)
+    if early is None:  # it was under way when the process was saved: made again, with the same key
+        return await _again(job, call)
+    if "first" in OFF:
+        early = await _first_in_time(job, group, early)
+    try:
+        await _ended(early)
+    except asyncio.CancelledError:
+        await _end(job, group)
+        raise
+    if early.scope.was_refused or not early.scope.is_allowed():
+        return await _again(job, call)
+    early.is_taken = early.scope.is_over = True
+    if "spend" not in OFF:
+        early.scope.around.charge(early.scope.usage)
+    for crash in early.crashes:
+        crash()
+    _tell(job, early, "call.taken")
+    if early.error is None:
+        return early.value
+    return _raise(job, early)
+
+
+def _again(job: Job, call: EarlyCall) -> Any:
+    """The call as the line-by-line run makes it."""
+    if call.kind == "send":
+        target, message, timeout, budget = call.arguments
+        return ask(job, target.pid, message, timeout, budget)
+    return _called(job, Early(call, Apart(scopes.get()[-1], list, None)))
+
+
+def _raise(job: Job, early: Early) -> None:
+    error = early.error
+    assert error is not None
+    if early.call.kind == "send":
+        if isinstance(error, LyraError):
+            cell = job.world.cells[early.call.arguments[0].pid]
+            raise failed(job, cell, error) from error
+        raise error
+    if isinstance(error, VegaError):  # it keeps the place it was thrown at, and who called whom
+        facts = error.fields
+        place = (facts.get("file", ""), facts.get("line", 0), facts.get("column", 0))
+        trace = [*facts.get("trace", ()), *job.fiber.trace()]
+        job.fiber.fault = again(ErrorValue(str(facts["name"]), str(facts["text"]), *place, trace))
+        return
+    raise fault_of(error)
+
+
+async def _first_in_time(job: Job, group: Group, early: Early) -> Early:
+    flock = job.state.ahead[group.number]
+    while not early.task.done() and not flock.failed:  # type: ignore[union-attr]
+        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+    return flock.failed[0] if flock.failed else early
+
+
+# ---------------------------------------------------------------- the end
+
+
+async def _end(job: Job, group: Group) -> None:
+    """The stretch is over: what was not taken is cancelled and waited for."""
+    flock = job.state.ahead.pop(group.number, None)
+    if flock is None:
+        return
+    left = [early for early in flock.calls.values() if not early.is_taken]
+    if "cancelled" not in OFF:
+        tasks = [early.task for early in left if early.task is not None and not early.task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+    for early in left:
+        early.scope.is_over = True
+        job.world.speculative = job.world.speculative + early.scope.usage
+        _tell(job, early, "call.speculative")
+
+
+def _tell(job: Job, early: Early, kind: str) -> None:
+    kernel = job.world.kernel
+    if early.pid and kernel.agents_heard:
+        kernel.publish(job.ctx.pid, kind, {"pid": early.pid, "cost_usd": int(early.scope.usage.usd) / 1_000_000})
+
+
+def _found(job: Job, group: Group, call: EarlyCall) -> Early | None:
+    flock = job.state.ahead.get(group.number)
+    return None if flock is None else flock.calls.get(call.key)
+
+
+async def _ended(early: Early) -> None:
+    assert early.task is not None
+    if not early.task.done():
+        await asyncio.wait([early.task])
+    if early.task.cancelled():
+        raise asyncio.CancelledError
+
+
+AHEAD: Final[dict[str, Callable[..., Any]]] = {
+    "ahead_begin": _begin,
+    "ahead_start": _start,
+    "ahead_look": _look,
+    "ahead_take": _take,
+    "ahead_end": _end,
+}
