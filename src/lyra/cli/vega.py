@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "disasm": Lazy("lyra.cli.vega_source", "disasm", "Show the instructions of a program."),
     "fmt": Lazy("lyra.cli.vega_source", "fmt", "Bring programs into their one layout."),
     "new": Lazy("lyra.cli.vega_new", "new", "Start a project: a program, a test, a README."),
+    "plan": Lazy("lyra.cli.vega_plan", "plan", "Show which calls of a program overlap, and why the others do not."),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
     "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
     "test": Lazy("lyra.cli.vega_test", "test", "Run the test blocks of programs."),

@@ -31,6 +31,7 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
+@click.option("--sequential", is_flag=True, help="Make every call in its turn: nothing overlaps by itself.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
 @json_option
 @click.pass_context
@@ -42,6 +43,7 @@ def run(
     args: tuple[str, ...],
     model: str | None,
     budget: str | None,
+    sequential: bool,
     trace: bool,
     as_json: bool,
 ) -> None:
@@ -57,7 +59,8 @@ def run(
     value, failed = None, None
     try:
         program = files.program()
-        value = _ran(session, program, output, calls, heard=trace or as_json, model=model, budget=limit, args=args)
+        options = {"model": model, "budget": limit, "args": args, "sequential": sequential}
+        value = _ran(session, program, output, calls, heard=trace or as_json, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)

@@ -134,6 +134,8 @@ class Statements(Control):
     def join(
         self, node: ast.Node, group: int, error: int, results: int, pending: list[ast.Statement], start: int
     ) -> None:
+        calls = [call for call in map(self.overlapping, pending) if call is not None]
+        self.linker.notes.declared(calls, self.module, self.linker.summaries, self.name)
         # An error in between waits for the calls started before it: the first failure in the source is the one thrown.
         end = len(self.code)
         past = self.jump()

@@ -36,6 +36,7 @@ class Overlapping(msgspec.Struct, frozen=True):
     function: str
     step: int
     calls: tuple[PlannedCall, ...]
+    is_declared: bool = False  # by `parallel`
 
 
 class Alone(msgspec.Struct, frozen=True):
@@ -64,6 +65,13 @@ class Notes:
                 self._known[id(site.node)] = None
             elif self._known.get(id(site.node), "") is not None:
                 self._known[id(site.node)] = (self._planned(site, stretch), self._why(site, stretch))
+
+    def declared(self, calls: list[Any], module: ModuleScope, summaries: Summaries, function: str) -> None:
+        """Calls that a `parallel` block starts together."""
+        if len(calls) > 1:
+            planned = tuple(_call(node, module, summaries) for node in calls)
+            self.groups.append(Overlapping(function, 1, planned, is_declared=True))
+            self._known.update((id(node), None) for node in calls)
 
     def finish(self, modules: Iterable[ModuleScope], summaries: Summaries) -> None:
         """Calls that no stretch has: those to ordered agents, and those in statements that are barriers themselves."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lyra.vega import ast
-from lyra.vega.plan.stretch import Site, Stretch, children, parts
+from lyra.vega.plan.stretch import Site, Stretch
+from lyra.vega.plan.walk import children, parts
 from lyra.vega.scopes import Variable
 
 __all__ = ["Slice"]

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from lyra.vega import ast
-from lyra.vega.plan.summaries import CHANGING, EFFECTS, SAFE_METHODS, Found, Summaries, changed
+from lyra.vega.plan.aliases import CHANGING, Aliases
+from lyra.vega.plan.summaries import EFFECTS, SAFE_METHODS, Found, Summaries, changed
+from lyra.vega.plan.walk import children, parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 
-__all__ = ["NEVER", "Barrier", "Site", "Stretch", "children", "parts", "stretches"]
+__all__ = ["NEVER", "Barrier", "Site", "Stretch", "stretches"]
 
 NEVER: Final = 99
 LEVELS_MAX: Final = 4  # questions that wait for answers that wait for answers …: more is a chain, not a web
@@ -69,6 +69,7 @@ class Stretch:
     def __init__(self, summaries: Summaries, module: ModuleScope) -> None:
         self.summaries = summaries
         self.module = module
+        self.aliases: Aliases = summaries.aliases(module)
         self.statements: list[ast.Statement] = []
         self.end: ast.Expression | None = None  # what the last statement, a print or return, needs
         self.barrier: Barrier | None = None  # what ends it
@@ -131,7 +132,7 @@ class Stretch:
                 root = root.target
             meaning = self.module.meanings.get(id(root)) if root is not None else None
             if isinstance(meaning, Variable):
-                self._changed.add(id(meaning))
+                self._changed.add(self.aliases.of(meaning))
 
     # ------------------------------------------------------------ what came of it
 
@@ -259,7 +260,7 @@ class Stretch:
         meaning = self.module.meanings.get(id(node))
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
-        if id(meaning) in self._changed:
+        if self.aliases.of(meaning) in self._changed:
             return NOT_AHEAD
         return self._state.get(meaning, KNOWN)
 
@@ -370,26 +371,6 @@ def _is_change(node: Any) -> bool:
     if isinstance(node, ast.MethodCall):
         return node.name in CHANGING
     return isinstance(node, ast.Call) and isinstance(node.callee, ast.Path) and node.callee.name in CHANGING
-
-
-def children(node: Any) -> list[Any]:
-    if isinstance(node, msgspec.Struct):
-        return [getattr(node, name) for name in node.__struct_fields__ if name not in ("at", "end", "type")]
-    if isinstance(node, (list, tuple)):
-        return list(node)
-    if isinstance(node, dict):
-        return list(node.values())
-    return []
-
-
-def parts(root: Any) -> Iterator[Any]:
-    """A node and all below it, in the order of the source."""
-    todo: list[Any] = [root]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Node):
-            yield node
-        todo.extend(reversed(children(node)))
 
 
 def stretches(

@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.vega import ast
+from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.targets import Targets
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 
-__all__ = ["CHANGING", "EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
+__all__ = ["EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
 
 # Each effect, and how a plan says that it is in the way.
 EFFECTS: Final[dict[str, str]] = {
@@ -51,7 +52,6 @@ EFFECTS: Final[dict[str, str]] = {
     "other": "a declaration",
 }
 
-CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})
 _STATEMENTS: Final[dict[type, str]] = {
     ast.Return: "return",
     ast.Break: "break",
@@ -112,10 +112,15 @@ class Summaries:
         self._host_names = host_names
         self._functions: dict[int, Summary] = {}
         self._agents: dict[int, str] = {}
-        self._complete = False
+        self._aliases: dict[int, Aliases] = {}
 
     def prepare(self) -> None:
         self.targets.learn(self._modules())
+
+    def aliases(self, module: ModuleScope) -> Aliases:
+        if id(module) not in self._aliases:
+            self._aliases[id(module)] = Aliases(module, self.targets)
+        return self._aliases[id(module)]
 
     # ------------------------------------------------------------ functions
 
@@ -159,7 +164,7 @@ class Summaries:
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
         if not isinstance(meaning, Variable) or meaning.is_top or meaning.is_parameter or meaning.is_assigned:
             return False
-        values = self.targets._values.get(id(meaning), [])
+        values = self.targets.values(meaning)
         return len(values) == 1 and isinstance(values[0][1], (ast.ListLiteral, ast.MapLiteral))
 
     # ------------------------------------------------------------ any code

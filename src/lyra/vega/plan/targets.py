@@ -32,6 +32,10 @@ class Targets:
                 self._modules.append(module)
                 self._read(module)
 
+    def values(self, variable: Variable) -> list[Given]:
+        """Everything a variable is given; empty when that is not known."""
+        return self._values.get(id(variable), [])
+
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
         """The agents that an expression may stand for; None when that is not known."""
         found: set[Symbol] = set()

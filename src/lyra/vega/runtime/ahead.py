@@ -149,7 +149,12 @@ async def _asked(job: Job, early: Early) -> Any:
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
     async with cell.turn(), in_time(cell, limit_s):
-        return from_python(await once(job, cell, content_text(message), None, early))
+        try:
+            return from_python(await once(job, cell, content_text(message), None, early))
+        except LyraError as error:
+            if "crash" in OFF:
+                failed(job, cell, error)
+            raise
 
 
 async def _called(job: Job, early: Early) -> Any:

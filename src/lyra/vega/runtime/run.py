@@ -28,7 +28,7 @@ from lyra.vega.runtime.errors import VegaError
 from lyra.vega.runtime.world import Options, World
 from lyra.vega.values import ErrorValue
 
-__all__ = ["load_file", "run", "run_async"]
+__all__ = ["load_file", "run", "run_async", "run_world"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 
@@ -110,11 +110,11 @@ async def run_async(
     if kernel is not None:
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
         world.tracks_processes = True
-        return await _run(world)
+        return await run_world(world)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await _run(World(own, program, options))
+        return await run_world(World(own, program, options))
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
@@ -128,7 +128,8 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
     return Kernel.from_config(Config.load(flags=flags), mailbox_messages_max=MAILBOX_MESSAGES)
 
 
-async def _run(world: World) -> Any:
+async def run_world(world: World) -> Any:
+    """The program of a World, from its beginning to its end."""
     grant = world.rights.grant
     if world.options.grant is not None:
         grant = world.options.grant.narrow(grant)
