@@ -177,32 +177,56 @@ class Output:
 
 
 class Calls:
-    """A listener: one record for each agent call, all its model calls together."""
+    """A listener: one record for each agent call, all its model calls together. What was asked ahead of its turn is
+    told when the program comes to it, or as `speculative` when it never does."""
 
-    KINDS = frozenset({"model.called", "agent.answered"})
+    KINDS = frozenset({"model.called", "agent.answered", "call.ahead", "call.taken", "call.speculative"})
 
     def __init__(self, *, trace: bool, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
+        self.speculative_usd = 0.0
         self._trace = trace
         self._model = model or ""
         self._models: dict[str, str] = {}  # of each agent, the last it asked
         self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
+        self._early: dict[str, dict[str, Any] | None] = {}  # by process: calls that nobody has come to
 
     def __call__(self, event: Any) -> None:
         data = event.data
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
             self._models[data["agent"]] = data["model"]
+            if event.pid in self._early and self._early[event.pid] is None:
+                self._early[event.pid] = data  # one that is cut off has no more than this
+        elif event.kind == "agent.answered":
+            parts = self._parts.pop(data["span_id"], [])
+            record = _record(data, parts, self._models.get(data["agent"], self._model))  # one refused asked none
+            if event.pid in self._early:
+                self._early[event.pid] = record
+            else:
+                self._tell(record)
+        elif event.kind == "call.ahead":
+            self._early[data["pid"]] = None
+        else:
+            self._over(self._early.pop(data["pid"], None), is_taken=event.kind == "call.taken")
+
+    def _over(self, record: dict[str, Any] | None, *, is_taken: bool) -> None:
+        if record is None:
+            return  # it never got as far as a model
+        if is_taken:
+            self._tell(record)
             return
+        self.speculative_usd += record["cost_usd"] or 0.0
+        self._tell({**record, "status": "speculative"})
+
+    def _tell(self, record: dict[str, Any]) -> None:
         self.count += 1
-        self.cost_usd += data["cost_usd"] or 0.0
-        parts = self._parts.pop(data["span_id"], [])
+        self.cost_usd += record["cost_usd"] or 0.0
         if self._trace:
             import json
 
-            model = self._models.get(data["agent"], self._model)  # one that was refused asked none
-            click.echo(json.dumps(_record(data, parts, model), allow_nan=False, default=str), err=True)
+            click.echo(json.dumps(record, allow_nan=False, default=str), err=True)
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -235,6 +259,7 @@ def _tell(file: str, output: Output, calls: Calls, value: Any, failed: VegaError
             "error": None if failed is None else error_data(failed),
             "calls": calls.count,
             "cost_usd": round(calls.cost_usd, 6),
+            "speculative_usd": round(calls.speculative_usd, 6),
         }
     )
 

@@ -37,6 +37,7 @@ KINDS: Final[dict[str, str]] = {
     "tools.problems": "a source of tools has files it cannot use, or none any more; it goes on with what it had",
     "tool.refused": "a call of a tool was not made, and why",
     "agent.answered": "an agent's turn is over: an answer, or why there is none",
+    "call.ahead": "a program made a call ahead of its turn, in a process of its own",
     "call.taken": "a program came to a call that it had made ahead of its turn",
     "call.speculative": "a call that a program made ahead of its turn was not needed; what it cost is spent all the same",
     "trace.span": "a program ended a span of its own",

@@ -9,7 +9,7 @@ nothing failed, leave a call under way at a print or at the end, pass an agent's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from lyra.vega import compile as compile_source
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import Options, World
 
-__all__ = ["Outcome", "compare", "play"]
+__all__ = ["Compared", "Outcome", "compare", "compare_many", "play"]
 
 _PRICE: Final = Script.from_data(
     {"price": {"input_usd_per_mtok": 100, "output_usd_per_mtok": 100}, "replies": [{"text": ""}]}
@@ -134,9 +134,19 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
 class Compared(NamedTuple):
     seed: int
     problems: list[str]
-    sequential_s: float
+    sequential_s: float  # in virtual time
     parallel_s: float
-    saved: bool
+
+
+def compare_many(seeds: Iterable[int], *, jobs: int = 1) -> Iterator[Compared]:
+    """The comparisons of many programs, in the order of their seeds."""
+    if jobs <= 1:
+        yield from map(compare, seeds)
+        return
+    from multiprocessing import get_context
+
+    with get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap(compare, seeds, chunksize=4)
 
 
 def compare(seed: int, source: str | None = None) -> Compared:
@@ -157,7 +167,7 @@ def compare(seed: int, source: str | None = None) -> Compared:
         if was != now
     ]
     problems.extend(_forbidden(one, two, source))
-    return Compared(seed, problems, one.took_s, two.took_s, two.took_s < one.took_s)
+    return Compared(seed, problems, one.took_s, two.took_s)
 
 
 def _forbidden(one: Outcome, two: Outcome, source: str) -> list[str]:

@@ -152,7 +152,7 @@ class Maker:
         if self.often(0.05):
             text += " timeout 900ms"
         if self.often(0.05):
-            text += " budget $0.05"
+            text += " budget $0.50"
         return text + ")"
 
     def let_ask(self) -> str:

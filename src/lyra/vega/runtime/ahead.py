@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
-from lyra.agents.trace import Held
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.errors import LyraError, VegaError
 from lyra.kernel.context import name_branch
@@ -36,7 +36,7 @@ __all__ = ["AHEAD", "Early", "Flock"]
 class Early:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 
-    __slots__ = ("call", "crashes", "error", "is_taken", "pid", "scope", "task", "value")
+    __slots__ = ("call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
 
     def __init__(self, call: EarlyCall, scope: Apart) -> None:
         self.call = call
@@ -45,8 +45,28 @@ class Early:
         self.value: Any = None
         self.error: BaseException | None = None
         self.is_taken = False
-        self.pid = ""  # of the process that makes it
+        self.pids: list[str] = []  # of the agents' processes that answer it
         self.crashes: list[Callable[[], None]] = []  # of agents, for when its turn comes
+
+    def began(self, job: Job, pid: str) -> None:
+        """A process of an agent works on it."""
+        self.pids.append(pid)
+        _publish(job, "call.ahead", pid)
+
+    def over(self, job: Job, kind: str) -> None:
+        """The program came to it (`call.taken`) or never will (`call.speculative`)."""
+        outer = job.world.early.get(job.ctx.pid)
+        if outer is not None and kind == "call.taken":  # what it belongs to is itself ahead of its turn
+            outer.pids.extend(self.pids)
+            return
+        for pid in self.pids:
+            _publish(job, kind, pid)
+
+
+def _publish(job: Job, kind: str, pid: str) -> None:
+    kernel = job.world.kernel
+    if kernel.agents_heard:
+        kernel.publish(job.ctx.pid, kind, {"pid": pid})
 
 
 class Flock:
@@ -148,7 +168,7 @@ async def _asked(job: Job, early: Early) -> Any:
         return await ask(job, target.pid, message, timeout, None)
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
-    async with cell.turn(), in_time(cell, limit_s):
+    async with cell.turn() if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
         try:
             return from_python(await once(job, cell, content_text(message), None, early))
         except LyraError as error:
@@ -160,8 +180,8 @@ async def _asked(job: Job, early: Early) -> Any:
 async def _called(job: Job, early: Early) -> Any:
     function, arguments = early.call.arguments
     world = job.world
-    pid = early.pid = start_fiber(job, function, arguments)
-    world.crashes[pid] = early.crashes
+    pid = start_fiber(job, function, arguments)
+    world.early[pid] = early
     child = job.ctx.process(pid)
     try:
         ended = await child.wait()
@@ -171,7 +191,7 @@ async def _called(job: Job, early: Early) -> Any:
             world.kernel.kill(pid)
         raise
     finally:
-        world.crashes.pop(pid, None)
+        world.early.pop(pid, None)
     if ended.error is not None:
         raise ended.error
     if ended.reason != "normal":
@@ -212,7 +232,7 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
         early.scope.around.charge(early.scope.usage)
     for crash in early.crashes:
         crash()
-    _tell(job, early, "call.taken")
+    early.over(job, "call.taken")
     if early.error is None:
         return early.value
     return _raise(job, early)
@@ -223,7 +243,19 @@ def _again(job: Job, call: EarlyCall) -> Any:
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
         return ask(job, target.pid, message, timeout, budget)
-    return _called(job, Early(call, Apart(scopes.get()[-1], list, None)))
+    return _called_now(job, call)
+
+
+async def _called_now(job: Job, call: EarlyCall) -> Any:
+    """A function whose early call was lost with the process that made it: called beside, and waited for."""
+    early = Early(call, Apart(scopes.get()[-1], list, None))
+    function, arguments = call.arguments
+    child = job.ctx.process(start_fiber(job, function, arguments))
+    ended = await child.wait()
+    if ended.error is not None:
+        early.error = ended.error
+        return _raise(job, early)
+    return job.world.read(ended.result)
 
 
 def _raise(job: Job, early: Early) -> None:
@@ -268,13 +300,7 @@ async def _end(job: Job, group: Group) -> None:
     for early in left:
         early.scope.is_over = True
         job.world.speculative = job.world.speculative + early.scope.usage
-        _tell(job, early, "call.speculative")
-
-
-def _tell(job: Job, early: Early, kind: str) -> None:
-    kernel = job.world.kernel
-    if early.pid and kernel.agents_heard:
-        kernel.publish(job.ctx.pid, kind, {"pid": early.pid, "cost_usd": int(early.scope.usage.usd) / 1_000_000})
+        early.over(job, "call.speculative")
 
 
 def _found(job: Job, group: Group, call: EarlyCall) -> Early | None:

@@ -87,8 +87,9 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
     plan, ctx = cell.plan, job.ctx
     with Held(scopes, inside(limit)):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    early = early or job.world.early.get(ctx.pid)
     if early is not None:
-        early.pid = child.pid
+        early.began(job, child.pid)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -142,9 +143,9 @@ def failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
-    later = job.world.crashes.get(job.ctx.pid)
-    if later is not None and "crash" not in OFF:  # nobody has come to this call yet
-        later.append(lambda: _crash(job.world, cell, error))
+    early = job.world.early.get(job.ctx.pid)
+    if early is not None and "crash" not in OFF:  # nobody has come to this call yet
+        early.crashes.append(lambda: _crash(job.world, cell, error))
     else:
         _crash(job.world, cell, error)
     if isinstance(error, AgentFailed):

@@ -76,6 +76,6 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    if not is_main and job.ctx.pid not in job.world.crashes:
+    if not is_main and job.ctx.pid not in job.world.early:
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.streams import Opened
 
@@ -92,7 +93,7 @@ class World:
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.started: list[str] = []  # pids, where the kernel outlives the run
-        self.crashes: dict[str, list[Callable[[], None]]] = {}  # by early function: what its failures mean for agents
+        self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.tracks_processes = False
         self.main: Job | None = None
