@@ -156,7 +156,7 @@ class Maker:
         return text + ")"
 
     def let_ask(self) -> str:
-        value = self.ask(_ANY if self.often(0.1) else _EARLY)
+        value = self.ask(_ANY if self.often(0.25) else _EARLY)
         if self.functions and self.often(0.2):
             value = self.call()
         elif self.often(0.15):

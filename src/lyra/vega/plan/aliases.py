@@ -13,13 +13,14 @@ from lyra.vega import ast
 from lyra.vega.facts import every_node
 from lyra.vega.plan.targets import Targets
 from lyra.vega.plan.walk import children
-from lyra.vega.scopes import ModuleScope, Variable
-from lyra.vega.stdlib.table import LIBRARY
+from lyra.vega.scopes import ModuleScope, Symbol, Variable
+from lyra.vega.stdlib.table import LIBRARY, Entry
 
 __all__ = ["CHANGING", "Aliases"]
 
 CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})  # what changes the value it is given
 _SCALARS: Final = frozenset({"str", "int", "float", "bool", "null", "duration", "money", "process"})
+_OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"})  # library functions that list such
 _PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Send, ast.Spawn, ast.Unary)
 
 
@@ -31,7 +32,9 @@ class Aliases:
         self._targets = targets
         self._above: dict[int, int] = {}  # id(Variable) → another of its class
         self._scalar: dict[int, bool] = {}
-        for node in every_node([module.module]):
+        nodes = list(every_node([module.module]))
+        self._items = {id(module.declared[id(node)]): node.source for node in nodes if isinstance(node, ast.ForIn)}
+        for node in nodes:
             self._read(node)
 
     def of(self, variable: Variable) -> int:
@@ -115,11 +118,40 @@ class Aliases:
             if isinstance(node, (ast.Name, ast.Path)):
                 meaning = self._module.meanings.get(id(node))
                 return isinstance(meaning, Variable) and self._is_scalar_variable(meaning)
-            if isinstance(node, ast.Call) and isinstance(node.callee, ast.Path):
-                known = id(node.callee) not in self._module.meanings
-                row = LIBRARY.get(node.callee.module, {}).get(node.callee.name) if known else None
-                return row is not None and row.result in _SCALARS
+            return isinstance(node, ast.Call) and self._gives_scalar(node)
+
+    def _gives_scalar(self, node: ast.Call) -> bool:
+        meaning = self._module.meanings.get(id(node.callee))
+        if isinstance(meaning, Symbol):
+            return meaning.module is self._module and self._returns_scalars(meaning.node)
+        row = self._library(node) if meaning is None else None
+        return row is not None and row.result in _SCALARS
+
+    def _library(self, node: ast.Call) -> Entry | None:
+        callee = node.callee
+        return LIBRARY.get(callee.module, {}).get(callee.name) if isinstance(callee, ast.Path) else None
+
+    def _returns_scalars(self, function: Any) -> bool:
+        body = getattr(function, "body", None)
+        if body is None:
             return False
+        if id(function) not in self._scalar:
+            self._scalar[id(function)] = True  # while it is examined
+            returns = [node.value for node in every_node([body]) if isinstance(node, ast.Return)]
+            self._scalar[id(function)] = all(map(self.is_scalar, returns))
+        return self._scalar[id(function)]
+
+    def _has_scalar_items(self, source: Any) -> bool:
+        """Whether a loop over a value gives things that cannot be changed, as far as one sees where the value is made."""
+        if isinstance(source, ast.ListLiteral):
+            return all(map(self.is_scalar, source.items))
+        if isinstance(source, ast.Call) and id(source.callee) not in self._module.meanings:
+            return getattr(source.callee, "name", "") in _OF_SCALARS
+        meaning = self._module.meanings.get(id(source)) if isinstance(source, ast.Name) else None
+        if not isinstance(meaning, Variable) or meaning.is_parameter:
+            return False
+        values = self._targets.values(meaning)
+        return bool(values) and all(not isinstance(value, ast.Name) and self._has_scalar_items(value) for _, value in values)
 
     def _is_scalar_variable(self, variable: Variable) -> bool:
         key = id(variable)
@@ -127,7 +159,9 @@ class Aliases:
         if known is None:
             self._scalar[key] = True  # while it is examined: `x = x + 1` says nothing against it
             values = self._targets.values(variable)
-            known = bool(values) and all(
+            of_items = key not in self._items or self._has_scalar_items(self._items[key])
+            known = (bool(values) or key in self._items) and of_items
+            known = known and all(
                 module is self._module and value is not None and self.is_scalar(value) for module, value in values
             )
             self._scalar[key] = known or variable.literal is not None

@@ -107,6 +107,7 @@ class Stretch:
         self.check(value)
         self._expression(value)
         self.end = value
+        self.barrier = Barrier("the return" if isinstance(statement, ast.Return) else "the print", statement)
         self.statements.append(statement)
 
     def check(self, node: Any) -> None:

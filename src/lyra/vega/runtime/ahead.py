@@ -72,11 +72,12 @@ def _publish(job: Job, kind: str, pid: str) -> None:
 class Flock:
     """The early calls of one group in this life of the process, in the order they were started."""
 
-    __slots__ = ("calls", "failed", "under_way")
+    __slots__ = ("calls", "failed", "has_gap", "under_way")
 
     def __init__(self) -> None:
         self.calls: dict[str, Early] = {}
         self.failed: list[Early] = []  # in the order of time
+        self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
 
     def scopes_before(self, early: Early) -> list[Apart]:
@@ -106,8 +107,9 @@ async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     if flock.failed:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
-    if not _may(job, call):
+    if not _may(job, call, flock):
         call.state = REFUSED
+        flock.has_gap = True
         return
     while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX:
         await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
@@ -130,10 +132,10 @@ def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
     early.task.add_done_callback(flock.under_way.discard)
 
 
-def _may(job: Job, call: EarlyCall) -> bool:
+def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
     """What only the run knows: whether this is an agent without memory, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
-    if limited and not call.in_order and "reserve" not in OFF:
+    if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
         return False  # a call before it comes later, and nobody knows what that one will cost
     if call.kind == "call":
         return not limited
