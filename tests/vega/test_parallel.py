@@ -1,5 +1,7 @@
 """Calls ahead of their turn: what overlaps, what does not and why, and what is left when something fails."""
 
+# ruff: noqa: E501, ISC003, ISC004 - a program a line, put together from its parts
+
 from __future__ import annotations
 
 import asyncio
@@ -123,10 +125,13 @@ def test_what_overlaps(case):
 
 def test_three_reviews_and_a_summary_take_a_review_and_a_summary():
     """The example of the language's document: at most a tenth more than one review and one summary."""
-    source = AB + """
+    source = (
+        AB
+        + """
         let r1 = a <- "1"; let r2 = a <- "2"; let r3 = a <- "3";
         print(b <- r1 + r2 + r3);
     """
+    )
     ran = play(source)
     assert ran.lines == ["<<1><2><3>>"]
     assert ran.took_s <= 2 * 1.1
@@ -188,11 +193,14 @@ def test_an_agent_whose_tools_only_read_overlaps():
 
 def test_calls_across_a_return_or_break_are_not_made():
     """What the line-by-line run never asks is never asked."""
-    source = AB + """
+    source = (
+        AB
+        + """
         fn f(x) { if x == "stop" { return "stopped"; } let r = a <- x; let s = b <- x; return r + s; }
         print(f("stop"));
         for x in ["1", "2", "3"] { if x == "2" { break; } let r = a <- x; let s = b <- x; }
     """
+    )
     assert play(source).asked == ["1", "1"]
 
 
@@ -208,10 +216,13 @@ def test_the_first_failure_in_program_order_wins():
 
 def test_a_failure_cancels_what_was_asked_behind_it_and_waits_for_it():
     """The handler runs when nothing is under way any more, and later bindings were never made."""
-    source = AB + """
+    source = (
+        AB
+        + """
         let x = "old"; let y = "old";
         try { x = a <- "quick bad"; y = b <- "slow"; } catch AgentFailed { print(x + y); }
     """
+    )
     ran = play(source)
     assert ran.lines == ["oldold"]
     assert ran.took_s == pytest.approx(0.1)
@@ -220,16 +231,21 @@ def test_a_failure_cancels_what_was_asked_behind_it_and_waits_for_it():
 
 def test_a_failure_behind_the_failing_one_crashes_no_agent():
     """An agent of `strategy stop` is gone when the program comes to its failure, not when it happened early."""
-    source = 'agent A { model "sim/script" retry { max_attempts 1 } }\n' + """
+    source = (
+        'agent A { model "sim/script" retry { max_attempts 1 } }\n'
+        + """
         let a = spawn A; let s = spawn A supervised by { strategy stop };
         try { let x = a <- "bad"; let y = s <- "quick bad"; } catch AgentFailed { }
         print(s <- "still there");
     """
+    )
     assert play(source).lines == ["<still there>"]
 
 
 def test_the_error_of_a_function_keeps_its_place():
-    source = AB + 'fn f(x) { let r = a <- x;\n return str::char_at(r, 99); }\nlet x = f("1"); let y = f("2");\nprint(x + y);'
+    source = (
+        AB + 'fn f(x) { let r = a <- x;\n return str::char_at(r, 99); }\nlet x = f("1"); let y = f("2");\nprint(x + y);'
+    )
     one, two = play(source, sequential=True), play(source)
     assert two.lines == one.lines
     assert "x.vega:4:" in two.lines[0]
@@ -258,10 +274,13 @@ def test_a_call_that_may_not_fit_is_not_made_early():
 
 
 def test_a_session_sees_what_was_spent_in_it():
-    source = AB + """
+    source = (
+        AB
+        + """
         session budget $5.00 { let x = a <- "1"; let y = b <- "22"; print(budget::used()); }
         print(budget::used());
     """
+    )
     assert play(source).lines == play(source, sequential=True).lines
 
 
@@ -311,10 +330,13 @@ def test_pending_calls_survive_a_snapshot():
     assert lines == ["<1><2>"]
 
 
-DURABLE = AB + """
+DURABLE = (
+    AB
+    + """
 let x = a <- "1"; let y = b <- "slow"; let z = b <- x;
 print(x + y + z);
 """
+)
 
 
 def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path):
@@ -389,11 +411,14 @@ def test_a_plan_as_text_graph_and_picture():
 
 
 def test_every_send_is_in_the_plan():
-    source = AB + """
+    source = (
+        AB
+        + """
         fn f(x) { return a <- x; }
         if (a <- "1") == "2" { throw b <- "3"; }
         parallel { let x = a <- "4"; let y = b <- "5"; }
         let g = |x| a <- x;
         print(f(g("6")));
     """
+    )
     assert [call.line for call in plan_of(source).calls] == [4, 5, 5, 6, 6, 7]

@@ -13,21 +13,24 @@ COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS", "300"))
 SEED = int(os.environ.get("VEGA_SEED", "1"))
 _PART = 25
 
-# For each rule, programs that show it: without the rule one of them differs from its line-by-line run.
+# For each rule the seed of a program that shows it: without the rule it differs from its line-by-line run.
 SHOWN = {
-    "ordered": (5,),
-    "barrier": (90,),
-    "branch": (2,),
-    "delivery": (18,),
-    "copies": (12,),
-    "same": (3,),
-    "first": (0,),
-    "cancelled": (0,),
-    "crash": (50,),
-    "spend": (0,),
-    "reserve": (22,),
-    "window": (0,),
+    "ordered": 51,
+    "barrier": 90,
+    "branch": 2,
+    "delivery": 18,
+    "aliases": 2,
+    "copies": 1,
+    "same": 1,
+    "first": 3,
+    "cancelled": 19,
+    "crash": 68,
+    "spend": 1,
+    "reserve": 22,
+    "window": 1,
 }
+# An early answer that is not the one wanted only turns up when lists that change are read ahead.
+WITH = {"same": {"same", "aliases"}}
 
 
 @pytest.mark.parametrize("part", range(-(-COUNT // _PART)))
@@ -44,12 +47,12 @@ def test_every_rule_has_programs_that_show_it():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_a_rule_a_program_differs(rule, monkeypatch):
-    """The comparison can fail: each rule switched off is noticed, and by the same programs it is kept with it on."""
-    seeds = SHOWN[rule]
-    assert not [seed for seed in seeds if compare(seed).problems]
-    OFF.add(rule)
+def test_without_a_rule_a_program_differs(rule):
+    """The comparison can fail: each rule switched off is noticed by a program that is right with it."""
+    seed = SHOWN[rule]
+    assert not compare(seed).problems
+    OFF.update(WITH.get(rule, {rule}))
     try:
-        assert any(compare(seed).problems for seed in seeds)
+        assert compare(seed).problems
     finally:
-        OFF.discard(rule)
+        OFF.clear()

@@ -39,7 +39,7 @@ KINDS: Final[dict[str, str]] = {
     "agent.answered": "an agent's turn is over: an answer, or why there is none",
     "call.ahead": "a program made a call ahead of its turn, in a process of its own",
     "call.taken": "a program came to a call that it had made ahead of its turn",
-    "call.speculative": "a call that a program made ahead of its turn was not needed; what it cost is spent all the same",
+    "call.speculative": "a call that a program made ahead of its turn was not needed; it is paid for all the same",
     "trace.span": "a program ended a span of its own",
     "trace.event": "a program noted something in its trace",
     "context.cut": "an agent sends less of its conversation from now on, or a summary of it",

@@ -1,8 +1,8 @@
 """Random programs, run line by line and with calls ahead of their turn, in virtual time: nothing may differ.
 
-`compare(seed)` runs one program of `vega_programs` both ways against a model whose answers, failures and pauses depend on
-the question alone, and gives what differs: what was printed, how the run ended, what agents with a memory were asked in
-which order, what was spent. Beside that it checks what overlap may not do: ask more than the line-by-line run where
+`compare(seed)` runs one program of `vega_programs` both ways against a model whose answers, failures and pauses depend
+on the question alone, and gives what differs: what was printed, how the run ended, what agents with a memory were asked
+in which order, what was spent. Beside that it checks what overlap may not do: ask more than the line-by-line run where
 nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency, or deliver out of order.
 """
 
@@ -48,7 +48,7 @@ class Model(SimProvider):
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
 
-    def price(self, model: str) -> Price | None:
+    def price(self, model: str) -> Price | None:  # noqa: ARG002 - one price for all
         return _PRICE
 
     def _reply(self, request: Request) -> Any:
@@ -185,7 +185,9 @@ def _forbidden(one: Outcome, two: Outcome, source: str) -> list[str]:
     if "parallel {" not in source:
         found.extend(f"a call was under way at the print of {line!r}" for line in two.late if line not in one.late)
     found.extend(
-        f"{two.most[agent]} calls of {agent} at one time" for agent, most in _CONCURRENCY.items() if two.most[agent] > most
+        f"{two.most[agent]} calls of {agent} at one time"
+        for agent, most in _CONCURRENCY.items()
+        if two.most[agent] > most
     )
     if two.left > one.left:
         found.append(f"{two.left} calls were under way at the end")

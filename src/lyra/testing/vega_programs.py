@@ -1,7 +1,7 @@
 """Random Vega programs that ask agents: what the comparison with the line-by-line run is made of.
 
-Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits), prints,
-branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams, functions that
+Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
+prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams, functions that
 ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
 """
 
@@ -84,8 +84,7 @@ class Maker:
 
     def function(self) -> str:
         name = self.fresh("f")
-        text = self.named_function(name, 1 + self.below(2), asks_only=self.often(0.7))
-        return text
+        return self.named_function(name, 1 + self.below(2), asks_only=self.often(0.7))
 
     def named_function(self, name: str, count: int, *, asks_only: bool = False) -> str:
         names = [self.fresh("p") for _ in range(count)]
@@ -218,7 +217,7 @@ class Maker:
 
     def exchange(self) -> str:
         name = self.fresh("v")
-        text = f"p <- [process::self(), {self.text(1)}]; let {name} = receive {{ [x, _] => x, after 5s => \"late\" }};"
+        text = f'p <- [process::self(), {self.text(1)}]; let {name} = receive {{ [x, _] => x, after 5s => "late" }};'
         self.scopes[-1].append(name)
         return text
 
@@ -314,7 +313,7 @@ class Maker:
         if kind < 0.9:
             return f"str::upper({self.text(depth + 1)})"
         if kind < 0.94:
-            return f"str::join(list::map([{self.text(depth + 1)}], |q| q + shared), \"\")"
+            return f'str::join(list::map([{self.text(depth + 1)}], |q| q + shared), "")'
         return f"[{self.text(depth + 1)}, {self.text(depth + 1)}][{self.below(2)}]"
 
     def condition(self) -> str:

@@ -300,7 +300,8 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         check_call(fiber, r[a + 1], r[a + 2])
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
-    return VmEffect("ahead_start", (_group(r[a]), EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))))
+    call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
+    return VmEffect("ahead_start", (_group(r[a]), call))
 
 
 def _group(value: Any) -> Group:
@@ -344,7 +345,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
-    """The program comes to a call: the result of the early one if there is one; else null in a, and the call follows."""
+    """The program comes to a call: the result of the early one; where there is none (a is false) the call follows."""
     call = _same(fiber, r[b], site, [r[b + 1], r[b + 2]])
     r[a] = call is not None
     if call is None:

@@ -211,7 +211,7 @@ _ROWS: Final = (
         "to",
         "number",
         "-",
-        "begins a group of calls that run together; with b = 1 of calls made ahead of their turn, null where that is off",
+        "begins a group of calls that run together; with b = 1 of calls ahead of their turn, null where that is off",
     ),
     Opcode(
         0xC1,
@@ -229,7 +229,7 @@ _ROWS: Final = (
         "to",
         "run",
         "constant",
-        "waits for the group in b (all: a list in the order of the source), for one call of it (look, take), or ends it",
+        "waits for the group in b (all: a list in the order of the source), for one call (look, take), or ends it",
         5,
         "names",
     ),

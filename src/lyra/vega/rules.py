@@ -15,6 +15,7 @@ RULES: Final[dict[str, str]] = {
     "barrier": "nothing is asked across a return, break, try, session, receive or another effect",
     "branch": "a branch or loop that waits for an answer is not looked into",
     "delivery": "one process gets its messages in the order of the program",
+    "aliases": "a list or map that changes is not read ahead, under whatever name",
     "copies": "what is computed ahead is computed on copies: a failure leaves no binding behind it",
     "same": "an early answer is taken only by the very call that the program then makes",
     "first": "the first failure in the order of the program is the one raised",

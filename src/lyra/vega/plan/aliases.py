@@ -62,13 +62,24 @@ class Aliases:
                 self._give(variable, node.value)
         elif isinstance(node, ast.MethodCall) and node.name in CHANGING:
             self._put(node.target, [argument.value for argument in node.arguments])
-        elif isinstance(node, ast.Call) and isinstance(node.callee, ast.Path) and node.callee.name in CHANGING:
-            if node.arguments:
-                self._put(node.arguments[0].value, [argument.value for argument in node.arguments[1:]])
+        elif isinstance(node, ast.Call):
+            self._read_call(node)
         elif isinstance(node, ast.Match):
             for part in every_node([arm.pattern for arm in node.arms]):
                 if id(part) in module.declared:
                     self._give(module.declared[id(part)], node.subject)
+
+    def _read_call(self, node: ast.Call) -> None:
+        meaning = self._module.meanings.get(id(node.callee))
+        if isinstance(meaning, Symbol):
+            parameters = getattr(meaning.node, "parameters", [])
+            names = [parameter.name for parameter in parameters]
+            for position, argument in enumerate(node.arguments):
+                index = names.index(argument.name) if argument.name in names else position
+                if meaning.module is self._module and index < len(parameters):
+                    self._give(self._module.declared[id(parameters[index])], argument.value)
+        elif isinstance(node.callee, ast.Path) and node.callee.name in CHANGING and node.arguments:
+            self._put(node.arguments[0].value, [argument.value for argument in node.arguments[1:]])
 
     def _put(self, whole: Any, items: list[Any]) -> None:
         for variable in self._holders(whole):
@@ -142,7 +153,7 @@ class Aliases:
         return self._scalar[id(function)]
 
     def _has_scalar_items(self, source: Any) -> bool:
-        """Whether a loop over a value gives things that cannot be changed, as far as one sees where the value is made."""
+        """Whether a loop over a value gives what cannot be changed, as far as one sees where it is made."""
         if isinstance(source, ast.ListLiteral):
             return all(map(self.is_scalar, source.items))
         if isinstance(source, ast.Call) and id(source.callee) not in self._module.meanings:
@@ -151,7 +162,9 @@ class Aliases:
         if not isinstance(meaning, Variable) or meaning.is_parameter:
             return False
         values = self._targets.values(meaning)
-        return bool(values) and all(not isinstance(value, ast.Name) and self._has_scalar_items(value) for _, value in values)
+        return bool(values) and all(
+            not isinstance(value, ast.Name) and self._has_scalar_items(value) for _, value in values
+        )
 
     def _is_scalar_variable(self, variable: Variable) -> bool:
         key = id(variable)

@@ -111,9 +111,7 @@ class Notes:
         return "no other call stands beside it"
 
 
-def _call(
-    node: ast.Send | ast.Call, module: ModuleScope, summaries: Summaries, **facts: Any
-) -> PlannedCall:
+def _call(node: ast.Send | ast.Call, module: ModuleScope, summaries: Summaries, **facts: Any) -> PlannedCall:
     line, column = module.source.place(node.at)
     text = " ".join(module.source.text[node.at : node.end].split())
     if isinstance(node, ast.Send):
@@ -122,9 +120,7 @@ def _call(
     else:
         meaning = module.meanings.get(id(node.callee))
         agent = f"fn {meaning.name}" if isinstance(meaning, Symbol) else ""
-    return PlannedCall(
-        module.source.name, line, column, text if len(text) <= 60 else text[:59] + "…", agent, **facts
-    )
+    return PlannedCall(module.source.name, line, column, text if len(text) <= 60 else text[:59] + "…", agent, **facts)
 
 
 def _lines(lines: list[int]) -> str:

@@ -54,9 +54,7 @@ def _call(call: PlannedCall) -> dict[str, Any]:
     }
 
 
-def plan_of(
-    text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
-) -> Plan:
+def plan_of(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Plan:
     """The plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
     from lyra.vega.checker import checked
     from lyra.vega.compiler import compile_module

@@ -87,7 +87,11 @@ def _edges(plan: Plan) -> list[tuple[PlannedCall, PlannedCall]]:
     for call in plan.calls:
         by_line.setdefault((call.file, call.line), []).append(call)
     return [
-        (one, call) for call in plan.calls for line in call.after for one in by_line.get((call.file, line), ()) if one != call
+        (one, call)
+        for call in plan.calls
+        for line in call.after
+        for one in by_line.get((call.file, line), ())
+        if one != call
     ]
 
 

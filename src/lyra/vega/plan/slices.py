@@ -112,4 +112,3 @@ class Slice:
             if isinstance(meaning, Variable):
                 self._needed[id(meaning)] = meaning
             todo.extend(children(node))
-

@@ -261,9 +261,10 @@ class Stretch:
         meaning = self.module.meanings.get(id(node))
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
-        if self.aliases.of(meaning) in self._changed:
-            return NOT_AHEAD
-        return self._state.get(meaning, KNOWN)
+        return NOT_AHEAD if self._is_changed(meaning) else self._state.get(meaning, KNOWN)
+
+    def _is_changed(self, variable: Variable) -> bool:
+        return self.aliases.of(variable) in self._changed and "aliases" not in OFF
 
     def _lambda(self, node: ast.Lambda) -> Value:
         value = KNOWN
@@ -347,7 +348,7 @@ class Stretch:
         given = KNOWN
         for argument in node.arguments:
             given |= self._expression(argument.value)
-        if summary.reads & self.assigned:
+        if any(id(variable) in self.assigned or self._is_changed(variable) for variable in summary.reads):
             given = NOT_AHEAD
         if "asks" in summary.effects:
             site = self._site(node)

@@ -102,7 +102,7 @@ class Found(NamedTuple):
 
 class Summary(NamedTuple):
     effects: frozenset[str]
-    reads: frozenset[int]  # ids of the globals it reads
+    reads: frozenset[Variable]  # the globals it reads
 
 
 class Summaries:
@@ -143,14 +143,14 @@ class Summaries:
             return known
         open_.add(key)
         effects: set[str] = set()
-        reads: set[int] = set()
+        reads: set[Variable] = set()
         for found in self._walk(symbol.node.body, symbol.module, lambda inner: self._examine(inner, open_)):
             if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
                 effects.add("asks" if found.effect == "ask" else found.effect)
         for node in _below(symbol.node.body, into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
-                reads.add(id(meaning))
+                reads.add(meaning)
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
                 reads |= self._functions.get(id(meaning.node), known).reads
         self._functions[key] = Summary(known.effects | effects, known.reads | reads)
@@ -349,8 +349,10 @@ def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
         if isinstance(node, msgspec.Struct):
             if isinstance(node, ast.Node):
                 found.append(node)
-                if node is not root and isinstance(node, _CLOSED) and not (
-                    into_closures and isinstance(node, (ast.Lambda, ast.Function))
+                if (
+                    node is not root
+                    and isinstance(node, _CLOSED)
+                    and not (into_closures and isinstance(node, (ast.Lambda, ast.Function)))
                 ):
                     continue
             todo.extend(getattr(node, name) for name in node.__struct_fields__ if name not in ("at", "end"))

@@ -58,9 +58,8 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     limit = cell.plan.budget if budget is None else budget
     try:
-        async with in_time(cell, limit_s):
-            async with cell:
-                answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
+        async with in_time(cell, limit_s), cell:
+            answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
     except LyraError as error:
         raise failed(job, cell, error) from error
     return from_python(answer)

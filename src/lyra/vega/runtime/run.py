@@ -55,7 +55,8 @@ def run(
 
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
-    are below; `sequential` makes every call in its turn, without overlap. `stdout` and `stderr` are files, or functions of a line.
+    are below; `sequential` makes every call in its turn, without overlap. `stdout` and `stderr` are files, or
+    functions of a line.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(

@@ -37,8 +37,8 @@ _PART: Final = "vega"
 
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
-    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `sequential` makes every
-    call in its turn."""
+    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `sequential`
+    makes every call in its turn."""
 
     __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "sequential", "warn", "write")
 
