@@ -10,13 +10,13 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz parallel soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
+.PHONY: help run test check lint sim crash damage races fuzz vegafaults parallel soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.installed ## Run the demo: a supervised team that survives crashes and kill -9
-	@$(BIN)/lyra demo $(ARGS)
+run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, a crash, a budget; no key, no server
+	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
 test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
 	$(BIN)/python -m pytest -n auto $(ARGS)
@@ -54,6 +54,9 @@ fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…,
 
 parallel: $(VENV)/.installed-check ## Run random Vega programs line by line and with overlap (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-parallel $(COUNT)
+
+vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing vega-faults $(COUNT)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing soak $(COUNT)

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from lyra.config import ALSO_MAX, FILE_BYTES_MAX, KEYS, AgentConfig, BudgetConfig, Config, KernelConfig, Origin
+from lyra.config import (
+    ALSO_MAX,
+    FILE_BYTES_MAX,
+    KEYS,
+    AgentConfig,
+    AuditConfig,
+    BudgetConfig,
+    Config,
+    KernelConfig,
+    Origin,
+)
 from lyra.core.capability import Grant
 from lyra.core.money import Money
 from lyra.errors import ConfigError
@@ -52,6 +62,7 @@ def test_the_table_and_the_typed_sections_agree():
     """Every key has an attribute of its name, and every attribute a key."""
     fields = {f"kernel.{name}" for name in KernelConfig.__struct_fields__}
     fields |= {f"agent.{name}" for name in AgentConfig.__struct_fields__}
+    fields |= {f"audit.{name}" for name in AuditConfig.__struct_fields__}
     fields |= {f"budget.{name}" for name in BudgetConfig.__struct_fields__}
     assert fields | {"grant.allow", "grant.deny"} == set(KEYS)
 
@@ -80,6 +91,8 @@ EFFECTS: dict[str, tuple[str, str, Callable[[Config], Any], Any]] = {
     "grant.allow": ('["fs.read"]', "fs.read", lambda c: c.grant.allows("net.http:a.b"), False),
     "grant.deny": ('["net.http"]', "net.http", lambda c: c.grant.allows("net.http:a.b"), False),
     "agent.model": ('"sim/echo"', "sim/echo", lambda c: c.agent.model, "sim/echo"),
+    "audit.file": ('"/var/log/x"', "/var/log/x", lambda c: c.audit.file, "/var/log/x"),
+    "audit.level": ('"detailed"', "detailed", lambda c: c.audit.level, "detailed"),
 }
 
 
@@ -119,6 +132,7 @@ def test_the_defaults_are_the_table(place):
         "budget": {"usd": None, "seconds": None, "on_exceed": "block"},
         "grant": {"allow": ["*"], "deny": []},
         "agent": {"model": None},
+        "audit": {"file": None, "level": "basic"},
         "providers": {},
         "prices": {},
         "limits": {},
@@ -263,6 +277,92 @@ def test_a_project_can_only_tighten_a_budget(place, field, users, projects, hold
     if users is not None and not tightened:
         place.user_file.unlink()
         assert place.load(f"budget.{field}={users.strip(chr(34))}").to_data()["budget"][field] == holds
+
+
+@pytest.mark.parametrize(
+    ("users", "projects", "holds"),
+    [
+        (None, "none", "basic"),
+        (None, "detailed", "detailed"),
+        ("none", "basic", "basic"),
+        ("detailed", "basic", "detailed"),
+        ("detailed", "none", "detailed"),
+    ],
+)
+def test_a_project_can_only_raise_the_level_of_the_audit_log(place, users, projects, holds):
+    if users is not None:
+        place.user(f'audit.level = "{users}"')
+    config = place.repo(f'audit.level = "{projects}"').load()
+    assert config.audit.level == holds
+    assert (config.origin("audit.level").kind == "project") == (config.notes == [])
+
+
+def test_a_project_names_an_audit_log_in_its_folder_where_the_user_has_none(place):
+    """It cannot have records go to a place that the user does not look at, nor have something written elsewhere."""
+    config = place.repo('audit.file = "logs/"').load(cwd=place.project)
+    assert config.audit.file == str(place.project / "logs/") + "/"
+    config = place.user('audit.file = "/var/log/lyra/"').load()
+    assert config.audit.file == "/var/log/lyra/"
+    (said,) = config.notes
+    assert said.startswith("lyra.toml:1: a project can only tighten audit.file; your /var/log/lyra/ holds")
+    place.user_file.unlink()
+    for elsewhere in ("/etc/x", "../x", "~/x", "logs/../../x"):
+        error = place.repo(f'audit.file = "{elsewhere}"').fail()
+        assert "in its own folder alone" in error.message
+    for wrong in ("3", '""', '"a\\u0000b"'):
+        assert "audit.file is a path" in place.repo(f"audit.file = {wrong}").fail().message
+
+
+# ---------------------------------------------------------------- the machine's own file
+@pytest.fixture
+def machine(place, monkeypatch):
+    path = place.user_file.parent / "managed.toml"
+    monkeypatch.setattr("lyra.config.sources.MANAGED_FILE", str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "managed", "said", "holds"),
+    [
+        ("audit.level", '"basic"', "none", "basic"),
+        ("audit.level", '"basic"', "detailed", "detailed"),
+        ("audit.level", '"detailed"', "basic", "detailed"),
+        ("audit.file", '"/var/log/lyra/"', "/tmp/mine", "/var/log/lyra/"),
+        ("budget.usd", "1", "5", "$1.00"),
+        ("budget.usd", "5", "1", "$1.00"),
+        ("budget.on_exceed", '"block"', "allow", "block"),
+    ],
+)
+def test_a_managed_file_can_only_tighten(place, machine, name, managed, said, holds):
+    """Whatever a person says, and wherever they say it."""
+    machine.write_text(f"{name} = {managed}\n")
+    section, field = name.split(".")
+    for config in (
+        place.load(f"{name}={said}"),
+        place.load(**{KEYS[name].variable: said}),
+        place.user(f'{name} = "{said}"').load(),
+    ):
+        assert config.to_data()[section][field] == holds
+        assert (config.origin(name).kind == "managed") == (str(holds) != said and holds != "$" + said + ".00")
+    assert place.load().demanded[name] is not None
+    assert ("managed", str(machine)) in place.load().files
+
+
+def test_a_managed_file_narrows_the_grant(place, machine):
+    machine.write_text('grant.allow = ["fs.*"]\ngrant.deny = ["fs.write:/etc/**"]\n')
+    config = place.repo('grant.allow = ["fs.read", "net.*"]').load("grant.allow=*")
+    assert config.grant.allows("fs.read:/a")
+    assert not config.grant.allows("net.http:a.b")
+    assert not config.grant.allows("fs.write:/etc/x")
+    assert config.origin("grant.allow").kind == "managed"
+
+
+@pytest.mark.parametrize(
+    "text", ['kernel.store = "memory"', '[prices."a/b"]\ninput = 1\noutput = 1', "nonsense = 1", "x"]
+)
+def test_a_managed_file_that_does_something_else_is_a_mistake(place, machine, text):
+    machine.write_text(text)
+    assert str(machine) in str(place.fail().place)
 
 
 def test_a_project_cannot_read_the_environment(place):

@@ -98,7 +98,7 @@ def test_durable_counter_survives_sigkill(tmp_path):
 
 
 def test_review_team_in_vega():
-    """Three reviewers and a summariser stay within the budget; the flaky one is asked three times."""
+    """Three reviewers and a summariser stay within the budget; the flaky one crashes once and is asked again."""
     command = "import sys; from lyra.cli.main import vega; sys.exit(vega())"
     done = subprocess.run(
         [sys.executable, "-c", command, "run", "examples/review_team.vega", "--trace"],
@@ -113,9 +113,10 @@ def test_review_team_in_vega():
     assert [line.partition(":")[0] for line in lines[:4]] == ["correctness", "style", "security", "summary"]
     assert lines[4].startswith("spent $0.000")
     calls = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {call["agent"]: call["retries"] for call in calls} == {
-        "Correctness": 0,
-        "Style": 0,
-        "Security": 2,
-        "Summariser": 0,
-    }
+    assert sorted((call["agent"], call["status"], call["retries"]) for call in calls) == [
+        ("Correctness", "ok", 0),
+        ("Security", "ok", 0),
+        ("Security", "overloaded", 1),
+        ("Style", "ok", 0),
+        ("Summariser", "ok", 0),
+    ]

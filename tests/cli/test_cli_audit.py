@@ -14,7 +14,7 @@ from lyra.observe import AuditLog
 
 @pytest.fixture
 def log(lyra) -> Path:
-    """Four records in the working folder."""
+    """Three decisions between the first and the last record, in the working folder."""
     path = Path(lyra.folder, "audit.jsonl")
     writer = AuditLog(path, now=1.0)
     for number, decision in enumerate(("allow", "deny", "ask")):
@@ -29,7 +29,8 @@ def test_an_untouched_log_is_good(lyra, log):
     said = json.loads(done.stdout)
     assert done.returncode == 0
     assert said["ok"]
-    assert said["records"] == 4
+    assert said["records"] == 5
+    assert (said["unended"], said["missed"], said["writing"]) == ([], 0, False)
     again = lyra("audit", "verify", "audit.jsonl", "--expect", said["head"])
     assert again.returncode == 0
     assert said["head"] in again.stdout
@@ -49,7 +50,9 @@ def test_a_touched_log_names_its_line(lyra, log):
 def test_a_cut_end_is_found_with_a_noted_hash(lyra, log):
     head = json.loads(lyra("audit", "verify", "audit.jsonl", "--json").stdout)["head"]
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
-    assert lyra("audit", "verify", "audit.jsonl").returncode == 0
+    alone = lyra("audit", "verify", "audit.jsonl")
+    assert alone.returncode == 0
+    assert "warning: the run that began at line 1 (1970-01-01 00:00:01) has no end after 4 records" in alone.stdout
     done = lyra("audit", "verify", "audit.jsonl", "--expect", head)
     assert done.returncode == 1
     assert "removed" in done.stdout
@@ -59,7 +62,7 @@ def test_show_filters_and_escapes(lyra, log):
     """A record is one line, whatever it holds, and no control character reaches the terminal."""
     done = lyra("audit", "show", "audit.jsonl")
     assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 4
+    assert len(done.stdout.splitlines()) == 5
     assert "\x1b" not in done.stdout
     only = json.loads(lyra("audit", "show", "audit.jsonl", "--kind", "tool.decided", "--pid", "p1", "--json").stdout)
     assert [record["fields"]["decision"] for record in only] == ["deny"]
@@ -84,3 +87,10 @@ def test_a_log_without_a_record_was_emptied(lyra):
     done = lyra("audit", "verify", "empty.jsonl")
     assert done.returncode == 1
     assert "empty.jsonl:1: removed: there is no record" in done.stdout
+
+
+def test_what_is_no_log_is_not_shown_as_an_empty_one(lyra):
+    (lyra.folder / "other.txt").write_text("hello\nworld\n")
+    done = lyra("audit", "show", "other.txt")
+    assert done.returncode == 2
+    assert "there is no record in other.txt" in done.stderr

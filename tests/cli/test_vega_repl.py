@@ -85,6 +85,12 @@ def test_type_and_dis_run_nothing(vega: Vega):
     assert "there is no command :odd" in err
 
 
+def test_dis_of_a_name_shows_that_function(vega: Vega):
+    out, _ = typed(vega, "fn twice(n) {", "return n * 2;", "}", ":dis twice", ":dis twice(1)")
+    assert sum("MUL" in line for line in out) == 1
+    assert sum("CALL" in line for line in out) == 1
+
+
 def test_quit_ends_it(vega: Vega):
     assert typed(vega, "1", ":quit", "2")[0] == ["1"]
 

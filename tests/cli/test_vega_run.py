@@ -95,6 +95,13 @@ def test_without_a_key_its_name_is_said(vega: Vega):
     assert done.returncode in (1, 2)
     assert done.stdout == ""
     assert "ANTHROPIC_API_KEY" in done.stderr
+    assert "--model sim/echo" in done.stderr
+
+
+def test_sim_alone_is_the_simulated_model(vega: Vega):
+    vega.write("agent.vega", AGENT)
+    done = vega("run", "agent.vega", "--model", "sim")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_compiled_file_runs_and_a_damaged_one_is_exit_2(vega: Vega):

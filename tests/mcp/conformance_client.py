@@ -7,6 +7,7 @@ opened as a browser would, which in the suite is a redirect straight back.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -33,6 +34,10 @@ async def elicit(server: str, message: str, schema: dict[str, Any]) -> dict[str,
 async def main() -> None:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     auth = {"kind": "oauth"} if scenario.startswith("auth/") else {}
+    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    if "client_id" in given:  # registered by hand: the name in the settings, the secret in the environment
+        os.environ["SUITE_SECRET"] = given["client_secret"]
+        auth |= {"client_id": given["client_id"], "client_secret_env": "SUITE_SECRET"}
     settings = ServerSettings(name="suite", url=sys.argv[-1], transport="http", auth=auth, timeout_s=20)
     options: dict[str, Any] = {"authorize": authorize} if auth else {}
     if scenario.startswith("elicitation"):

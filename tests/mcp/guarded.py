@@ -18,6 +18,7 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 PORT = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+CALLBACK = sys.argv[2] if len(sys.argv) > 2 else ""  # then only the client that was registered by hand is known
 HOME = f"http://127.0.0.1:{PORT}"
 
 
@@ -28,6 +29,15 @@ class Provider:
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
+        if CALLBACK:
+            self.clients["by-hand"] = OAuthClientInformationFull.model_validate(
+                {
+                    "client_id": "by-hand",
+                    "client_secret": "hand-secret",
+                    "redirect_uris": [CALLBACK],
+                    "token_endpoint_auth_method": "client_secret_basic",
+                }
+            )
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -83,7 +93,7 @@ def main() -> None:
             "issuer_url": HOME,
             "resource_server_url": f"{HOME}/mcp",
             "validate_token_resource": False,
-            "client_registration_options": ClientRegistrationOptions(enabled=True),
+            "client_registration_options": ClientRegistrationOptions(enabled=not CALLBACK),
         }
     )
     server = MCPServer("guarded", auth_server_provider=Provider(), auth=settings)  # type: ignore[arg-type]

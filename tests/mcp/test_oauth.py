@@ -9,7 +9,9 @@ import stat
 import httpx2
 import pytest
 
+from lyra.errors import ConfigError
 from lyra.mcp import Approvals, McpServers, ServerSettings
+from lyra.mcp.settings import settings_of
 from tests.mcp.support import HERE, PYTHON, free_port, http_server, run
 
 
@@ -55,6 +57,74 @@ def test_a_login_and_what_is_kept_of_it(tmp_path):
     run(main())
     assert len(pages) == 1
     assert "code_challenge=" in pages[0]
+
+
+def test_a_client_that_was_registered_by_hand(tmp_path, monkeypatch):
+    """Its name is in the settings, its secret in the environment, its answer comes to the port that was registered."""
+    port, back = free_port(), free_port()
+    auth = {"kind": "oauth", "client_id": "by-hand", "client_secret_env": "HAND", "callback_port": back}
+    settings = ServerSettings(name="g", url=f"http://127.0.0.1:{port}/mcp", transport="http", auth=auth, timeout_s=20)
+
+    async def browse(server: str, url: str) -> None:
+        async with httpx2.AsyncClient(follow_redirects=True) as browser:
+            await browser.get(url)
+
+    async def start(**options):
+        async with McpServers(
+            [settings], workspace=str(tmp_path), approvals=Approvals(None), folder=str(tmp_path / "own"), **options
+        ) as servers:
+            (state,) = await servers.start()
+            return state, await servers.__lyra_tools__()[0]() if state.state == "connected" else None
+
+    async def main():
+        with http_server(port, PYTHON, str(HERE / "guarded.py"), str(port), f"http://127.0.0.1:{back}/callback"):
+            state, _ = await start(authorize=browse)
+            assert (state.state, state.failure.message) == (
+                "auth_required",
+                "the client's secret is not there: export HAND=…",
+            )
+            monkeypatch.setenv("HAND", "hand-secret")
+            state, called = await start(authorize=browse)
+            assert (state.state, called) == ("connected", "for you"), state
+            state, called = await start()
+            assert (state.state, called) == ("connected", "for you")
+
+    run(main())
+    (file,) = (tmp_path / "own/mcp-tokens").iterdir()
+    assert "hand-secret" not in file.read_text()
+    assert settings.described()[1] == "auth: oauth by-hand HAND"
+    assert "hand-secret" in settings.secrets()
+
+
+@pytest.mark.parametrize(
+    ("auth", "why"),
+    [
+        ({"kind": "bearer", "token_env": "T", "client_id": "x"}, "no login"),
+        ({"kind": "oauth", "client_secret_env": "S"}, "no client"),
+    ],
+)
+def test_the_parts_of_a_client_fit_together(auth, why):
+    with pytest.raises(ConfigError, match=why):
+        settings_of("s", {"url": "https://h/mcp", "auth": auth}, origin="user")
+
+
+def test_whose_metadata_the_first_edition_may_name(tmp_path):
+    """A path of the server's own origin; no other origin, and nobody where the server names who issues tokens."""
+    from mcp.shared.auth import OAuthClientMetadata
+
+    from lyra.mcp.oauth import Tokens, _Provider
+
+    def learned(issuer: str, *, named: str | None = None) -> str:
+        metadata = OAuthClientMetadata.model_validate({"redirect_uris": ["http://127.0.0.1:1/callback"]})
+        provider = _Provider("https://host/mcp", metadata, Tokens(None, "f"))
+        provider.context.auth_server_url = named
+        request = httpx2.Request("GET", "https://host/.well-known/oauth-authorization-server")
+        run(provider._learn(httpx2.Response(200, json={"issuer": issuer}, request=request)))
+        return provider._expected_issuer()
+
+    assert learned("https://host/oauth") == "https://host/oauth"
+    assert learned("https://other/oauth") == learned("http://host/oauth") == learned("::") == "https://host"
+    assert learned("https://host/oauth", named="https://issuer") == "https://issuer"
 
 
 def test_what_comes_to_the_listener_is_not_believed(tmp_path):

@@ -29,6 +29,7 @@ from lyra.models.provider import LLMProvider
         ("ollama/llama3.2:3b", "ollama", "llama3.2:3b"),
         ("azure/my-deployment", "azure", "my-deployment"),
         ("sim/echo", "sim", "echo"),
+        ("sim", "sim", "echo"),
         ("sim/script:a/b.yaml", "sim", "script:a/b.yaml"),
         ("router/meta-llama/llama-3", "router", "meta-llama/llama-3"),
         (" gpt-4o ", "openai", "gpt-4o"),

@@ -47,14 +47,14 @@ def written(path: Path, count: int = 5) -> list[bytes]:
 def test_records_are_lines_in_a_chain(tmp_path):
     """Each line has its number, its time, who, what, the hash before it and its own; the file is ours alone."""
     lines = [json.loads(line) for line in written(tmp_path / "a.jsonl")]
-    assert [list(line) for line in lines] == [["seq", "at", "pid", "kind", "fields", "prev", "hash"]] * 6
-    assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [list(line) for line in lines] == [["seq", "at", "pid", "kind", "fields", "prev", "hash"]] * 7
+    assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
     assert [line["prev"] for line in lines] == [FIRST, *(line["hash"] for line in lines[:-1])]
     assert lines[3]["at"] == 102.0
     assert lines[3]["fields"]["subject"] == "ls 2"
     assert stat.S_IMODE(os.stat(tmp_path / "a.jsonl").st_mode) == 0o600
     found = verify(tmp_path / "a.jsonl")
-    assert (found.ok, found.records, found.head) == (True, 6, lines[-1]["hash"])
+    assert (found.ok, found.records, found.head) == (True, 7, lines[-1]["hash"])
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,48 @@ def test_a_line_written_anew_with_its_own_hash_is_found(whole, tmp_path):
     assert problem_of(tmp_path, [*whole[:3], lines[3], *whole[4:]]) == (4, "changed")
 
 
+# ---------------------------------------------------------------- runs
+def test_a_run_without_an_end_is_told(whole, tmp_path):
+    """Of a log that was cut after any line but its last, though every line in it is as it was written."""
+    path = tmp_path / "cut.jsonl"
+    for left in range(1, len(whole) + 1):
+        path.write_bytes(b"".join(whole[:left]))
+        found = verify(path)
+        assert found.ok
+        assert found.unended == (((1, 1.0, left),) if left < len(whole) else ())
+
+
+def test_a_run_that_goes_on_is_not_one_without_an_end(tmp_path):
+    path = tmp_path / "a.jsonl"
+    log = AuditLog(path)
+    log(decided(1))
+    assert verify(path)[3:] == ((), 0, True)
+    asyncio.run(log.close())
+    assert verify(path)[3:] == ((), 0, False)
+
+
+def test_a_kernels_log_ends_at_the_kernels_time(tmp_path):
+    path = tmp_path / "a.jsonl"
+    log = AuditLog(path, now=1.0, clock=lambda: 9.0)
+    asyncio.run(log.close())
+    assert [link.at for link in read_links(path)] == [1.0, 9.0]
+
+
+def test_records_missed_until_the_end_are_counted_in_it(tmp_path, monkeypatch):
+    path, write = tmp_path / "a.jsonl", os.write
+    log = AuditLog(path, failed=lambda error: None)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    log(decided(1))
+    monkeypatch.setattr(os, "write", write)
+    asyncio.run(log.close())
+    found = verify(path)
+    assert (found.ok, found.records, found.missed, found.unended) == (True, 2, 1, ())
+
+
 # ---------------------------------------------------------------- writers
 def test_the_chain_goes_on_in_an_existing_file(tmp_path):
     """A second life of the log begins where the first one ended."""
@@ -139,7 +181,7 @@ def test_the_chain_goes_on_in_an_existing_file(tmp_path):
     written(path, 2)
     written(path, 2)
     found = verify(path)
-    assert (found.ok, found.records) == (True, 6)
+    assert (found.ok, found.records, found.unended) == (True, 8, ())
 
 
 def test_a_second_writer_is_refused(tmp_path):
@@ -159,11 +201,13 @@ def test_what_a_crash_left_of_a_line_is_taken_away_and_told(tmp_path, cut):
     path.write_bytes(data[:-cut])
     assert verify(path).problem is not None
     asyncio.run(AuditLog(path).close())
-    *_, last = read_links(path)
-    assert last.kind == "audit.opened"
-    assert last.fields["cut_bytes"] > 0
-    assert last.seq == 4
-    assert verify(path).ok
+    *_, opened, _closed = read_links(path)
+    assert opened.kind == "audit.opened"
+    assert opened.fields["cut_bytes"] > 0
+    assert opened.seq == 5
+    found = verify(path)
+    assert found.ok
+    assert [run.line for run in found.unended] == [1]
 
 
 def test_a_log_that_was_cut_off_in_its_first_line_can_be_used(tmp_path):
@@ -222,14 +266,16 @@ def test_records_that_could_not_be_written_are_counted_by_the_next(tmp_path, mon
     assert [(link.kind, link.fields.get("missed")) for link in read_links(path)][1:] == [
         ("audit.gap", 2),
         ("tool.decided", None),
+        ("audit.closed", None),
     ]
-    assert verify(path).ok
+    found = verify(path)
+    assert (found.ok, found.missed, found.unended) == (True, 2, ())
 
 
 def test_a_damaged_end_is_not_continued(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = written(path, 3)
-    path.write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"allow", b"deny_"))
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1].replace(b"closed", b"opened"))
     with pytest.raises(ConfigError, match="does not end with a record"):
         AuditLog(path)
 
@@ -260,6 +306,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(tmp_path):
     found = verify(tmp_path / "a.jsonl")
     assert found.ok
     assert found.records > 2
+    assert [run.records for run in found.unended] == [found.records]
 
 
 # ---------------------------------------------------------------- what is written
@@ -300,7 +347,7 @@ def test_data_of_any_size_and_shape_fits_into_a_line(tmp_path):
         log(Event(0, 1.0, "p1", "process.terminated", {"reason": "x", "error": value}))
     asyncio.run(log.close())
     found = verify(tmp_path / "a.jsonl")
-    assert (found.ok, found.records) == (True, 6)
+    assert (found.ok, found.records) == (True, 7)
     asyncio.run(AuditLog(tmp_path / "a.jsonl").close())
 
 
@@ -342,7 +389,7 @@ def test_levels(tmp_path, store):
 
     basic = kinds("basic")
     denied = ["capability.denied", "tool.refused"]
-    assert basic == ["audit.opened", *denied, "interrupt.created", "interrupt.resolved"]
+    assert basic == ["audit.opened", *denied, "interrupt.created", "interrupt.resolved", "audit.closed"]
     detailed = kinds("detailed")
     assert {*basic, "tool.called", "process.created", "process.terminated"} <= set(detailed)
     assert kinds("none") == []
@@ -381,6 +428,22 @@ def test_where_it_cannot_be_written_is_said_at_once(tmp_path, path):
     run(main())
 
 
+@pytest.mark.parametrize("path", ["no/where/a.jsonl", "no/where/at/all/"])
+def test_a_way_that_is_not_there_is_a_mistake(tmp_path, path):
+    """One folder is made for a log, and `.lyra` above it; a longer way is not."""
+
+    async def main(path: str) -> None:
+        async with Kernel() as kernel:
+            attach_audit(kernel, f"{tmp_path}/{path}")
+
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        run(main(path))
+    assert not (tmp_path / "no").exists()
+    run(main("logs/a.jsonl"))
+    run(main(".lyra/audit/"))
+    assert len(list(tmp_path.glob("logs/*"))) == len(list(tmp_path.glob(".lyra/audit/*"))) == 1
+
+
 def test_an_unknown_level_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="basic"):
         AuditLog(tmp_path / "a.jsonl", level="basics")
@@ -390,7 +453,7 @@ def test_a_record_after_closing_is_dropped(tmp_path):
     log = AuditLog(tmp_path / "a.jsonl")
     asyncio.run(log.close())
     log(decided(1))
-    assert verify(tmp_path / "a.jsonl").records == 1
+    assert verify(tmp_path / "a.jsonl").records == 2
 
 
 @pytest.mark.parametrize("text", ["hello\n", "{", '{"seq":1,"mine":true}', ""])

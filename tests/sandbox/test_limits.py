@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 
@@ -11,7 +12,7 @@ import pytest
 
 from lyra.core.ids import Entropy
 from lyra.errors import ConfigError, SandboxUnavailable
-from lyra.sandbox import Limits, Profile, Sandbox, cgroup
+from lyra.sandbox import Limits, Profile, Sandbox, cgroup, landlock
 from lyra.sandbox import sandbox as sandbox_module
 from tests.sandbox.world import PYTHON, survivors
 
@@ -193,6 +194,55 @@ def test_cancel_kills_everything_first(sandbox, tmp_path, token):
         return time.monotonic() - began
 
     assert asyncio.run(main()) < 2
+
+
+_OUTLIVED = """
+import asyncio, sys
+from lyra.sandbox import Profile, Sandbox
+
+async def main():
+    profile = Profile(sys.argv[1], env={"TOKEN": sys.argv[3]})
+    script = "(setsid sleep 61 || sleep 62) & (sh -c 'sleep 63 & sleep 64' &) ; trap '' TERM HUP; sleep 65"
+    job = await Sandbox(tiers=(sys.argv[2],)).start(["sh", "-c", script], profile)
+    print(job.pid, flush=True)
+    await job.wait()
+
+asyncio.run(main())
+"""
+
+
+def _sleepers(token: str) -> int:
+    """How many of them run, and Lyra: five or more."""
+    for _ in range(200):
+        if len(survivors(token)) >= 5:
+            break
+        time.sleep(0.02)
+    return len(survivors(token))
+
+
+def test_nothing_outlives_lyra(tier, tmp_path, token):
+    """Killed outright: what its commands started, in the background and in other sessions, dies with it."""
+    argv = [sys.executable, "-c", _OUTLIVED, str(tmp_path), tier, token]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as lyra:
+        assert lyra.stdout is not None
+        lyra.stdout.readline()
+        assert _sleepers(token) >= 5
+        lyra.kill()
+    for _ in range(200):
+        if survivors(token) == []:
+            break
+        time.sleep(0.02)
+    assert survivors(token) == []
+
+
+def test_the_keeper_is_out_of_reach(run, token):
+    """A command cannot kill or stop the process that ends everything with it; its end is still told."""
+    if landlock.abi() < 6:
+        pytest.skip("this kernel cannot stop signals to other processes")
+    result = run("kill -9 $PPID; kill -STOP $PPID; sleep 60 & exit 7")
+    assert result.exit_code == 7
+    assert result.duration_s < 10
+    assert survivors(token) == []
 
 
 def test_background_job(sandbox, tmp_path, token):

@@ -82,6 +82,66 @@ def test_what_a_link_led_to_stays_hidden_without_the_link(tmp_path):
     assert find(Profile(str(tmp_path), hidden=("x",))).hidden == ()  # another profile knows of no link
 
 
+_GONE = {
+    "removed": "rm .env",
+    "moved": "mv .env elsewhere",
+    "turned": "ln -sfn plain .env",
+    "overwritten": "rm .env; echo KEY=0 > .env",
+    "a folder": "rm .env; mkdir -p .env/sub",
+    "on the way": "rm way",
+    "turned on the way": "ln -sfn plain way",
+}
+
+
+@pytest.mark.parametrize("how", list(_GONE))
+def test_a_protected_link_does_not_vanish(do, tmp_path, monkeypatch, how):
+    """What it leads to is hidden from the next command, also when another Lyra starts that one."""
+    make(tmp_path, {"real/env": "KEY=hunter2", "plain": "x"})
+    (tmp_path / "way").symlink_to("real/env")
+    (tmp_path / ".env").symlink_to("way")
+    result = do(_GONE[how])
+    monkeypatch.setattr("lyra.sandbox.protected._known", {})  # another process knows of nothing
+    assert "hunter2" not in do("cat real/env .env elsewhere way").output.text
+    assert os.path.realpath(tmp_path / ".env") == str(tmp_path / "real/env")
+    if result.tier == "bubblewrap":  # the other one refuses to change anything beside a protected path
+        assert result.put_back == (".env",)
+        assert os.readlink(tmp_path / ".env") == ("real/env" if "on the way" in how else "way")
+        assert len(result.set_aside) == (how in ("turned", "overwritten", "a folder") or "on the way" in how)
+
+
+def test_a_folder_with_a_protected_link_stays_where_it_is(do, tmp_path, monkeypatch):
+    make(tmp_path, {"real/env": "KEY=hunter2"})
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/.env").symlink_to("../../real/env")
+    do("mv a/b c; rm -rf c; mv a d; rm -rf a d")
+    monkeypatch.setattr("lyra.sandbox.protected._known", {})
+    assert "hunter2" not in do("cat real/env").output.text
+    assert os.readlink(tmp_path / "a/b/.env") == "../../real/env"
+
+
+def test_what_one_command_makes_is_not_put_back_for_another(sandbox, tmp_path):
+    """Of several at once the links count that were there before the first; a person may change them in between."""
+    make(tmp_path, {"real/toml": "ours", "evil": "theirs"})
+    profile = Profile(str(tmp_path))
+
+    async def main():
+        first = await sandbox.start(["sh", "-c", "ln -s evil lyra.toml; echo made; sleep 60"], profile)
+        while not first.output.total_bytes:
+            await asyncio.sleep(0.01)
+        second = await sandbox.start(["sleep", "60"], profile)
+        for job in (first, second):
+            job.kill()
+            await job.wait()
+
+    asyncio.run(main())
+    assert not os.path.lexists(tmp_path / "lyra.toml")
+    (tmp_path / "lyra.toml").symlink_to("real/toml")
+    assert asyncio.run(sandbox.run(["true"], profile)).put_back == ()
+    (tmp_path / "lyra.toml").unlink()
+    assert asyncio.run(sandbox.run(["true"], profile)).put_back == ()
+    assert not os.path.lexists(tmp_path / "lyra.toml")
+
+
 def test_what_programs_act_on_cannot_be_made(do, tmp_path):
     """Neither in the root nor further down; the result says what became of it."""
     do("mkdir -p .lyra .git/hooks; echo x > .lyra/permissions.toml; echo x > .git/hooks/pre-commit")

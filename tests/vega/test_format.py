@@ -180,6 +180,14 @@ def test_long_lines_are_broken_where_they_can_be():
         assert_kept(text)
 
 
+def test_what_follows_breaks_before_what_stands_first():
+    """So that a second run, which sees the line ends of the first, changes nothing."""
+    settings = "strategy restart max_restarts 3 window 60s backoff exponential(100ms, 2.0, 5s)"
+    once = format_source(f"let p = spawn fn worker(process::self(), 12345) supervised by {{ {settings} }};")
+    assert once.split("\n")[0] == "let p = spawn fn worker(process::self(), 12345) supervised by {"
+    assert format_source(once) == once
+
+
 def test_a_line_that_fits_exactly_stays():
     text = "f(" + "a" * (WIDTH - 4) + ");"
     assert format_source(text) == text + "\n"

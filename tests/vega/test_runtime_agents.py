@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,39 +15,7 @@ from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import run as run_in_virtual_time
 from lyra.vega import VegaError
-
-FAILING = Reply.from_data({"error": {"kind": "bad_request", "message": "refused"}})
-
-
-class Seen:
-    """A model that keeps the requests it gets, and answers as it is told."""
-
-    def __init__(self, answer: Callable[[Request], Any] = lambda request: request.messages[-1].text) -> None:
-        self.requests: list[Request] = []
-        self._answer = answer
-
-    def __call__(self, request: Request) -> Any:
-        self.requests.append(request)
-        return self._answer(request)
-
-
-def play(source: str, model: Any = None, *, events: list[Any] | None = None, **options: Any) -> list[str]:
-    """Run on a kernel in virtual time, with `sim/script` answered by `model`."""
-    lines: list[str] = []
-    clock = SimClock()
-
-    async def main() -> None:
-        async with Kernel(clock=clock) as kernel:
-            client = LLMClient()
-            client.register("sim", SimProvider(script=model if model is not None else Seen()))
-            kernel.parts["models"] = client
-            if events is not None:
-                kernel.on_event(events.append)
-            await vega.run(source, kernel=kernel, stdout=lines.append, stderr=lambda _: None, **options)
-
-    run_in_virtual_time(main(), clock=clock)
-    return lines
-
+from tests.vega.support import FAILING, Seen, play
 
 BOT = 'agent Bot { model "sim/script" retry { max_attempts 1 } }\n'
 

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from lyra import vega
+from lyra.vega.checker_types import of_word
+from lyra.vega.stdlib.table import LIBRARY
 
-DOCUMENT = Path(__file__).parent / "documents" / "001.md"
+DOCUMENTS = Path(__file__).parent / "documents"
+DOCUMENT = DOCUMENTS / "001.md"
+PROGRAMS = Path(__file__).parents[1] / "language" / "documents"
 BLOCKS = re.findall(r"```vega\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 
@@ -135,3 +139,39 @@ def test_capability_based_tool_security(tmp_path):
     )
     lines = said(source, tmp_path, model=f"sim/script:{script}")
     assert lines[0].startswith("CapabilityDenied")
+
+
+def test_every_example_is_a_language_test_word_for_word():
+    programs = [path.read_text() for path in PROGRAMS.glob("*.vega")]
+    for document in sorted(DOCUMENTS.glob("*.md")):
+        for text in re.findall(r"```vega\n(.*?)```", document.read_text(), re.DOTALL):
+            assert any(text in program for program in programs), f"{document.name}: {text}"
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "budget::remaining() -> float",
+        "budget::used() -> float",
+        "budget::limit() -> float",
+        "process::self() -> ProcessId",
+        "process::exit(reason: str)",
+        "process::sleep(duration: duration)",
+        "trace::span(name: str) -> Span",
+        "trace::event(msg: str)",
+        "trace::set_attribute(key: str, value: any)",
+        "file::read(path: str) -> str",
+        "file::write(path: str, content: str)",
+        "file::exists(path: str) -> bool",
+        "http::get(url: str) -> Response",
+        "http::post(url: str, body: str) -> Response",
+    ],
+)
+def test_the_library_has_the_headings_of_the_document(heading):
+    """Names, parameters by name and kind, and results."""
+    found = re.fullmatch(r"(\w+)::(\w+)\((.*?)\)(?: -> (\w+))?", heading)
+    assert found is not None
+    entry = LIBRARY[found[1]][found[2]]
+    parameters = [tuple(part.split(": ")) for part in found[3].split(", ") if part]
+    assert [(name, kind) for name, kind in entry.parameters] == parameters
+    assert of_word(entry.result) == of_word(found[4] or "null")

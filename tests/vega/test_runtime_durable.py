@@ -32,7 +32,8 @@ for c in a <~ "three four" { print(c); }
 let before = math::random();
 process::register("main");
 print(process::whereis("main") == process::self());
-process::sleep(300ms);
+receive { "go on" => {} }
+process::sleep(10ms);
 p <- [2, |x| x + k];
 receive { r => { print(r); } }
 print(a <- "again");
@@ -63,15 +64,18 @@ def test_a_run_goes_on_after_its_kernel_was_stopped(tmp_path):
         life = Life(tmp_path / "run.db")
         await life.kernel.start()
         life.kernel.spawn(vega_process, "run", None, pid="main", grant=life.world.rights.grant)
-        while "true" not in life.lines:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            while "true" not in life.lines:
+                assert life.kernel.process("main").alive, life.lines
+                await asyncio.sleep(0.01)
         await life.kernel.close(drain_s=0.0)
         return life
 
     async def second() -> tuple[Life, Exit]:
         life = Life(tmp_path / "run.db")
         await life.kernel.start()
-        ended = await asyncio.wait_for(life.kernel.process("main").wait(), 10)
+        life.kernel.send("main", "go on")
+        ended = await asyncio.wait_for(life.kernel.process("main").wait(), 30)
         await life.kernel.close()
         return life, ended
 

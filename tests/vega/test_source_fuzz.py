@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 from typing import NamedTuple
 
+from lyra.core.ids import seeded
 from lyra.errors import CheckError, ParseError
+from lyra.testing.vega_fuzz import mutated_text
 from lyra.vega.checker import checked
 from lyra.vega.format import format_source
 from lyra.vega.parser import parse
@@ -18,13 +19,6 @@ from lyra.vega.source import Diagnostic
 from tests.vega.programs import DOCUMENTS, ROOT, Programs, blocks_of, shape
 
 SECONDS_MAX = 2.0  # of CPU, for one source of a few thousand characters
-_PIECES = (
-    *("{", "}", "(", ")", "[", "]", ";", ",", "|", "||", "<-", "<~", "=>", "::", "=", "==", ":", ".", "-", '"', '"""'),
-    *("${", "\\", "$", "//", "/*", "*/", "\n", "\0", "\u00e9", "\U0001f600", "'", "#", "9" * 25, "1e9", "$0.5", "5s"),
-    *("let", "fn", "agent", "match", "receive", "after", "spawn", "fn w(", "if", "else", "for", "in", "catch", "throw"),
-    *("timeout", "budget", "supervised by {", "import", "tool", "session budget", "output", "model", "true", "null"),
-    *("test", "mock", "Ok(", "0x", "1_"),
-)  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -41,31 +35,6 @@ def corpus() -> list[str]:
         programs = Programs.seeded(seed)
         found.append(programs.spaced(programs.program(8))[0])
     return [text for text in found if len(text) < 20_000]
-
-
-def mutated(text: str, rng: random.Random, others: list[str]) -> str:
-    """The text with one to eight small changes."""
-    for _ in range(rng.randint(1, 8)):
-        at = rng.randrange(len(text) + 1)
-        end = min(len(text), at + rng.choice((1, 1, 2, 5, 20, 100)))
-        change = rng.randrange(8)
-        if change == 0:
-            text = text[:at] + text[end:]
-        elif change in (1, 2):
-            text = text[:at] + rng.choice(_PIECES) + text[at:]
-        elif change == 3:
-            text = text[:at] + rng.choice(_PIECES) + text[end:]
-        elif change == 4:
-            text = text[:end] + text[at:]
-        elif change == 5:
-            text = text[:at] + rng.choice(_PIECES) * rng.choice((2, 10, 300)) + text[at:]
-        elif change == 6:
-            other = rng.choice(others)
-            start = rng.randrange(len(other) + 1)
-            text = text[:at] + other[start : start + rng.randint(1, 200)] + text[at:]
-        else:
-            text = text[:at] + chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x110000)))) + text[end:]
-    return text
 
 
 def judged(text: str) -> bool:
@@ -94,11 +63,11 @@ def _refused(text: str, problems: list[Diagnostic]) -> bool:
 
 def fuzz(count: int, seed: int = 1) -> Outcome:
     """Judge so many mutated sources; a failure names the seed and prints the source."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     sources = corpus()
     good, slowest_s = 0, 0.0
     for number in range(count):
-        text = mutated(rng.choice(sources), rng, sources)
+        text = mutated_text(rng.choice(sources), rng, sources)
         began = time.process_time()
         try:
             good += judged(text)

@@ -29,7 +29,7 @@ from lyra.agents.outfit import Outfit, each_tool, outfit_of
 from lyra.agents.process import AgentProcess
 from lyra.agents.replies import Reply
 from lyra.agents.session import Metrics
-from lyra.config import Config
+from lyra.config import KEYS, Config
 from lyra.core.check import whole
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
@@ -65,8 +65,8 @@ class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = TURNS_MAX
     output: Any = None  # the wanted type of the answer, as for an Agent
     store: str = "memory"
-    audit: str = ""  # a file or folder for the log of what was decided; none where empty
-    audit_level: str = "basic"
+    audit: str = ""  # a file or folder for the log of what was decided; where empty, what the configuration names
+    audit_level: str | None = None  # None: as the configuration says
     tools: tuple[Tool | ToolSource, ...] = ()  # beside the built-in ones
     facts: Mapping[str, Any] = {}  # more for the first line
 
@@ -134,15 +134,25 @@ class Headless:
                 await self.process.stop()
 
     def _audit(self) -> None:
-        path = self.options.audit
-        if not path:
-            return
+        """Where it was said; a log that the machine demands is written beside one's own."""
+        mine = self.options.audit or self.config.audit.file
+        for path in dict.fromkeys((mine, self.config.demanded.get("audit.file"))):
+            if path:
+                self._attach_audit(path)
+
+    def _attach_audit(self, path: str) -> None:
         from lyra.observe.audit import attach_audit
 
         try:
-            attach_audit(self.kernel, path, level=self.options.audit_level)
+            attach_audit(self.kernel, path, level=self._audit_level())
         except OSError as error:
             raise ConfigError(f"the audit log {path} cannot be written: {error.strerror}", key="audit") from None
+
+    def _audit_level(self) -> str:
+        """What was asked for; a project or the machine that wants more than that has it."""
+        asked = self.options.audit_level or self.config.audit.level
+        least: str = self.config.demanded.get("audit.level", asked)
+        return min(asked, least, key=KEYS["audit.level"].words.index)
 
     def _regrant(self, event: Event) -> None:
         """Tools came, went, or say something else: the rights are those of the tools there are now."""

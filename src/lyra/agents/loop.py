@@ -71,6 +71,7 @@ async def serve(ctx: Context, agent: Agent) -> None:
     runtime = runtime_of(kernel)
     session = runtime.begin(process, agent, ctx.restored)
     kept = len(session.messages)
+    own = (session.trace_id, session.parent_span)
     while True:
         message = await ctx.receive()
         request_id, content = _opened(message)
@@ -85,6 +86,7 @@ async def serve(ctx: Context, agent: Agent) -> None:
         pending = runtime.pending.get(request_id)
         if pending is not None:
             pending.running = process.pid
+            session.asked_in(pending.span, own)
         if request_id and _is_given_up(process, session, pending):
             runtime.take(request_id)
         else:
@@ -126,7 +128,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
-        if cancelled.args != (GIVEN_UP,):
+        if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # given up, and told to end as well
             raise
         process.uncancel()
         session.cut_back(mark, digest)

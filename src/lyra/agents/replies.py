@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.agents.events import AgentEvent, Restart, Text, Thinking
 from lyra.agents.shown import Shown
+from lyra.agents.trace import current_span
 from lyra.core.budget import Budget
 from lyra.errors import DeadlineExceeded, LyraError
 
@@ -157,7 +158,19 @@ class Sink:
 class Pending:
     """An answer on its way: await it, ask `done()`, or `cancel()` it."""
 
-    __slots__ = ("_future", "_runtime", "_timer", "abandoned", "asker", "id", "pid", "running", "scopes", "sink")
+    __slots__ = (
+        "_future",
+        "_runtime",
+        "_timer",
+        "abandoned",
+        "asker",
+        "id",
+        "pid",
+        "running",
+        "scopes",
+        "sink",
+        "span",
+    )
 
     def __init__(
         self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
@@ -168,6 +181,7 @@ class Pending:
         self.pid = pid
         self.scopes = scopes
         self.sink = sink
+        self.span = current_span.get()  # that is open around whoever asks
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
         self.asker = ""  # the pid of the process whose tool asks, if one does

@@ -18,6 +18,7 @@ from lyra.agents.session import Session
 from lyra.agents.trace import current_span
 from lyra.core import codec
 from lyra.core.budget import Budget
+from lyra.core.effect import canonical_hash
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
@@ -67,6 +68,7 @@ class Runtime:
         "_tokens",
         "client",
         "kernel",
+        "name",
         "pending",
         "sessions",
         "settings",
@@ -83,6 +85,7 @@ class Runtime:
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
+        self.name = ""  # of all its kernel's lives, where whoever made it knows one
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
@@ -157,8 +160,16 @@ class Runtime:
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for this answer any more: end the work on it, if it has begun."""
         process = self.kernel.processes.get(pending.running)
-        if process is not None and process.exit is None and pending.id in self.pending:
+        if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
+
+    def key(self, of_call: str) -> str:
+        """The idempotency key of a request: the call's own, behind what tells this store from others, in which there
+        may be a process of the same pid."""
+        if not self.name:
+            journal = self.kernel.journal
+            self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
+        return f"{self.name}:{of_call}"
 
     # ------------------------------------------------------------------ the process's side
 
@@ -169,7 +180,7 @@ class Runtime:
             session.replay(restored)
         outer = current_span.get()
         if outer is not None:
-            session.trace_id, session.parent_span = outer
+            session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
         session.pid, session.labels = process.pid, self.kernel.labels

@@ -22,6 +22,7 @@ from lyra.models.usage import TokenUsage
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.agents.replies import Sink
+    from lyra.agents.trace import Span
     from lyra.kernel.labels import Labels
     from lyra.tools.permissions.decision import Permissions
 
@@ -167,6 +168,13 @@ class Session:
         self._window_before = self.window
         self.execution = AgentExecution(self, len(self.messages), now)
         self.turn_span = ""
+
+    def asked_in(self, span: Span | None, own: tuple[str, str | None]) -> None:
+        """The next turn belongs to the span that is open around whoever asks, else to where the session began."""
+        if span is not None:
+            self.trace_id, self.parent_span = span.trace_id, span.span_id or None
+        elif self.parent_span != own[1]:
+            self.trace_id, self.parent_span = own
 
     def append(self, message: Message) -> None:
         self.messages.append(message)

@@ -19,6 +19,8 @@ __all__ = ["Held", "Span", "begin_turn", "current_span", "new_span", "turn_of"]
 
 
 class Span(NamedTuple):
+    """`span_id` is "" outside of any span of a trace that has begun."""
+
     trace_id: str
     span_id: str
 

@@ -56,7 +56,7 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 @click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
 @click.option("--trust-project", is_flag=True, help="Let the project's own files allow, and bring tools.")
 @click.option("--audit", default="", metavar="FILE|FOLDER", help="Write a log of what was decided; see lyra audit.")
-@click.option("--audit-level", type=click.Choice(_LEVELS), default="basic", show_default=True)
+@click.option("--audit-level", type=click.Choice(_LEVELS), help="How much; default: what the configuration says.")
 @click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
 @click.pass_context
 def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
@@ -164,7 +164,7 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
     from lyra.mcp import McpServers
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
-    async with McpServers.load(session.config, outfit.folder) as servers:
+    async with McpServers.load(session.config, outfit.folder, denied=outfit.permissions.denied) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
         states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]

@@ -1,18 +1,20 @@
 """`lyra audit`: check that an audit log is as it was written, and look at what is in it.
 
 Both only read. `verify` names the first line that was changed, removed, reordered, inserted or cut off, and exits with
-1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one.
+1. A log whose end was removed looks whole by itself: `--expect` takes a hash that was once its last one. A run without
+an end, in a log of which no line was touched, is a warning: it was killed, or there was no room for its last records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from lyra.cli.app import Group, json_option
 from lyra.cli.render import document, printable
-from lyra.observe.chain import Link, read_links, verify
+from lyra.observe.chain import Checked, Link, read_links, verify
 
 __all__ = ["audit"]
 
@@ -33,14 +35,39 @@ def verify_command(ctx: click.Context, file: str, *, expect: str | None, as_json
     problem = found.problem
     if as_json:
         shown = None if problem is None else problem._asdict()
-        document({"ok": found.ok, "records": found.records, "head": found.head, "problem": shown})
+        document(
+            {
+                "ok": found.ok,
+                "records": found.records,
+                "head": found.head,
+                "problem": shown,
+                "unended": [run._asdict() for run in found.unended],
+                "missed": found.missed,
+                "writing": found.writing,
+            }
+        )
     elif problem is None:
         click.echo(f"{printable(file)}: {found.records} records, all as they were written")
         click.echo(f"  last hash: {found.head}")
+        for warning in _warnings(found):
+            click.echo(f"  warning: {warning}")
     else:
         click.echo(f"{printable(file)}:{problem.line}: {problem.what}: {problem.message}")
     if problem is not None:
         ctx.exit(1)
+
+
+def _warnings(found: Checked) -> Iterator[str]:
+    for run in found.unended:
+        number = f"{run.records} record{'' if run.records == 1 else 's'}"
+        yield (
+            f"the run that began at line {run.line} ({_time(run.at)}) has no end after {number}: it was killed, "
+            "or its last records could not be written"
+        )
+    if found.missed:
+        yield f"{found.missed} record{'' if found.missed == 1 else 's'} could not be written"
+    if found.writing:
+        yield "it is being written now: its last run has not ended yet"
 
 
 @audit.command()
@@ -58,12 +85,17 @@ def show(file: str, *, kind: tuple[str, ...], pid: str | None, as_json: bool) ->
         click.echo(_line(link))
 
 
-def _line(link: Link) -> str:
+def _time(at: float) -> str:
     from datetime import UTC, datetime
 
-    at = datetime.fromtimestamp(link.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _line(link: Link) -> str:
     said = " ".join(f"{name}={_said(value)}" for name, value in link.fields.items())
-    return printable(f"{link.seq:>6}  {at}  {link.pid or '-':<8}  {link.kind:<20}  {said}".replace("\n", "\\n"))
+    return printable(
+        f"{link.seq:>6}  {_time(link.at)}  {link.pid or '-':<8}  {link.kind:<20}  {said}".replace("\n", "\\n")
+    )
 
 
 def _said(value: Any) -> str:

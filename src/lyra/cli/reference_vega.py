@@ -12,6 +12,8 @@ from typing import Final
 from lyra.errors import CODES
 from lyra.vega import checker_settings as settings
 from lyra.vega.opcodes import OPCODES, Opcode
+from lyra.vega.signatures import signature_text, takes_text
+from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
 
 __all__ = ["pages"]
@@ -25,7 +27,8 @@ _LIBRARY: Final = """\
 
 What programs in [Vega](vega.md) can call without importing anything, the errors they can catch, and the settings of
 agents, tools and supervision. `name?` may be left out. *Pure* functions only compute; *effects* go through the kernel,
-which checks what the program may do.
+which checks what the program may do. Arguments may be given by the names of the parameters. An example says what
+`print` shows for its value.
 
 ## Functions without a module
 
@@ -36,9 +39,26 @@ which checks what the program may do.
 ## Methods
 
 `value.name(…)` is `module::name(value, …)` of the value's kind: `"a,b".split(",")`, `[1, 2].len()`, `m.keys()`. These
-kinds have names of their own besides:
+kinds have names of their own besides. A map's own functions are called the same way, `m.name(…)`, where no method has
+that name:
 
 {methods}
+
+```vega
+let text = str::builder();
+text.add("a").add(1);
+print("${{text.text()}} ${{text.len()}}");
+print("${{Ok(1).is_ok()}} ${{Err("no").is_err()}} ${{Ok(5).unwrap()}}");
+let span = trace::span("work");
+span.end();
+```
+
+```text
+a1 2
+true true 5
+```
+
+`unwrap` of an `Err` is an error with its text; `close` of a stream cancels what is still to come.
 
 ## Errors
 
@@ -112,21 +132,22 @@ def pages(written: str, table: Table) -> dict[str, str]:
 def _functions(table: Table, module: str, rows: Mapping[str, Entry]) -> str:
     lead = f"{module}::" if module else ""
     return table(
-        ("function", "kind", "does"),
+        ("function", "kind", "does", "for example"),
         [
-            (f"`{lead}{_signature(name, row)}`", "effect" if row.how == "effect" else "pure", row.text)
+            (
+                f"`{lead}{signature_text(name, row)}`",
+                "effect" if row.how == "effect" else "pure",
+                row.text,
+                _example(lead + name),
+            )
             for name, row in rows.items()
         ],
     )
 
 
-def _signature(name: str, row: Entry) -> str:
-    parts = [
-        f"{parameter}{'' if at < row.required else '?'}{'' if kind == 'any' else f': {kind}'}"
-        for at, (parameter, kind) in enumerate(row.parameters)
-    ]
-    result = "" if row.result == "null" else f" -> {row.result}"
-    return f"{name}({', '.join(parts)}){result}"
+def _example(name: str) -> str:
+    code, result = EXAMPLES[name]
+    return f"`{code}` is `{result}`" if result else f"`{code}`"
 
 
 def _methods(table: Table) -> str:
@@ -148,39 +169,8 @@ def _errors(table: Table) -> str:
     return table(("name", "when"), rows)
 
 
-# How the checker's table of settings reads to a person.
-_TAKES: Final = {
-    "text or texts": "a text, or a list of texts to fall back along",
-    "texts": "a list of texts",
-    "memory": "`none`, `conversation` or `window(n)`",
-    "type": "a type: the answer is read and checked",
-    "tools": "a list of tools, functions and imported names",
-    "capabilities": "a list of capabilities, such as `fs::read`",
-    "backoff": "`exponential(base, factor, max)`, `linear(step, max)` or `constant(pause)`",
-    "block": "a block `{ … }`, see below",
-    "duration or int": "a duration, or whole milliseconds",
-    "money": "an amount of money",
-    "duration": "a duration",
-    "text": "a text",
-}
-
-
 def _settings(table: Table, rows: Mapping[str, str]) -> str:
-    return table(("setting", "takes"), [(f"`{name}`", _takes(takes)) for name, takes in rows.items()])
-
-
-def _takes(takes: str) -> str:
-    found = _TAKES.get(takes)
-    if found is not None:
-        return found
-    form, *words = takes.split(" ")
-    if form == "word":
-        return "one of " + ", ".join(f"`{word}`" for word in words)
-    if form == "words":
-        return "a list of " + ", ".join(f"`{word}`" for word in words)
-    least = f", at least {words[0]}" if words else ""
-    most = f", at most {words[1]}" if len(words) > 1 else ""
-    return {"int": "a whole number", "number": "a number"}[form] + least + most
+    return table(("setting", "takes"), [(f"`{name}`", takes_text(takes)) for name, takes in rows.items()])
 
 
 def _opcodes(table: Table) -> str:

@@ -26,6 +26,7 @@ __all__ = ["Files", "error_data", "problem_data", "say_error", "say_problems"]
 _BYTES_MAX: Final = 64 << 20
 _CALLERS_MAX: Final = 8  # shown under an uncaught error
 _COMPILED: Final = b"VGB\x00"
+_ABOUT_MODELS: Final = ("no key for", "no model", "no provider")
 STDIN: Final = "-"
 
 
@@ -63,6 +64,11 @@ class Files:
             return None
         name = self.name if _same(path, self.name) else path
         return name, self._text(name, read(path))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What was read so far, by name: the sources of the program."""
+        return dict(self._texts)
 
     def line(self, name: str, number: int) -> str:
         """A line of a file that was read, or can be."""
@@ -139,6 +145,8 @@ def say_error(error: VegaError, line_of: Callable[[str, int], str]) -> None:
     lines += [f"  called by {caller}" for caller in callers[:_CALLERS_MAX]]
     if len(callers) > _CALLERS_MAX:
         lines.append(f"  … and {len(callers) - _CALLERS_MAX} more")
+    if facts["name"] == "ConfigError" and any(word in facts["text"] for word in _ABOUT_MODELS):
+        lines.append("  hint: to try the program without a provider: --model sim/echo")
     _say("\n".join(lines), f"error[{facts['name']}]:")
 
 

@@ -34,7 +34,7 @@ __all__ = ["repl"]
 
 _HELP: Final = """\
   :type EXPR   the kind of an expression, without running it
-  :dis EXPR    the instructions of an expression or statement, without running it
+  :dis EXPR    the instructions of an expression, a statement or a function, without running it
   :help        this list
   :quit        end; so does Ctrl-D
 A line that is not finished goes on in the next one. The last value is `it`."""
@@ -199,7 +199,7 @@ class _Repl:
 
         trial = self.session.copy()
         piece = trial.compile(text)
-        for at in trial.functions_of(piece.entry):
+        for at in trial.functions_of(piece.entry, name=text):
             lines = disassemble_function(trial.program, at).split("\n")
             click.echo("\n".join(line for line in lines if not _NOTHING.search(line)))
 

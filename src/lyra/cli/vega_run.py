@@ -2,7 +2,8 @@
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none.
+that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes on
+after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Command, Session, json_option
+from lyra.cli.vega_durable import db_option, project_store, store_file
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from lyra.cli.vega_live import Live
     from lyra.kernel.kernel import Kernel
     from lyra.vega.program import Program
 
-__all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
+__all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_servers"]
 
 
 @click.command(cls=Command, name="run")
@@ -33,6 +36,9 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
 @click.option("--sequential", is_flag=True, help="Make every call in its turn: nothing overlaps by itself.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@db_option
+@click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
 @json_option
 @click.pass_context
 def run(
@@ -45,22 +51,35 @@ def run(
     budget: str | None,
     sequential: bool,
     trace: bool,
+    live: bool,
+    db: str | None,
+    run_id: str | None,
     as_json: bool,
 ) -> None:
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main.
+    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes on
+    with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
     output = Output(collect=as_json)
-    calls = Calls(trace=trace, model=model)
+    calls = Calls(trace=output.warn if trace else None, model=model)
+    heard = trace or as_json
     value, failed = None, None
     try:
         program = files.program()
+        if live and not as_json:  # which has room for nothing else
+            output.watch()
         options = {"model": model, "budget": limit, "args": args, "sequential": sequential}
-        value = _ran(session, program, output, calls, heard=trace or as_json, **options)
+        store = _store(session, file, db, run_id)
+        if store is not None:
+            from lyra.cli.vega_start import start
+
+            start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
+            return
+        value = _ran(session, program, output, calls, heard=heard, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -71,10 +90,17 @@ def run(
         failed = error
     output.close()
     if as_json:
-        _tell(file, output, calls, value, failed)
+        tell(file, output, calls, value, failed)
     elif failed is not None:
         say_error(failed, files.line)
     ctx.exit(0 if failed is None else 1)
+
+
+def _store(session: Session, file: str, db: str | None, run_id: str | None) -> str | None:
+    """The file that the run is kept in, if it is durable."""
+    if db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in session.flags):
+        return store_file(session, db)
+    return project_store(session, file)
 
 
 def _ran(session: Session, program: Program, output: Output, calls: Calls, *, heard: bool, **options: Any) -> Any:
@@ -82,7 +108,7 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     if session.flags:
         _ = session.config  # a setting that is none is said before anything runs
-    elif is_plain(program):
+    elif output.live is None and is_plain(program):
         return _json_value(run_plain(program, output.write, options["args"]))
     import asyncio
 
@@ -90,6 +116,9 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
+        if output.live is not None:
+            options["picture"] = output.live.picture
+            output.live.start()
         if not heard:
             return await run_program(
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
@@ -99,13 +128,30 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
             return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
 
     try:
-        return asyncio.run(main())
+        return asyncio.run(with_servers(session, program, options, main))
     finally:
+        output.end_watch()
         output.check()
 
 
+async def with_servers(
+    session: Session, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
+) -> Any:
+    """The run; where the program imports tools from MCP servers, with those of lyra.toml."""
+    if not any(kind == "mcp" for kind, *_ in program.imports):
+        return await main()
+    from lyra.mcp import McpServers
+
+    async with McpServers.load(session.config) as servers:
+        options["servers"] = servers
+        return await main()
+
+
 def _settings(session: Session) -> dict[str, str]:
-    return dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    if not session.flags:
+        return {}
+    given = dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    return {**given, "kernel.store": "memory"}  # a durable run has a journal, and is another matter
 
 
 def kernel_of(session: Session) -> Kernel:
@@ -114,7 +160,7 @@ def kernel_of(session: Session) -> Kernel:
     from lyra.vega.runtime.run import MAILBOX_MESSAGES
 
     if session.flags:
-        return Kernel.from_config(session.config, mailbox_messages_max=MAILBOX_MESSAGES)
+        return Kernel.from_config(session.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
     return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
 
 
@@ -136,6 +182,7 @@ class Output:
     def __init__(self, *, collect: bool) -> None:
         self.lines: list[str] | None = [] if collect else None
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.live: Live | None = None
         self._failed: OSError | None = None
         self._flushes = False
 
@@ -145,6 +192,8 @@ class Output:
             return
         if self._failed is not None:
             raise self._failed
+        if self.live is not None and self.live.write(line):
+            return
         try:
             sys.stdout.write(line + "\n")
         except OSError as error:
@@ -156,7 +205,23 @@ class Output:
 
     def warn(self, line: str) -> None:
         self._flush()
-        click.echo(line, err=True)
+        if self.live is not None:
+            self.live.warn(line)
+        else:
+            click.echo(line, err=True)
+
+    def watch(self) -> None:
+        """From now on there is a live view to print past."""
+        from lyra.cli.vega_live import live_view
+        from lyra.core.clock import SystemClock
+
+        self.live = live_view(SystemClock())
+
+    def end_watch(self) -> None:
+        live, self.live = self.live, None
+        if live is not None:
+            self._flush()
+            live.close()
 
     def _flush(self) -> None:
         self._flushes = False
@@ -177,12 +242,12 @@ class Output:
 
 
 class Calls:
-    """A listener: one record for each agent call, all its model calls together. What was asked ahead of its turn is
-    told when the program comes to it, or as `speculative` when it never does."""
+    """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go. What
+    was asked ahead of its turn is told when the program comes to it, or as `speculative` when it never does."""
 
     KINDS = frozenset({"model.called", "agent.answered", "call.ahead", "call.taken", "call.speculative"})
 
-    def __init__(self, *, trace: bool, model: str | None = None) -> None:
+    def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
         self.speculative_usd = 0.0
@@ -223,10 +288,10 @@ class Calls:
     def _tell(self, record: dict[str, Any]) -> None:
         self.count += 1
         self.cost_usd += record["cost_usd"] or 0.0
-        if self._trace:
+        if self._trace is not None:
             import json
 
-            click.echo(json.dumps(record, allow_nan=False, default=str), err=True)
+            self._trace(json.dumps(record, allow_nan=False, default=str))
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -247,11 +312,14 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
 
 
 # ---------------------------------------------------------------- --json
-def _tell(file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None) -> None:
+def tell(
+    file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None, run_id: str | None = None
+) -> None:
     from lyra.cli.render import document
 
     document(
         {
+            **({} if run_id is None else {"run": run_id}),
             "file": file,
             "ok": failed is None,
             "output": output.lines,

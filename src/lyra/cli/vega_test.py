@@ -64,7 +64,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
     failed = sum(ran.error is not None for ran in done)
     if as_json:
         _tell(done, failed, wrong)
-    else:
+    elif done or not wrong:
         click.echo(_sum(len(done), failed, len(files)))
     ctx.exit(2 if wrong else 1 if failed else 0)
 

@@ -22,7 +22,7 @@ class Key(NamedTuple):
     """One setting. `type` names a row of `values.READERS`; `narrows` says a project's file can only tighten it."""
 
     name: str
-    type: Literal["store", "word", "seconds", "count", "money", "rules", "model"]
+    type: Literal["store", "word", "seconds", "count", "money", "rules", "model", "file"]
     default: Any
     sentence: str
     words: tuple[str, ...] = ()  # for `word`; where `narrows`, the tightest comes first
@@ -145,6 +145,25 @@ _TABLE: Final = (
         None,
         "The model that `lyra agent` asks where `--model` names none, such as `anthropic/claude-sonnet-4-5`.",
         optional=True,
+    ),
+    Key(
+        "audit.file",
+        "file",
+        None,
+        "Where `lyra agent` writes its audit log when `--audit` names no place: a file, or a folder with a slash at "
+        "its end, in which each run has a file of its own. A project can name one in its own folder, where you have "
+        "none.",
+        optional=True,
+        narrows=True,
+    ),
+    Key(
+        "audit.level",
+        "word",
+        "basic",
+        "How much is written there: `none` is nothing, `basic` what was decided, `detailed` each call too. A project "
+        "can only raise it.",
+        words=("detailed", "basic", "none"),
+        narrows=True,
     ),
 )
 KEYS: Final[dict[str, Key]] = {key.name: key for key in _TABLE}

@@ -39,7 +39,7 @@ class MergedTables:
         self.project_prices: set[str] = set()  # models whose price is a project's alone
         self.project_servers: set[str] = set()  # MCP servers that a project's file names
         project = next(layer for layer in layers if layer.kind == "project")
-        own = [layer for layer in layers if layer.kind != "project"]
+        own = [layer for layer in layers if layer.kind not in ("project", "managed")]
         for layer in own:
             for cell in layer.cells:
                 self._take(cell, layer)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lyra.config.tables import AUTH_KINDS, TRANSPORTS, Column
 from lyra.config.values import Source, number_of, plain_number, shape
-from lyra.core.check import known_keys, one_of, real
+from lyra.core.check import known_keys, one_of, real, whole
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 
@@ -21,7 +21,9 @@ __all__ = ["SERVER_READERS", "check_server", "check_server_name"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_AUTH: Final = ("kind", "token_env", "scopes")
+_AUTH: Final = ("kind", "token_env", "scopes", "client_id", "client_secret_env", "callback_port")
+_AUTH_VARIABLES: Final = ("token_env", "client_secret_env")
+_OF_CLIENT: Final = ("client_id", "client_secret_env", "callback_port")
 _TIMEOUT_S_MAX: Final = 24 * 3600.0
 _OF_URL: Final = ("url", "headers", "auth")
 _OF_COMMAND: Final = ("command", "args", "cwd", "env", "network", "readable", "writable")
@@ -51,6 +53,11 @@ def check_server(name: str, entry: Mapping[str, Any]) -> None:
     auth = entry.get("auth", {})
     if auth.get("kind") == "bearer" and "token_env" not in auth:
         raise ConfigError(f"{name} wants a bearer token, and names none", hint="set auth.token_env to its variable")
+    wrong = next((field for field in _OF_CLIENT if field in auth and auth.get("kind") != "oauth"), None)
+    if wrong is not None:
+        raise ConfigError(f"{name} has auth.{wrong} and no login", hint='set auth.kind to "oauth"')
+    if "client_secret_env" in auth and "client_id" not in auth:
+        raise ConfigError(f"{name} has the secret of a client, and no client", hint="set auth.client_id")
 
 
 # ---------------------------------------------------------------- one reader a type
@@ -104,12 +111,16 @@ def _auth(column: Column, value: Any, name: str, source: Source) -> dict[str, An
         raise ConfigError(f"{name} is a table, not {shape(value)}", hint='such as {kind = "oauth"}')
     known_keys(value, _AUTH, name)
     found: dict[str, Any] = {"kind": one_of(value.get("kind", "none"), AUTH_KINDS, f"{name}.kind")}
-    if "token_env" in value:
-        variable = value["token_env"]
+    for key in (key for key in _AUTH_VARIABLES if key in value):
+        variable = value[key]
         if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
             # Not quoted: what is no name may be the token itself.
-            raise ConfigError(f"{name}.token_env is the name of a variable", hint="such as GITHUB_TOKEN")
-        found["token_env"] = variable
+            raise ConfigError(f"{name}.{key} is the name of a variable", hint="such as GITHUB_TOKEN")
+        found[key] = variable
+    if "client_id" in value:
+        (found["client_id"],) = _texts(column, [value["client_id"]], f"{name}.client_id", source)
+    if "callback_port" in value:
+        found["callback_port"] = whole(value["callback_port"], f"{name}.callback_port", least=1, most=65_535)
     if "scopes" in value:
         found["scopes"] = _texts(column, value["scopes"], f"{name}.scopes", source)
     return found

@@ -25,7 +25,7 @@ from lyra.core.rate import RateLimit
 from lyra.core.secret import Secret
 from lyra.errors import ConfigError
 
-__all__ = ["AgentConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
+__all__ = ["AgentConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]
 
 
 class Row(NamedTuple):
@@ -51,6 +51,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
 
 
+class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
+    file: str | None
+    level: str
+
+
 class BudgetConfig(msgspec.Struct, frozen=True, kw_only=True):
     usd: Money | None
     seconds: float | None
@@ -67,7 +72,9 @@ class Config:
     __slots__ = (
         "_rows",
         "agent",
+        "audit",
         "budget",
+        "demanded",
         "files",
         "grant",
         "kernel",
@@ -85,8 +92,10 @@ class Config:
     ) -> None:
         self.kernel = KernelConfig(**_section(values, "kernel"))
         self.agent = AgentConfig(**_section(values, "agent"))
+        self.audit = AuditConfig(**_section(values, "audit"))
         self.budget = BudgetConfig(**_section(values, "budget"))
         self.grant = grant
+        self.demanded: dict[str, Any] = {}  # what a project or the machine wants at least, whatever a person says
         self.files: list[tuple[Kind, str]] = []
         self.notes: list[str] = []
         shown = {**values, "grant.allow": _layers(grant), "grant.deny": [str(rule) for rule in grant.deny]}
@@ -116,6 +125,7 @@ class Config:
         tables = MergedTables(layers, loading.env)
         config = cls(merged.values, merged.origins, merged.grant, tables)
         config.files, config.notes = loading.files, merged.notes + tables.notes
+        config.demanded = merged.demanded
         return config
 
     def origin(self, name: str) -> Origin:

@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, two files, the environment, flags; each becomes one `Layer` of checked values.
+"""Where settings come from: defaults, files, the environment, flags; each becomes one `Layer` of checked values.
 
 `Loading` goes through all of them before it complains: the first mistake is raised, with up to five more in its field
 `also`. Which layer wins is `merge`.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from lyra.config.cells import check_name, read_cell
-from lyra.config.files import FILE_NAME, read_toml, same_file
+from lyra.config.files import FILE_NAME, MANAGED_FILE, read_toml, same_file
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, Cell, cell_of, groups, hint_for_cell
 from lyra.config.values import READERS, Kind, Source, shape
@@ -59,6 +59,7 @@ class Loading:
             self.layer("project", base, self.file_items("project", project)),
             self.layer("env", self.cwd, self.env_items()),
             self.layer("flag", self.cwd, self.flag_items(flags)),
+            self.layer("managed", "/", self.managed_items()),
         ]
         self.raise_mistakes()
         return layers
@@ -103,12 +104,21 @@ class Loading:
         folder = self.cwd
         while True:
             path = os.path.join(folder, FILE_NAME)
-            if os.path.lexists(path) and not same_file(path, user):
+            if os.path.lexists(path) and not same_file(path, user) and path != MANAGED_FILE:
                 return path
             above = os.path.dirname(folder)
             if above == folder:
                 return None
             folder = above
+
+    def managed_items(self) -> Iterator[Item]:
+        """What whoever runs the machine demands: of the settings that can be tightened, and of no others."""
+        for name, value, place in self.file_items("managed", MANAGED_FILE):
+            if isinstance(name, str) and KEYS[name].narrows:
+                yield name, value, place
+            else:
+                known = ", ".join(key.name for key in KEYS.values() if key.narrows)
+                self.mistake(f"a managed file can only tighten, and {name} has no order", place, hint=f"known: {known}")
 
     def file_items(self, kind: Kind, path: str | None) -> Iterator[Item]:
         if path is None or not os.path.lexists(path):

@@ -146,7 +146,8 @@ TABLES: Final[dict[str, Table]] = {
             Column(
                 "auth",
                 "auth",
-                "`kind` is `none`, `bearer` (with `token_env`) or `oauth` (with `scopes`).",
+                "`kind` is `none`, `bearer` (with `token_env`) or `oauth` (with `scopes`, and for a client that was "
+                "registered by hand `client_id`, `client_secret_env`, `callback_port`).",
                 project="after consent",
             ),
             Column("transport", "transport", "How it is spoken to; unsaid, what it has says it.", words=TRANSPORTS),

@@ -23,7 +23,7 @@ from lyra.errors import ConfigError
 
 __all__ = ["READERS", "Kind", "Source", "number_of", "plain_number", "shape"]
 
-Kind = Literal["default", "user", "project", "env", "flag"]
+Kind = Literal["default", "user", "project", "env", "flag", "managed"]
 
 
 class Source(NamedTuple):
@@ -62,6 +62,21 @@ def _expand(path: str, source: Source) -> str:
     if path.startswith("~/") and home:
         return os.path.join(home, path[2:])
     return path if os.path.isabs(path) or source.base == folder(None) else os.path.join(source.base, path)
+
+
+def _read_file(key: Key, value: Any, source: Source) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ConfigError(f"{key.name} is a path, not {shape(value)}", hint="such as '.lyra/audit/'")
+    path = _expand(value, source)
+    if source.kind == "project":
+        root = os.path.realpath(source.base)
+        if os.path.commonpath((root, os.path.realpath(os.path.join(root, path)))) != root:
+            # Cloning a repository must not be enough to have something written elsewhere.
+            raise ConfigError(
+                f"a project's file may name a place in its own folder alone: {key.name} = {value!r}",
+                hint=f"put it in your own file, or set {key.variable}",
+            )
+    return path
 
 
 def _read_word(key: Key, value: Any, _source: Source) -> str:
@@ -120,6 +135,7 @@ READERS: Final[dict[str, Callable[[Key, Any, Source], Any]]] = {
     "money": _read_money,
     "rules": _read_rules,
     "model": _read_model,
+    "file": _read_file,
 }
 
 

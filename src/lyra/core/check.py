@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
@@ -28,6 +28,8 @@ __all__ = [
     "whole",
 ]
 
+_WORD_MAX: Final = 100  # characters of a word whose neighbours are looked for
+
 
 def distance(left: str, right: str, limit: int = 2) -> int:
     """Edits (insert, delete, replace, swap neighbours) between two words; `limit + 1` if there are more."""
@@ -42,11 +44,15 @@ def distance(left: str, right: str, limit: int = 2) -> int:
             if i > 1 and j > 1 and char == right[j - 2] and left[i - 2] == other:
                 cost = min(cost, previous[j - 2] + 1)
             row.append(cost)
+        if min(row) > limit:  # a swap reaches back two rows, and costs one: it cannot come back either
+            return limit + 1
     return min(row[-1], limit + 1)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The known word nearest to `word`, when it is near enough to be a slip of the finger."""
+    if len(word) > _WORD_MAX:  # nobody mistypes such a name, and comparing takes time in proportion to its square
+        return None
     limit = 1 if len(word) <= 4 else 2
     best = min(((distance(word, other, limit), other) for other in known), default=(limit + 1, ""))
     return best[1] if best[0] <= limit else None

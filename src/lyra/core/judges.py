@@ -1,4 +1,4 @@
-"""Programs with a language of their own, each judged by a reader of its own: git, sed, awk, make, sqlite3.
+"""Programs with a language of their own, each judged by a reader of its own: git, sed, awk, make, python …
 
 A judge finds what in a call runs something, reads other settings or writes anywhere (`Reach`). It reads little and
 honestly: what it does not know counts as code that nobody can read.
@@ -10,9 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from lyra.core.code import starts_programs
 from lyra.core.reach import Options, Reach, long_of, reached_by, words_of
 
-__all__ = ["JUDGES"]
+__all__ = ["JUDGES", "Judge"]
+
+Judge = Callable[[Sequence[str]], Iterable[Reach]]
 
 
 # ---------------------------------------------------------------- git
@@ -24,8 +27,11 @@ _GIT_VALUED: Final = words_of("-C --git-dir --work-tree --namespace --super-pref
 _GIT_WHOLE: Final = words_of(
     "filter-branch send-email instaweb daemon shell for-each-repo credential credential-store credential-cache"
     " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index"
-    " upload-pack receive-pack"
+    " upload-pack receive-pack submodule--helper difftool--helper remote-ext remote-fd"
 )
+_GIT_RUNS: Final = words_of("shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper")
+# Another repository by name: its settings say what runs, and no check of whose it is comes before.
+_GIT_ELSEWHERE: Final = ("--exec-path=", "--git-dir")
 _GIT_LONG: Final = Options(
     long_runs=long_of("exec upload-pack receive-pack extcmd open-files-in-pager sendmail-cmd"),
     long_wide=long_of("output output-directory unsafe-paths separate-git-dir"),
@@ -55,7 +61,7 @@ _HERE: Final = (".", "/", "~", "file:")
 
 def _git(words: Sequence[str]) -> Iterable[Reach]:
     everyday = len(words) > 1 and words[1] in _GIT_EVERYDAY  # only long options matter to these
-    if everyday and not any(word[:2] == "--" and word[2:].partition("=")[0] in _GIT_LONG_ANY for word in words):
+    if everyday and not any(word[2:].partition("=")[0] in _GIT_LONG_ANY for word in words if word[:2] == "--"):
         return ()
     return _git_reaches(words)
 
@@ -69,16 +75,16 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
             at += 1
         elif word in _GIT_VALUED:
-            yield Reach(at + 2)
+            yield Reach(at + 2, code=word.startswith(_GIT_ELSEWHERE))
             at += 1
         elif word not in _GIT_PLAIN:
-            yield Reach(at + 1, word.partition("=")[2], code=word.startswith("--config"))
+            yield Reach(at + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
         at += 1
     if at >= len(words):
         return
     command, rest = words[at], words[at + 1 :]
     if command in _GIT_WHOLE:
-        yield Reach(len(words), code=command in ("shell", "send-email", "instaweb", "for-each-repo"))
+        yield Reach(len(words), code=command in _GIT_RUNS)
         for word in rest if command == "filter-branch" else ():
             yield Reach(len(words), word)
     if command == "config":
@@ -212,10 +218,51 @@ def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 1, word.partition(" ")[2])
 
 
-JUDGES: Final[dict[str, Callable[[Sequence[str]], Iterable[Reach]]]] = {
+# ---------------------------------------------------------------- languages, files that are commands
+_PYTHON_RUNS: Final = words_of("timeit pdb cProfile profile trace runpy code idlelib doctest")
+
+
+def _python(words: Sequence[str]) -> Iterator[Reach]:
+    """Modules that run what they are given: `python -m timeit CODE`."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] != "-":
+            return
+        if word[1:2] != "-" and "m" in word and "c" not in word.partition("m")[0]:
+            attached = word.partition("m")[2]
+            module = attached or (words[at + 1] if at + 1 < len(words) else "")
+            if module.partition(".")[0] in _PYTHON_RUNS:
+                yield Reach(len(words), code=True)
+            return
+
+
+def _files(words: Sequence[str]) -> Iterator[Reach]:
+    """Where a file's name may be a command: `perl -pe 1 'rm x |'`, `convert '|rm x' y`."""
+    for at, word in enumerate(words[1:], 1):
+        text = word.strip()
+        if "%pipe%" in text:
+            yield Reach(at + 1, text.partition("%pipe%")[2])
+        elif text[:1] == "|" or text[-1:] == "|":
+            yield Reach(at + 1, text.strip("|"))
+
+
+def _deno(words: Sequence[str]) -> Iterator[Reach]:
+    if "eval" in words[1:2]:
+        yield Reach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
+
+
+def _crontab(words: Sequence[str]) -> Iterator[Reach]:
+    if "-l" not in words:
+        yield Reach(len(words), code=True)  # what is in it runs later
+
+
+JUDGES: Final[dict[str, Judge]] = {
     "git": _git,
     **dict.fromkeys(("sed", "gsed"), _sed),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     "make": _make,
     "sqlite3": _sqlite,
+    **dict.fromkeys(("python", "pypy"), _python),
+    **dict.fromkeys(("perl", "gs", "convert", "magick", "identify", "mogrify", "sox"), _files),
+    "deno": _deno,
+    "crontab": _crontab,
 }

@@ -9,87 +9,25 @@ tables allows all that it does.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from lyra.core.judges import JUDGES
-from lyra.core.reach import Options, Reach, long_of, reached_by, words_of
+from lyra.core.judges import JUDGES, Judge
+from lyra.core.program_options import OPTIONS
+from lyra.core.reach import Options, Reach, own_words, reached_by, words_of
 
-__all__ = ["GREEDY", "INERT", "PROGRAMS", "can_reach", "doubtful_words", "named_words", "reaches"]
+__all__ = [
+    "GREEDY",
+    "INERT",
+    "PROGRAMS",
+    "can_reach",
+    "doubtful_words",
+    "language_of",
+    "named_words",
+    "program_name",
+    "reaches",
+]
 
-_TAR: Final = Options(
-    "IF",
-    "PT",
-    "fbCgHKLNVX",
-    long_of("checkpoint-action to-command use-compress-program info-script new-volume-script rsh-command rmt-command"),
-    long_of("files-from absolute-names"),
-    known=words_of("checkpoint"),
-    bundle=True,
-)
-_CC: Final = Options(
-    commas=True, valued="o", dashes_run=words_of("-wrapper"), dashes_wide=words_of("-specs -fplugin"), wide="B"
-)
-_EDITOR: Final = Options(plus=True, code="cSsuW", long_code=long_of("cmd eval load funcall"), wide="w")
-_NODE: Final = Options(
-    code="epr", long_code=long_of("eval print require import loader experimental-loader"), leading=True
-)
-_NPM: Final = Options(
-    "c",
-    "C",
-    "w",
-    long_of("call script-shell shell editor viewer browser git onload-script"),
-    long_of("prefix userconfig globalconfig node-options init-module dir cwd"),
-)
-_APT: Final = Options("o", "c", "t", long_of("option"), long_of("config-file"))
-_COPY: Final = Options("SDo", "F", "cilPJXlBbR")
-
-_TABLE: Final[dict[str, Options]] = {
-    "find": Options(
-        dashes_run=words_of("-exec -execdir -ok -okdir"),
-        dashes_wide=words_of("-delete -fprint -fprint0 -fprintf -fls -files0-from"),
-    ),
-    **dict.fromkeys(("tar", "gtar", "bsdtar"), _TAR),
-    "cpio": Options("", "FOI", "", long_of("rsh-command"), long_of("file")),
-    "rsync": Options(
-        "e", "M", "fT", long_of("rsh rsync-path"), long_of("daemon config write-batch log-file server files-from")
-    ),
-    **dict.fromkeys(("scp", "sftp"), _COPY),
-    "sort": Options("", "o", "kStT", long_of("compress-program"), long_of("output files0-from")),
-    "split": Options(long_runs=long_of("filter")),
-    "man": Options("PH", "CM", "sLmre", long_of("pager html"), long_of("config-file manpath")),
-    "zip": Options(dashes_run=words_of("-TT"), long_runs=long_of("unzip-command")),
-    "install": Options(long_runs=long_of("strip-program"), valued="gmotS"),
-    **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _CC),
-    "make": Options("", "fI", "jlWo", long_of("eval"), long_of("file makefile include-dir")),
-    "wget": Options(
-        "e", "OPoai", "", long_of("use-askpass execute"), long_of("config output-document directory-prefix")
-    ),
-    "curl": Options(
-        "", "KocD", "HdXuAebFTxmrwC", frozenset(), long_of("config output cookie-jar dump-header engine trace")
-    ),
-    **dict.fromkeys(("apt", "apt-get", "aptitude"), _APT),
-    "dpkg": Options(long_runs=long_of("pre-invoke post-invoke status-logger")),
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _NPM),
-    **dict.fromkeys(("pip", "pip3"), Options(long_runs=long_of("python"), long_wide=long_of("log editor"))),
-    "docker": Options(
-        wide="Hv", long_wide=long_of("entrypoint host config volume mount privileged device pid cap-add")
-    ),
-    **dict.fromkeys(("vi", "vim", "nvim", "ex", "view", "vimdiff", "emacs", "nano"), _EDITOR),
-    **dict.fromkeys(("python", "python2", "python3", "pypy", "pypy3"), Options(code="c", valued="WX", leading=True)),
-    "perl": Options(code="eEMm", valued="I", leading=True),
-    "ruby": Options(code="er", valued="IC", leading=True),
-    **dict.fromkeys(("node", "nodejs", "deno"), _NODE),
-    "php": Options(code="rBRE", wide="cd", leading=True),
-    **dict.fromkeys(("lua", "luajit"), Options(code="el", leading=True)),
-    "dc": Options(code="e", long_code=long_of("expression")),
-    "psql": Options(code="c", wide="of", long_code=long_of("command"), long_wide=long_of("output file")),
-    "sqlite3": Options(dashes_run=words_of("-cmd -init")),
-    "tclsh": Options(leading=True),
-    "ed": Options(),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Options(valued="Fv")),
-    **dict.fromkeys(("sed", "gsed"), Options(valued="el")),
-    "git": Options(),
-}
 # Programs none of whose options runs or writes anything: a file's name may become an option of theirs.
 INERT: Final = words_of(
     "ls cat echo wc head tail grep egrep fgrep stat file du basename dirname md5sum sha256sum nl tac rev"
@@ -97,13 +35,19 @@ INERT: Final = words_of(
 
 # Words that a program runs what follows by.
 _RUNNERS: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("poetry", "pipenv", "conda", "mamba", "hatch", "pdm", "rye"), words_of("run")),
-    **dict.fromkeys(("pyenv", "rbenv", "nodenv", "direnv", "bundle"), words_of("exec")),
+    **dict.fromkeys(("poetry", "pipenv", "conda", "mamba", "hatch", "pdm", "rye", "pipx"), words_of("run")),
+    **dict.fromkeys(("pyenv", "rbenv", "nodenv", "direnv", "bundle", "asdf", "mise"), words_of("exec x")),
     "npm": words_of("exec x explore edit config set init create innit"),
     **dict.fromkeys(("yarn", "pnpm", "bun"), words_of("exec dlx x config create init")),
     "nvm": words_of("exec run"),
-    "docker": words_of("exec"),
+    **dict.fromkeys(("nix", "guix", "flatpak", "snap"), words_of("run shell develop")),
+    "cmake": words_of("-E"),
+    "just": words_of("-c --command"),
+    "R": words_of("CMD"),
 }
+# Those that do it in another machine, or one that looks so: a deny sees it there, a rule need not name it.
+_INSIDE: Final = words_of("docker podman nerdctl kubectl oc")
+_INSIDE_WORDS: Final = words_of("exec run debug")
 # Programs that run what they are given, with options too many and too rich to be listed: any word may begin it.
 GREEDY: Final = frozenset(
     {
@@ -115,7 +59,39 @@ GREEDY: Final = frozenset(
         *("setarch", "linux32", "linux64", "i386", "x86_64", "choom", "systemd-inhibit", "sem", "ts", "daemonize"),
         *("logsave", "sg", "run0", "systemd-cat", "chpst", "softlimit", "dumb-init", "tini", "s6-setuidgid", "nc"),
         *("eatmydata", "faketime", "proxychains", "proxychains4", "torsocks", "ccache", "distcc", "hyperfine", "ncat"),
-        *("socat", "dbus-launch", "catchsegv", "batch", "ip", "dotenv"),
+        *(
+            "socat",
+            "dbus-launch",
+            "catchsegv",
+            "batch",
+            "ip",
+            "dotenv",
+            "uvx",
+            "pnpx",
+            "bunx",
+            "ssh-agent",
+            "run-parts",
+        ),
+        *("xterm", "gnome-terminal", "konsole", "kitty", "alacritty", "wezterm", "foot", "wine", "wine64", "nix-shell"),
+        *("qemu-x86_64", "qemu-aarch64", "cgexec", "aa-exec", "chronic", "ifne", "mispipe", "pee", "zrun", "pwsh"),
+        *("env-cmd", "cross-env", "nodemon", "concurrently", "watchexec", "chokidar", "onchange", "reflex", "fswatch"),
+        *("lxc-attach", "lxc", "machinectl", "distrobox", "toolbox", "vagrant", "mosh", "sshpass", "autossh", "daemon"),
+        *(
+            "setuidgid",
+            "envdir",
+            "envuidgid",
+            "execlineb",
+            "tcpserver",
+            "mpirun",
+            "mpiexec",
+            "srun",
+            "salloc",
+            "sbatch",
+        ),
+        *("uftrace", "heaptrack", "nsys", "ncu", "nvprof", "trickle", "fakechroot", "schroot", "nsjail", "minijail0"),
+        *("runc", "crun", "ctr", "torify", "tsocks", "dtach", "abduco", "zellij", "byobu", "ttyrec", "asciinema"),
+        *("lockf", "setlock", "run-one", "timelimit", "rush", "qemu", "git-shell", "git-remote-ext", "git-bisect"),
+        *("git-submodule", "git-filter-branch", "git-difftool", "git-rebase", "unbuffer-pipe", "bsdtime", "gtime"),
     }
 )
 _WRAPPERS: Final = words_of(
@@ -126,10 +102,27 @@ _SHELLS: Final = words_of("sh bash dash zsh ksh ash fish rbash")
 _SHELL_TEXT: Final = re.compile(r"-[A-Za-z]*[cs]|--(?:rc|init)")
 _RUNS_WORDS: Final = _WRAPPERS | _SHELLS | GREEDY
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9_./: ]*")  # arguments without an option or a setting
+_DIGITS: Final = frozenset("0123456789")
 _PROGRAM: Final = re.compile(r"(?!-)(?![A-Za-z_][A-Za-z0-9_]*=)(?![0-9.]+[smhd]?$).*", re.DOTALL)
 
 
-PROGRAMS: Final = _TABLE.keys() | _RUNNERS.keys()
+PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE
+
+
+def program_name(word: str) -> str:
+    """The name by which the tables know it: `/usr/bin/python3.11` is python, `ld-linux-x86-64.so.2` the loader."""
+    name = word.rpartition("/")[2]
+    if name[-1:] not in _DIGITS:
+        return name
+    if name[:3] == "ld-" and ".so" in name:
+        return "ld.so"
+    return name if name in PROGRAMS or name in _RUNS_WORDS else name.rstrip("0123456789.-") or name
+
+
+def language_of(name: str) -> str:
+    """The language of the code that a program is given; empty where that is not read."""
+    options = OPTIONS.get(name)
+    return options.language if options is not None else ""
 
 
 def can_reach(name: str) -> bool:
@@ -139,43 +132,86 @@ def can_reach(name: str) -> bool:
 
 def doubtful_words(words: Sequence[str]) -> int:
     """How many words of a call may be options by which it runs something: none where it has no such option."""
-    name = words[0].rpartition("/")[2]
-    options = _TABLE.get(name)
+    name = program_name(words[0])
+    options = OPTIONS.get(name)
     if options is None or not (name in JUDGES or options.runs_something):
         return 0
-    for at, word in enumerate(words[1:], 1):
+    last = own_words(words, options) if options.leading else len(words)
+    for at, word in enumerate(words[1:last], 1):
         if word == "--" and name != "find":
             return at
-        if options.leading and word[:1] != "-" and word[:1] != "\0":
-            return at
-    return len(words)
+    return last
+
+
+class _Plan(NamedTuple):
+    """How the calls of one program are judged."""
+
+    judge: Judge | None
+    options: Options | None
+    by_word: bool  # a word of its call may be followed by a command
+    by_options: bool  # nothing but options makes it reach further
+
+
+def _plan_of(name: str) -> _Plan:
+    judge, options = JUDGES.get(name), OPTIONS.get(name)
+    by_word = name in _RUNNERS or name in _INSIDE
+    bundle = options is not None and options.bundle
+    by_options = (judge is None or name == "make") and not by_word and not bundle
+    return _Plan(judge, options if name != "git" else None, by_word, by_options)
+
+
+_PLANS: Final = {name: _plan_of(name) for name in PROGRAMS}
 
 
 def reaches(words: Sequence[str]) -> list[Reach]:
     """What in this call goes beyond the program itself."""
-    name = words[0].rpartition("/")[2]
-    options = _TABLE.get(name)
-    if options is None and name not in _RUNNERS:
+    name = program_name(words[0])
+    plan = _PLANS.get(name)
+    if plan is None or (plan.by_options and _HARMLESS.fullmatch(" ".join(words[1:]))):
         return []
-    judge = JUDGES.get(name)
-    plain = (judge is None or name == "make") and name not in _RUNNERS and not (options and options.bundle)
-    if plain and _HARMLESS.fullmatch(" ".join(words[1:])):
-        return []
-    found = list(judge(words)) if judge is not None else []
-    runners = _RUNNERS.get(name)
-    if runners is not None:
-        at = next((at for at, word in enumerate(words[1:], 1) if word[:1] != "-"), 0)
-        if at and words[at] in runners:
-            found.append(Reach(len(words), " ".join(words[at + 1 :])))
-    if options is not None and name != "git":
-        found += reached_by(words, options, 1)
+    found = list(plan.judge(words)) if plan.judge is not None else []
+    if plan.by_word:
+        found += _run_by_word(name, words)
+    if plan.options is not None:
+        found += reached_by(words, plan.options, 1)
     return found
+
+
+def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
+    """`poetry run rm x`, `docker exec -it c rm x`: where options come first, any word after them may begin it."""
+    if name in _INSIDE:
+        at = next((at for at, word in enumerate(words) if word in _INSIDE_WORDS), 0)
+        if at:
+            yield Reach(at + 1, begins=at + 1)
+        return
+    at = _runner_in(words, _RUNNERS[name])
+    if at:
+        after = at + 1
+        if after < len(words) and words[after][:1] == "-":
+            yield Reach(len(words), begins=after)
+        else:
+            yield Reach(len(words), " ".join(words[after:]))
+
+
+def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
+    """Where the word stands that runs the rest: the first but for options, and what may be an option's value."""
+    plain = 0
+    for at, word in enumerate(words[1:], 1):
+        if word in runners:
+            return at
+        if word[:1] == "-":
+            plain = 0 if "=" in word else -1
+        else:
+            plain += 1
+            if plain > 0:
+                return 0
+    return 0
 
 
 def named_words(words: Sequence[str]) -> int:
     """How many words of a call a rule with a wildcard has to name itself: up to what is run inside, or reached."""
     start = through = 0
-    while start < len(words) and (name := words[start].rpartition("/")[2]) in _RUNS_WORDS:
+    while start < len(words) and (name := program_name(words[start])) in _RUNS_WORDS:
         if name in _SHELLS and not any(_SHELL_TEXT.match(word) for word in words[start + 1 :]):
             break  # a script in a file is a program like others
         if name in GREEDY:

@@ -192,6 +192,11 @@ class Process:
         return self.exit is None
 
     @property
+    def waits_outside(self) -> bool:
+        """What it waits for is a future of the loop: an effect at work, a task of its own."""
+        return self._fut_waiter is not None
+
+    @property
     def out_of_time(self) -> bool:
         """The seconds of its budget have passed: it may tidy up, and tries nothing again."""
         return self.kill_reason == TIME_IS_UP

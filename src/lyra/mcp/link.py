@@ -65,10 +65,13 @@ async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncI
     from lyra.mcp import sdk
 
     if settings.transport == "stdio":
-        async with sdk.stdio(settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended) as streams:
+        async with sdk.stdio(
+            settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended, denied=host.denied
+        ) as streams:
             yield streams
         return
-    login = sdk.Login(settings, sdk.Tokens(host.folder, settings.fingerprint(host.workspace)), host.authorize)
+    tokens = sdk.Tokens(host.folder, settings.fingerprint(host.workspace), sdk.client_of(settings))
+    login = sdk.Login(settings, tokens, host.authorize)
     try:
         auth = await login.provider() if settings.auth_kind == "oauth" else None
         async with sdk.web(settings, login=auth, answered=ears.answered, ended=ears.ended) as streams:

@@ -2,20 +2,24 @@
 
 The tokens of one server lie in `~/.config/lyra/mcp-tokens/`, readable by nobody else. Where there are none, or they no
 longer hold, somebody has to open a page: `authorize(url)` shows it, and a listener on this machine waits for the answer
-that the browser brings back. Without an `authorize` the server is `auth_required`.
+that the browser brings back. Without an `authorize` the server is `auth_required`. Lyra registers itself with whoever
+issues the tokens, unless the settings name a client that a person has registered there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import msgspec
-from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from lyra.core.clock import SystemClock
@@ -23,19 +27,21 @@ from lyra.mcp.approvals import write_private
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failed, Failure
 
-__all__ = ["Authorize", "Login", "Tokens"]
+__all__ = ["Authorize", "Login", "Tokens", "client_of"]
 
 Authorize = Callable[[str, str], Awaitable[None]]  # the server's name and the page to open
 _ANSWER_S: Final = 300.0
 _LOGINS_MAX: Final = 3  # within _LOGINS_S: a server that is never content is not followed
 _LOGINS_S: Final = 600.0
 _HEAD_BYTES_MAX: Final = 16_384
+_BASIC, _POST = "client_secret_basic", "client_secret_post"
 
 
 class Tokens:
     """What the SDK keeps between two runs; without a folder, for the life of this object."""
 
-    def __init__(self, folder: str | None, fingerprint: str) -> None:
+    def __init__(self, folder: str | None, fingerprint: str, client: OAuthClientInformationFull | None = None) -> None:
+        self._client = client  # registered by hand: it is in the settings, and never here
         self._path = Path(folder, "mcp-tokens", f"{fingerprint}.json") if folder else None
         self._memory: dict[str, Any] = {}
 
@@ -48,6 +54,8 @@ class Tokens:
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         found = self._read().get("client")
+        if self._client is not None:
+            return self._client
         return OAuthClientInformationFull.model_validate(found) if found else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -75,6 +83,70 @@ class Tokens:
             write_private(self._path, msgspec.json.encode(self._memory))
 
 
+def client_of(settings: ServerSettings) -> OAuthClientInformationFull | None:
+    """The client that a person registered for this server, where the settings name one."""
+    name = settings.auth.get("client_id")
+    if not name:
+        return None
+    variable = str(settings.auth.get("client_secret_env", ""))
+    secret = os.environ.get(variable, "")
+    if variable and not secret:
+        raise AuthRequired(f"the client's secret is not there: export {variable}=…")
+    method = _BASIC if secret else "none"
+    return OAuthClientInformationFull(client_id=name, client_secret=secret or None, token_endpoint_auth_method=method)
+
+
+class _Provider(OAuthClientProvider):
+    """The SDK's flow, and two things that it leaves out: a client with a secret says it in the way that the place
+    which issues tokens can hear, and one of the first edition (metadata at the server's own origin, and nowhere said
+    whose they are) may call itself by a path below that origin."""
+
+    _issuer: str | None = None
+
+    def _expected_issuer(self) -> str:
+        return self.context.auth_server_url or self._issuer or super()._expected_issuer()
+
+    async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Once more where the first edition's issuer was learned on the way."""
+        known = self._issuer
+        for is_last in (False, True):
+            flow = super()._auth_flow(request)
+            try:
+                asked = await anext(flow)
+                while True:
+                    response = yield asked
+                    await self._learn(response)
+                    asked = await flow.asend(response)
+            except StopAsyncIteration:
+                return
+            except OAuthFlowError:
+                if is_last or self._issuer == known:
+                    raise
+            finally:
+                await flow.aclose()
+
+    async def _learn(self, response: httpx2.Response) -> None:
+        """An issuer of the server's own origin: nobody else could have put it there."""
+        url, home = response.request.url, httpx2.URL(self.context.server_url)
+        if self.context.auth_server_url or response.status_code != 200 or "/.well-known/oauth-auth" not in url.path:
+            return
+        with suppress(msgspec.DecodeError, httpx2.InvalidURL):
+            found = msgspec.json.decode(await response.aread(), type=dict[str, Any]).get("issuer")
+            if isinstance(found, str) and _origin(httpx2.URL(found)) == _origin(url) == _origin(home):
+                self._issuer = found
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        client, known = self.context.client_info, self.context.oauth_metadata
+        spoken = (known.token_endpoint_auth_methods_supported if known else None) or [_BASIC]
+        if client and client.token_endpoint_auth_method == _BASIC and _BASIC not in spoken and _POST in spoken:
+            client.token_endpoint_auth_method = _POST
+        return await super()._perform_authorization()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
 class Login:
     """One server's login. `provider` is what the HTTP client asks; `close` stops listening."""
 
@@ -90,8 +162,7 @@ class Login:
     async def provider(self) -> OAuthClientProvider:
         port = 0
         if self._authorize is not None:
-            self._server = await asyncio.start_server(self._hear, "127.0.0.1", 0, limit=_HEAD_BYTES_MAX)
-            port = self._server.sockets[0].getsockname()[1]
+            port = await self._listen(self._settings.auth.get("callback_port", 0))
         metadata = OAuthClientMetadata.model_validate(
             {
                 "client_name": "Lyra",
@@ -104,13 +175,20 @@ class Login:
         # A client is registered with the port it listens on: one that was registered before has another.
         if self._authorize is not None and await self._tokens.get_tokens() is None:
             self._tokens.forget()
-        return OAuthClientProvider(
+        return _Provider(
             server_url=self._settings.address,
             client_metadata=metadata,
             storage=self._tokens,
             redirect_handler=self._show,
             callback_handler=self._wait,
         )
+
+    async def _listen(self, port: int) -> int:
+        try:
+            self._server = await asyncio.start_server(self._hear, "127.0.0.1", port, limit=_HEAD_BYTES_MAX)
+        except OSError as error:
+            raise AuthRequired(f"port {port} of this machine, for the login, is taken: {error.strerror}") from None
+        return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
         if self._server is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from lyra.mcp.state import Failed, Failure
+from lyra.mcp.trim import shorten
 
 __all__ = ["Questions", "Receiving", "Sending"]
 
@@ -73,10 +74,13 @@ class Receiving(_Stream):
 
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
-        why = self._questions.heard(getattr(item, "message", None))
+        message = getattr(item, "message", None)
+        why = self._questions.heard(message)
         if why is not None:
             self._ended(why)
             raise StopAsyncIteration
+        if isinstance(message, JSONRPCResponse):
+            shorten(message.result)
         return item
 
 

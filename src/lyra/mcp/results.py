@@ -8,7 +8,7 @@ ToolError with the server's words.
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ __all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of"]
 OUTPUT_CHARS_MAX: Final = 100_000
 _ERROR_CHARS_MAX: Final = 4_000
 _IMAGES_MAX: Final = 8
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -79,6 +80,11 @@ def _structured(value: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
+    """So much of it; what a terminal would act on, and what turns text around, stands as its code."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _shortened(text, most))
+
+
+def _shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     half = most // 2
@@ -118,7 +124,7 @@ def _picture(data: str, kind: str, what: str = "image") -> str | Image:
     if kind in _SEEN:
         try:
             return Image.from_bytes(base64.b64decode(data, validate=True), kind)
-        except (ConfigError, binascii.Error):
+        except (ConfigError, ValueError):  # no picture, or no base64
             return f"[an {kind} that cannot be read]"
     return f"[{what}: {kind or 'bytes'}, {len(data)} characters of base64]"
 

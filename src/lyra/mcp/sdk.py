@@ -6,7 +6,7 @@ from mcp import Client
 from mcp_types import Implementation
 
 from lyra.mcp.asked import elicitation, sampling
-from lyra.mcp.oauth import Login, Tokens
+from lyra.mcp.oauth import Login, Tokens, client_of
 from lyra.mcp.stdio import stdio
 from lyra.mcp.web import web
 
@@ -15,6 +15,7 @@ __all__ = [
     "Implementation",
     "Login",
     "Tokens",
+    "client_of",
     "elicitation",
     "sampling",
     "stdio",

@@ -113,7 +113,8 @@ class ServerSettings:
         lines += [f"env: {name}={value.shown(name)}" for name, value in self.env.items()]
         lines += [f"header: {name}: {value.shown(name)}" for name, value in self.headers.items()]
         if self.auth_kind != "none":
-            lines.append(f"auth: {self.auth_kind} {self.auth.get('token_env', '')}".rstrip())
+            named = (str(self.auth.get(key, "")) for key in ("token_env", "client_id", "client_secret_env"))
+            lines.append(" ".join(("auth:", self.auth_kind, *filter(None, named))))
         for word, values in (("network", self.network), ("reads", self.readable), ("writes", self.writable)):
             lines += [f"{word}: {', '.join(values)}"] if values else []
         return lines
@@ -124,7 +125,7 @@ class ServerSettings:
         reveal = [value.reveal for name, value in named if value.shown(name) != value.written or value.is_looked_up]
         words = (word for word in (*self.args, self.url) if "${" in word and _SECRET_NAME.search(word))
         reveal += [partial(self.fill, word) for word in words]
-        found = [os.environ.get(str(self.auth.get("token_env", "")), "")]
+        found = [os.environ.get(str(self.auth.get(key, "")), "") for key in ("token_env", "client_secret_env")]
         for each in reveal:
             with suppress(ConfigError):  # a variable that is not set has nothing to hide
                 found += dict.fromkeys((each(), each().rpartition(" ")[2]))  # `Bearer x`, and x

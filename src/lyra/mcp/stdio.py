@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -25,20 +25,18 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from lyra.core.capability import Grant
+from lyra.core.capability import Capability, Grant
 from lyra.mcp.questions import Questions
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failed, Failure
+from lyra.mcp.trim import VALUES_MAX, shorten
 from lyra.sandbox import Limits, Pipes, Profile, Sandbox
 
 __all__ = ["LINE_BYTES_MAX", "profile_of", "stdio"]
 
 LINE_BYTES_MAX: Final = 32 << 20  # one message; an image of 20 MiB is one
 _SENDING_S: Final = 5.0  # for a program to take one message
-_VALUES_MAX: Final = 100_000  # of one message
 _UNREAD_BYTES_MAX: Final = 1 << 20  # of a message that is looked at a second time
-_PARTS_MAX: Final = 1_000  # of one result or page
-_LISTS: Final = ("content", "contents", "messages", "tools", "resources", "resourceTemplates", "prompts")
 _GARBAGE_LINES_MAX: Final = 100  # of a program that prints what is no message
 _GRACE_S: Final = 1.0  # for a program to end by itself
 _LAST_WORDS_S: Final = 0.2  # the same once it has closed its stdout
@@ -49,8 +47,11 @@ _NOT_FOUND: Final = (126, 127)
 Ended = Callable[[Failed], None]
 
 
-def profile_of(settings: ServerSettings, workspace: str) -> Profile:
-    """What the program may touch: the project read-only, what the settings open, and no network unless they name it."""
+def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
+    """What the program may touch: the project read-only, what the settings open, and no network unless they name it.
+
+    What rules deny to be read or written (`denied`) is shut for it as for any command.
+    """
     hosts = [f"net.http:{host}" for host in settings.network]
     inside = [path for path in settings.writable if path == workspace]
     return Profile(
@@ -62,13 +63,17 @@ def profile_of(settings: ServerSettings, workspace: str) -> Profile:
         egress=Grant(allow=hosts) if hosts else None,
         limits=Limits(wall_s=_LIFE_S, cpu_s=_CPU_S),
         start=settings.start_folder(workspace) if settings.cwd else "",
+        grant=Grant(["*"], denied) if denied else None,
     )
 
 
 @asynccontextmanager
-async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended) -> AsyncIterator[Any]:
+async def stdio(
+    settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended, denied: Sequence[Capability] = ()
+) -> AsyncIterator[Any]:
     """The streams of a running program; `ended` is told when it is over, and why."""
-    pipes = await sandbox.pipes(settings.argv, profile_of(settings, workspace), line_bytes_max=LINE_BYTES_MAX)
+    profile = profile_of(settings, workspace, denied)
+    pipes = await sandbox.pipes(settings.argv, profile, line_bytes_max=LINE_BYTES_MAX)
     inward, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
     ours = asyncio.Event()  # it is we who end it
@@ -132,7 +137,7 @@ async def _read(pipes: Pipes, inward: Any, questions: Questions) -> Failed | Non
         if why is not None:
             return why
         if isinstance(message_in, JSONRPCResponse):
-            _shorten(message_in.result)
+            shorten(message_in.result)
         await inward.send(SessionMessage(message_in))
 
 
@@ -148,7 +153,7 @@ def _message(line: bytes) -> Any:
     if not _is_crowded(line):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     outline = msgspec.json.decode(line, type=_Outline)
-    return _error(outline.id, f"its answer has more than {_VALUES_MAX} values")
+    return _error(outline.id, f"its answer has more than {VALUES_MAX} values")
 
 
 def _unread(line: bytes) -> JSONRPCError | None:
@@ -167,23 +172,12 @@ def _error(number: int | str, said: str) -> JSONRPCError:
 
 def _is_crowded(line: bytes) -> bool:
     """Whether too many values are in it. What is inside a text does not count."""
-    if line.count(b",") <= _VALUES_MAX:
+    if line.count(b",") <= VALUES_MAX:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * _VALUES_MAX:
+    if plain.count(b'"') > 4 * VALUES_MAX:
         return True
-    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > _VALUES_MAX
-
-
-def _shorten(result: dict[str, Any]) -> None:
-    """The SDK makes an object of every part: three hundred thousand of them would hold the loop for ten seconds."""
-    for name in _LISTS:
-        found = result.get(name)
-        if isinstance(found, list) and len(found) > _PARTS_MAX:
-            result[name] = found[:_PARTS_MAX]
-            if name == "content":
-                note = f"… {len(found) - _PARTS_MAX} parts left out"
-                result[name].append({"type": "text", "text": note})
+    return sum(part.count(b",") for part in plain.split(b'"')[::2]) > VALUES_MAX
 
 
 async def _death(pipes: Pipes) -> Failed:

@@ -2,7 +2,7 @@
 
 Headers, tokens and logins go to the origin of that URL and nowhere else; the SDK follows no redirect away from it. A
 token over plain HTTP goes to this machine only. Where a login needs another origin (a server names the place that
-issues its tokens), that one is asked over https and has to have a public address. Answers are read up to a limit.
+issues its tokens), that one is asked over https and has to have a public address. Answers are trimmed (`trim`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
+import msgspec
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR
 
 from lyra.core.providers import is_loopback_url
 from lyra.errors import ConfigError
 from lyra.mcp.questions import Receiving, Sending
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import AuthRequired, Failed
+from lyra.mcp.trim import ANSWER_BYTES_MAX, TooLarge, Trim
 from lyra.sandbox.addresses import resolve
 from lyra.sandbox.proxy import system_lookup
 
 __all__ = ["ANSWER_BYTES_MAX", "web"]
 
-ANSWER_BYTES_MAX: Final = 32 << 20
 _CONNECT_S: Final = 10.0
 _LEAVING_S: Final = 1.0
+_SLICE_BYTES: Final = 16_384  # of an answer that is looked at without a pause
 _READ_S: Final = 300.0  # a server may hold a stream open; a call has its own limit
 
 
@@ -44,7 +47,7 @@ async def web(
     url = settings.address
     _check(settings, url)
     client = httpx2.AsyncClient(
-        headers=_headers(settings),
+        headers={"accept-encoding": "identity"} | _headers(settings),
         timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
         auth=login,
         transport=_Guarded(url, answered),
@@ -96,8 +99,12 @@ class _Guarded(httpx2.AsyncHTTPTransport):
             response = await super().handle_async_request(request)
         if at_home:
             self._tell(response.status_code)
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = _Limited(response.stream)
+        is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        if "content-encoding" in response.headers:  # trimmed as it comes in, which packed bytes cannot be
+            await response.aclose()
+            raise httpx2.RequestError("the answer is packed, which was not asked for", request=request)
+        response.headers.pop("content-length", None)
+        response.stream = _Trimmed(response.stream, events=is_events, asked=request.content)
         return response
 
     async def _check_other(self, request: httpx2.Request) -> None:
@@ -115,19 +122,50 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-class _Limited(httpx2.AsyncByteStream):
-    """An answer that ends with an error once it is too long."""
+class _Trimmed(httpx2.AsyncByteStream):
+    """An answer without what nobody would read of it. One that is too long becomes an error for whoever `asked`; a
+    stream of events ends."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, *, events: bool, asked: bytes) -> None:
         self._stream = stream
+        self._events = events
+        self._asked = asked
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = ANSWER_BYTES_MAX
+        held: list[bytes] = []
+        try:
+            async for kept in self._trimmed():
+                if self._events:
+                    yield kept
+                else:
+                    held.append(kept)
+        except TooLarge as error:
+            if self._events:
+                raise httpx2.ReadError(str(error)) from None
+            held = [_refusal(self._asked, str(error))]
+        yield b"".join(held)
+
+    async def _trimmed(self) -> AsyncIterator[bytes]:
+        """A slice at a time: others have their turn in between."""
+        trim = Trim(events=self._events)
         async for piece in self._stream:
-            left -= len(piece)
-            if left < 0:
-                raise httpx2.ReadError(f"an answer of more than {ANSWER_BYTES_MAX >> 20} MiB")
-            yield piece
+            for at in range(0, len(piece), _SLICE_BYTES):
+                yield trim.feed(piece[at : at + _SLICE_BYTES])
+                await asyncio.sleep(0)
+        yield trim.close()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class _Asked(msgspec.Struct):
+    id: int | str | None = None
+
+
+def _refusal(asked: bytes, why: str) -> bytes:
+    try:
+        number = msgspec.json.decode(asked, type=_Asked).id
+    except msgspec.DecodeError:
+        number = None
+    error = {"code": INTERNAL_ERROR, "message": why}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "error": error})

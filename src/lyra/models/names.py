@@ -95,6 +95,8 @@ def model_name(name: str, others: Iterable[str] = ()) -> ModelName:
     found = provider_of(provider)
     if found is not None:
         return ModelName(found, provider)
+    if provider == "sim":  # the one provider with a model that needs no choosing
+        return ModelName(provider, "echo")
     if provider in known:
         raise ConfigError(f"{name!r} names a provider and no model", hint=f"write {provider}/MODEL", key="model")
     raise _unknown(name, f"nobody is known to have a model {name!r}", None, tuple(known), provider)

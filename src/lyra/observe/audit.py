@@ -7,11 +7,13 @@ secrets and what looks like a key blotted out, and long texts cut. Records are c
 was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one is refused.
 A line is handed to the operating system as it happens and so survives the death of this process; what a crash has left
 of a line is taken away by the next writer, which says so in a record of its own. A record that cannot be written is
-counted in the next one that can, and `failed` is told. Nothing here decides anything.
+counted in the next one that can, and `failed` is told. Each run begins and ends with a record, so that one that was cut
+short is seen later. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -26,7 +28,7 @@ from lyra.core.ids import Entropy
 from lyra.core.redact import redact_data
 from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
-from lyra.observe.chain import FIRST, LINE_BYTES_MAX, line_of, read_line
+from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
 
 __all__ = ["KINDS", "LEVELS", "AuditLog", "attach_audit"]
 
@@ -78,7 +80,7 @@ def _no_secrets() -> tuple[str, ...]:
 class AuditLog:
     """A listener that appends to one file, for as long as it is open."""
 
-    __slots__ = ("_failed", "_fd", "_missed", "_prev", "_secrets", "_seq", "level", "path")
+    __slots__ = ("_at", "_clock", "_failed", "_fd", "_missed", "_prev", "_secrets", "_seq", "level", "path")
 
     def __init__(
         self,
@@ -88,18 +90,21 @@ class AuditLog:
         now: float = 0.0,
         secrets: Callable[[], Iterable[Any]] = _no_secrets,
         failed: Callable[[StoreError], None] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.path = Path(path)
         self.level = one_of(level, [name for name in LEVELS if name != "none"], "level")
         self._secrets = secrets
         self._failed = failed
         self._missed = 0
+        self._at = now
+        self._clock = clock
         self._fd = _opened(self.path)
         try:
             self._seq, self._prev, cut_bytes = _resumed(self._fd, self.path)
             os.fchmod(self._fd, 0o600)  # now that it is known to be ours
             opened = {"level": level, "cut_bytes": cut_bytes} if cut_bytes else {"level": level}
-            self.write(now, "", "audit.opened", opened)
+            self.write(now, "", OPENED, opened)
         except BaseException:
             os.close(self._fd)
             raise
@@ -119,7 +124,7 @@ class AuditLog:
         fields = {name: event.data[name] for name in row.fields if event.data.get(name) not in (None, "")}
         try:
             if self._missed:
-                self.write(event.time, "", "audit.gap", {"missed": self._missed})
+                self.write(event.time, "", GAP, {"missed": self._missed})
                 self._missed = 0
             self.write(event.time, event.pid, event.kind, self._clean(fields))
         except StoreError as error:
@@ -142,7 +147,7 @@ class AuditLog:
                 raise StoreError(f"there is no room for the audit log {self.path}", hint=_LOST)
         except OSError as error:
             raise StoreError(f"the audit log {self.path} cannot be written: {error.strerror}", hint=_LOST) from None
-        self._seq, self._prev = self._seq + 1, found
+        self._seq, self._prev, self._at = self._seq + 1, found, at
 
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
         most = _TEXT_CHARS_MAX[self.level]
@@ -151,12 +156,17 @@ class AuditLog:
         return cleaned
 
     async def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        """Write the last record and let go of the file. Without room for it, the run has no end in the log."""
+        if self._fd < 0:
+            return
+        at = self._clock() if self._clock is not None else self._at
+        with contextlib.suppress(StoreError):
+            self.write(at, "", CLOSED, {"missed": self._missed} if self._missed else {})
+        fd, self._fd = self._fd, -1
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 class Audited(Observed, Protocol):
@@ -176,12 +186,26 @@ def attach_audit(kernel: Audited, path: str | Path, *, level: str = "basic") -> 
     now = kernel.clock.now()
     try:
         file = _in_folder(path, now) if str(path).endswith("/") or Path(path).is_dir() else Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        _make(file.parent)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
-    log = AuditLog(file, level=level, now=now, secrets=lambda: secrets_of(kernel), failed=kernel.abort)
+    log = AuditLog(
+        file,
+        level=level,
+        now=now,
+        secrets=lambda: secrets_of(kernel),
+        failed=kernel.abort,
+        clock=kernel.clock.now,
+    )
     kernel.parts[f"audit:{file}"] = Attached(kernel.on_event(log, log.kinds), log)
     return log
+
+
+def _make(folder: Path) -> None:
+    """The last folder on the way, and `.lyra` above it: a longer way that is not there is a slip of the finger."""
+    if folder.parent.name == ".lyra":
+        folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
 
 
 def _in_folder(path: str | Path, now: float) -> Path:

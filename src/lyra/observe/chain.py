@@ -6,7 +6,8 @@
 `verify` reads a file from its beginning and names the first line that is not as it was written: changed, removed,
 reordered, inserted or cut off. What a chain cannot show by itself is that its end was cut off cleanly; who has noted a
 hash (`head`) can ask whether it is still there. It holds no key: who can write the file can write all of it anew, and
-then only a hash that was noted elsewhere finds it.
+then only a hash that was noted elsewhere finds it. Runs open and close with a record of their own (`OPENED`, `CLOSED`):
+one without an end was killed, or its last records could not be written, and is told of though every line is as it was.
 """
 
 from __future__ import annotations
@@ -22,10 +23,27 @@ import msgspec
 
 from lyra.errors import ConfigError
 
-__all__ = ["FIRST", "LINE_BYTES_MAX", "Checked", "Link", "Problem", "line_of", "read_line", "read_links", "verify"]
+__all__ = [
+    "CLOSED",
+    "FIRST",
+    "GAP",
+    "LINE_BYTES_MAX",
+    "OPENED",
+    "Checked",
+    "Link",
+    "Problem",
+    "Run",
+    "line_of",
+    "read_line",
+    "read_links",
+    "verify",
+]
 
 FIRST: Final = "0" * 64  # what the first record has for the one before it
 LINE_BYTES_MAX: Final = 256 * 1024
+OPENED: Final = "audit.opened"
+CLOSED: Final = "audit.closed"
+GAP: Final = "audit.gap"  # says how many records before it could not be written
 _HASH: Final = b',"hash":"'
 _END: Final = b'"}'
 _HASH_BYTES: Final = 64
@@ -79,12 +97,27 @@ class Problem(NamedTuple):
     message: str
 
 
+class Run(NamedTuple):
+    """One opening of the log: the line and time of its first record, and how many there are of it."""
+
+    line: int
+    at: float
+    records: int
+
+
 class Checked(NamedTuple):
-    """What `verify` found. `head` is the hash of the last good record: note it, and a cut end can be found later."""
+    """What `verify` found. `head` is the hash of the last good record: note it, and a cut end can be found later.
+
+    `unended` are the runs without an end, and `missed` counts the records that their writers could not write; both may
+    be so in a log that nobody touched. `writing`: somebody is at it, so that its last run need not have ended yet.
+    """
 
     records: int
     head: str
     problem: Problem | None = None
+    unended: tuple[Run, ...] = ()
+    missed: int = 0
+    writing: bool = False
 
     @property
     def ok(self) -> bool:
@@ -93,7 +126,7 @@ class Checked(NamedTuple):
 
 def verify(path: str | Path, *, expect: str | None = None) -> Checked:
     """Check a whole file. `expect`: a hash that was its `head` once, and must still be in it."""
-    lines = _lines(path)
+    lines, writing = _lines(path)
     chain = _Chain(lines, expect)
     problem = chain.check()
     if not lines:
@@ -104,7 +137,32 @@ def verify(path: str | Path, *, expect: str | None = None) -> Checked:
             "removed",
             "the expected hash is not in the file: lines at its end were removed, or the file was written anew",
         )
-    return Checked(chain.records, chain.head, problem)
+    unended = chain.runs.unended(writing=writing) if problem is None else ()
+    return Checked(chain.records, chain.head, problem, unended, chain.runs.missed, writing)
+
+
+class _Runs:
+    """The runs of a log, as its records go by."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        self._ended: list[Run] = []  # without an end of their own: another began
+        self._open: Run | None = None
+
+    def take(self, link: Link, number: int) -> None:
+        if link.kind == OPENED:
+            self._ended += [self._open] if self._open is not None else []
+            self._open = Run(number, link.at, 1)
+        elif self._open is not None:
+            self._open = self._open._replace(records=self._open.records + 1)
+        if link.kind in (GAP, CLOSED):
+            missed = link.fields.get("missed", 0)
+            self.missed += missed if isinstance(missed, int) else 0
+        if link.kind == CLOSED:
+            self._open = None
+
+    def unended(self, *, writing: bool) -> tuple[Run, ...]:
+        return (*self._ended, *((self._open,) if self._open is not None and not writing else ()))
 
 
 class _Chain:
@@ -116,6 +174,7 @@ class _Chain:
         self.expected = expect is None or expect == FIRST
         self.records = 0
         self.head = FIRST
+        self.runs = _Runs()
 
     def check(self) -> Problem | None:
         for number in range(1, len(self._lines) + 1):
@@ -126,6 +185,7 @@ class _Chain:
                 return self._misplaced(number, link)
             self.records, self.head = link.seq, link.hash
             self.expected = self.expected or link.hash == self._expect
+            self.runs.take(link, number)
         return None
 
     def _link(self, number: int) -> Link | None:
@@ -163,22 +223,39 @@ class _Chain:
 
 
 def read_links(path: str | Path) -> Iterator[Link]:
-    """The whole records of a file, in the order in which they stand."""
-    for line in _lines(path):
+    """The whole records of a file, in the order in which they stand; one without any is no log."""
+    lines, _ = _lines(path)
+    found = 0
+    for line in lines:
         link = read_line(line.removesuffix(b"\n"))
         if link is not None:
+            found += 1
             yield link
+    if lines and not found:
+        raise ConfigError(f"there is no record in {path}", hint="is it an audit log?", place=str(path))
 
 
-def _lines(path: str | Path) -> list[bytes]:
+def _lines(path: str | Path) -> tuple[list[bytes], bool]:
+    """The lines of a file, and whether somebody is writing it."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a device may never end
                 raise ConfigError(f"{path} is not a plain file", place=str(path))
+            writing = _is_held(file.fileno())
             data = file.read()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", place=str(path)) from None
-    return _split(data)
+    return _split(data), writing
+
+
+def _is_held(fd: int) -> bool:
+    """Whether a writer has its lock on the file. Looked up: to try the lock would keep a writer from taking it."""
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            found = f":{os.fstat(fd).st_ino} "
+            return any(" FLOCK " in line and " WRITE " in line and found in line for line in locks)
+    except OSError:
+        return False
 
 
 def _opener(path: str, flags: int) -> int:

@@ -14,7 +14,6 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from lyra.sandbox.paths import Beneath
@@ -74,8 +73,11 @@ def _system(profile: Profile, fds: list[int]) -> list[str]:
     if "/" in profile.readable:
         return ["--ro-bind", "/", "/", *_without_keys()]
     line = [*_mounts()]
-    for path, content in _contents():  # a copy in memory costs bubblewrap a tenth of a mount
-        fds.append(in_memory(content))
+    for path in _files():  # a copy in memory costs bubblewrap a tenth of a mount
+        try:
+            fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            continue
         line += ["--perms", "0444", "--file", str(fds[-1]), path]
     return line
 
@@ -95,9 +97,9 @@ def _mounts() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
-def _contents() -> tuple[tuple[str, bytes], ...]:
-    """The small files of /etc, read once."""
-    return tuple((path, Path(path).read_bytes()) for path in SYSTEM_FILES if os.access(path, os.R_OK))
+def _files() -> tuple[str, ...]:
+    """The small files of /etc that this machine has, looked for once."""
+    return tuple(path for path in SYSTEM_FILES if os.path.isfile(path))
 
 
 def in_memory(data: bytes) -> int:
@@ -152,7 +154,7 @@ def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_d
     with Beneath(root) as folder:
         read_only = found.read_only if writable else ()
         if writable and by_descriptor:
-            line += _pin(folder, root, (*read_only, *found.hidden), fds)
+            line += _pin(folder, root, (*read_only, *found.hidden, *found.links), fds)
         for hidden, paths in ((False, read_only), (True, found.hidden)):
             for relative in paths:
                 try:

@@ -40,9 +40,11 @@ class ControlGroup:
         return list(dict.fromkeys(self._folders.values()))
 
     def kill(self) -> None:
+        if self._unified:
+            for folder in self._unique():
+                with contextlib.suppress(OSError):
+                    _write(f"{folder}/cgroup.kill", "1")
         for folder in self._unique():
-            with contextlib.suppress(OSError):
-                _write(f"{folder}/cgroup.kill", "1")
             for pid in _numbers(f"{folder}/cgroup.procs"):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -81,7 +83,8 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(folder)
                 _write(f"{folder}/{_SETTINGS[controller][unified]}", wanted[controller])
-                _no_swap(folder)
+                if controller == _MEMORY:
+                    _no_swap(folder, unified=unified)
                 made[controller] = folder
             except OSError:
                 with contextlib.suppress(OSError):
@@ -91,11 +94,9 @@ def make(name: str, limits: Limits) -> ControlGroup | None:
     return None
 
 
-def _no_swap(folder: str) -> None:
-    for file in ("memory.swap.max", "memory.swappiness"):
-        with contextlib.suppress(OSError):
-            if os.path.exists(f"{folder}/{file}"):
-                _write(f"{folder}/{file}", "0")
+def _no_swap(folder: str, *, unified: bool) -> None:
+    with contextlib.suppress(OSError):
+        _write(f"{folder}/{'memory.swap.max' if unified else 'memory.swappiness'}", "0")
 
 
 def _places() -> list[tuple[bool, dict[str, str]]]:
@@ -149,16 +150,24 @@ def _write(path: str, text: str) -> None:
 
 def _numbers(path: str) -> list[int]:
     try:
-        with open(path) as file:
-            return [int(line) for line in file]
+        return [int(line) for line in _read(path).split()]
     except (OSError, ValueError):
         return []
 
 
 def _counter(path: str, name: str) -> int:
     try:
-        with open(path) as file:
-            pairs = [line.split() for line in file]
+        words = _read(path).split()  # pairs of a name and a number
     except OSError:
         return 0
-    return next((int(pair[1]) for pair in pairs if pair[:1] == [name] and len(pair) == 2 and pair[1].isdigit()), 0)
+    found = [words[at + 1] for at in range(0, len(words) - 1, 2) if words[at] == name.encode()]
+    return int(found[0]) if found and found[0].isdigit() else 0
+
+
+def _read(path: str) -> bytes:
+    """All of it: the files of a group are made when they are read, and are short but for the list of processes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(fd, 1 << 16), b""))
+    finally:
+        os.close(fd)

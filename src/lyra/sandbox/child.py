@@ -11,7 +11,9 @@ import ctypes
 import os
 import resource
 import shlex
+import signal
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +23,6 @@ from lyra.sandbox.profile import Limits
 __all__ = ["Entry", "Fence", "in_shell", "rlimits"]
 
 _DEATH: Final = 1
-_KILL: Final = 9
 _SECCOMP: Final = 22
 _CAPBSET_DROP: Final = 24
 _NO_NEW_PRIVILEGES: Final = 38
@@ -31,6 +32,10 @@ _FILTER: Final = 2
 _CAPABILITIES: Final = 64  # more than there are; unknown ones are refused by number
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _CAP_VERSION: Final = 0x20080522
+_SIGNALS: Final = signal.valid_signals()
+_LIBRARIES: Final = {
+    name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ
+}  # of the interpreter
 
 
 class Fence:
@@ -63,28 +68,50 @@ class Fence:
 
 
 class Entry:
-    """The function that the child calls: joins the control groups, sets the limits, enters the fence. The command is
-    killed when whoever started it dies; what it started in turn is not (bubblewrap's own process sees to that)."""
+    """The function that the child calls. It becomes two processes: the `keeper`, which ends all others when whoever
+    started it dies or the command is over, and the command, which joins the control groups, sets the limits and enters
+    the fence. `report` is where the keeper writes how the command ended."""
 
-    __slots__ = ("_fence", "_groups", "_limits", "_parent")
+    __slots__ = ("_fence", "_groups", "_keeper", "_limits", "_parent", "_report")
 
-    def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence | None) -> None:
+    def __init__(self, limits: list[tuple[int, int]], groups: tuple[int, ...], fence: Fence, *, report: int) -> None:
         self._limits = limits
         self._groups = groups
         self._fence = fence
+        self._report = report
         self._parent = os.getpid()
+        self._keeper = (os.path.realpath(sys.executable), "-IS", os.path.join(os.path.dirname(__file__), "keeper.py"))
 
     def __call__(self) -> None:
         os.setsid()
-        libc.prctl(_DEATH, ctypes.c_ulong(_KILL), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
-        if os.getppid() != self._parent:
-            os._exit(1)  # it died before that was set
+        keeper = os.getpid()
+        command = os.fork()
+        if command:
+            self._keep(command)
+        _die_with(keeper, signal.SIGKILL)
         for fd in self._groups:
             os.write(fd, b"0")
         for kind, value in self._limits:
             resource.setrlimit(kind, (value, value))
-        if self._fence is not None:
-            self._fence.enter()
+        self._fence.enter()
+
+    def _keep(self, command: int) -> None:
+        """Become the keeper. Signals wait from here on, so that none is lost before it listens."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, _SIGNALS)
+        _die_with(self._parent, signal.SIGTERM)
+        os.chdir("/")
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(nothing, fd)  # or the command's output would seem to go on
+        os.set_inheritable(self._report, True)
+        os.execve(self._keeper[0], [*self._keeper, str(command), str(self._report)], _LIBRARIES)  # noqa: S606 - no shell
+
+
+def _die_with(parent: int, number: int) -> None:
+    """Get that signal when the parent dies; if it is dead already, end here."""
+    libc.prctl(_DEATH, ctypes.c_ulong(number), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    if os.getppid() != parent:
+        os.killpg(0, signal.SIGKILL)
 
 
 # The same by a shell, for a program that brings its own fence: a process is started several times as quickly when

@@ -50,6 +50,7 @@ class Result:
     duration_s: float
     appeared: tuple[str, ...] = ()  # protected paths that are new
     set_aside: tuple[str, ...] = ()  # what those of them that programs act on are called now
+    put_back: tuple[str, ...] = ()  # protected links that were removed or led elsewhere, and are as before
     egress: tuple[str, ...] = ()
 
     @property
@@ -70,6 +71,7 @@ class Plan:
     pass_fds: tuple[int, ...] = ()
     group: ControlGroup | None = None
     info_fd: int | None = None  # where bubblewrap tells the number of the first process inside
+    verdict_fd: int | None = None  # where the keeper tells how the command ended, since it dies with the others
     started: list[Callable[[], None]] = field(default_factory=list)  # right after the fork
     undo: list[Callable[[], None]] = field(default_factory=list)
     news: Callable[[], News] = News
@@ -157,8 +159,9 @@ class Job:
             self._undo()
             if plan.group is not None:
                 plan.group.remove()
-            if plan.info_fd is not None:
-                os.close(plan.info_fd)
+            for fd in (plan.info_fd, plan.verdict_fd):
+                if fd is not None:
+                    os.close(fd)
             raise SandboxUnavailable(
                 f"the command could not be started in the sandbox: {error}", tier=plan.tier, hint="see `lyra doctor`"
             ) from None
@@ -254,6 +257,7 @@ class Job:
         self._kill_all()
         self._forget_info()
         self._process.wait()
+        self._code = self._verdict()
         self._ended = True
         self._timer.cancel()
         self._close_stdin()
@@ -270,6 +274,18 @@ class Job:
         if fd is not None:
             self._loop.remove_reader(fd)
             os.close(fd)
+
+    def _verdict(self) -> int:
+        """How the command ended; where nobody wrote that down, how its leader did."""
+        fd, self._plan.verdict_fd = self._plan.verdict_fd, None
+        told = b""
+        if fd is not None:
+            os.set_blocking(fd, False)
+            with contextlib.suppress(BlockingIOError):
+                told = os.read(fd, 16)
+            os.close(fd)
+        code = int(told or self._process.returncode)
+        return code if code >= 0 else 128 - code
 
     def _rest(self) -> None:
         """Nobody is left: read what is still in the pipes."""
@@ -309,8 +325,7 @@ class Job:
 
     def _tell(self, news: News) -> None:
         outputs = [capture.close() for capture in self._all]
-        plan, code = self._plan, self._process.returncode
-        code = code if code >= 0 else 128 - code
+        plan, code = self._plan, self._code
         if code > 128 and code - 128 in _SIGNALS:
             self._hits.add(_SIGNALS[signal.Signals(code - 128)])
         if plan.group is not None:
@@ -325,6 +340,7 @@ class Job:
             duration_s=self._clock.monotonic() - self._began,
             appeared=news.appeared,
             set_aside=news.set_aside,
+            put_back=news.put_back,
             egress=plan.egress(),
         )
         self._undo()

@@ -52,11 +52,11 @@ def holes(version: int, *, egress: bool) -> tuple[str, ...]:
         "landlock: the sizes, names and times of files outside can be seen, their content cannot",
         "landlock: all processes share one table of process ids and one /tmp, which is closed",
         "landlock: modes, owners and times of files cannot be changed by name, nor can a process leave its group",
-        "landlock: what a command started in the background outlives Lyra where that is killed outright",
         "landlock: new files cannot be made beside a protected path, only in folders that hold none",
     ]
     if version < 6:
         found.append("landlock: this kernel cannot stop signals to other processes of the same user")
+        found.append("landlock: so a command can kill its keeper, and then outlive Lyra where that is killed outright")
     if version < 5:
         found.append("landlock: this kernel cannot restrict the controls of devices")
     if egress:

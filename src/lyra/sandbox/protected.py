@@ -4,8 +4,8 @@ The names are two short tables: what later runs programs on the user's behalf (h
 stays read-only, what holds keys is hidden. `find` looks for them in the whole tree but for the folders of other
 people's packages, near folders first, within bounds and without following a symlink; it says when it had to stop
 early. What was protected once stays so for this process, whatever a command does to the search or to a link that led
-there. What did not exist when a command began cannot be held shut; `appeared` tells afterwards what is new, and
-`aside` takes it out of the way.
+there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells afterwards
+what is new, and `aside` takes it out of the way.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import translate
@@ -24,9 +25,10 @@ from typing import Final, NamedTuple
 from lyra.core.capability import Capability
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.sandbox.aside import set_aside
+from lyra.sandbox.links import Lead, hold, put_back
 from lyra.sandbox.profile import Profile
 
-__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find"]
+__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links"]
 
 READ_ONLY: Final = (
     *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
@@ -55,6 +57,7 @@ class Found:
     complete: bool = True
     entries: int = 0  # that were looked at
     also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
+    leads: tuple[Lead, ...] = ()  # of `links`, those that lead to something inside
 
     def all(self) -> frozenset[str]:
         others = (f"{root}/{path}" for root, found in self.also for path in found.all())
@@ -65,21 +68,24 @@ class Found:
 
 
 class News(NamedTuple):
-    """Protected paths that a command left behind: all of them, and what those that programs act on are called now."""
+    """Protected paths that a command left behind: all of them, what those that programs act on are called now, and
+    links that it removed or turned elsewhere and that lead where they led again."""
 
     appeared: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
+    put_back: tuple[str, ...] = ()
 
 
 class _Search:
     """One look through a workspace."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, most: int) -> None:
         self.profile = profile
         self.read_only: list[str] = []
         self.hidden: list[str] = []
         self.links: list[str] = []
-        self.left = SANDBOX_SCAN_ENTRIES_MAX
+        self.leads: list[Lead] = []
+        self.left = most
         self.shut = _names((*HIDDEN, *(name for name in profile.hidden if "/" not in name)))
         self.kept = _names((*READ_ONLY, *(name for name in profile.protected if "/" not in name)))
         deny = profile.grant.deny if profile.grant else ()
@@ -141,12 +147,17 @@ class _Search:
         target = os.path.realpath(path)
         if target.startswith(root) and os.path.lexists(target):
             (self.hidden if kind == "hidden" else self.read_only).append(target[len(root) :])
+            with suppress(OSError):
+                self.leads.append(Lead(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile) -> Found:
-    """Every protected path that is there now, in the workspace and in the other folders that may be written."""
-    also = tuple((root, find(_alone(profile, root))) for root in profile.writable_also if os.path.isdir(root))
-    search = _Search(profile)
+def find(profile: Profile, *, most: int | None = None) -> Found:
+    """Every protected path that is there now, in the workspace and in the other folders that may be written; of each
+    at most so many entries are looked at."""
+    most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
+    folders = (root for root in profile.writable_also if os.path.isdir(root))
+    also = tuple((root, find(_alone(profile, root), most=most)) for root in folders)
+    search = _Search(profile, most)
     search.look()
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
@@ -162,8 +173,9 @@ def find(profile: Profile) -> Found:
     hidden = _outermost(search.hidden)
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     complete = search.left >= 0 and all(found.complete for _, found in also)
-    entries = SANDBOX_SCAN_ENTRIES_MAX - search.left + sum(found.entries for _, found in also)
-    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, entries, also)
+    entries = most - search.left + sum(found.entries for _, found in also)
+    leads = tuple(search.leads)
+    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, entries, also, leads)
 
 
 # What was protected once, by workspace and by what its profile protects besides the usual names.
@@ -216,17 +228,31 @@ def _outermost(paths: list[str]) -> list[str]:
     return kept
 
 
+def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
+    """Remember where links lead while a command runs; to be called when it is over."""
+    if not profile.writable:
+        return []
+    folders = ((profile.workspace, found), *found.also)
+    return [hold(root, inside.leads) for root, inside in folders]
+
+
 def appeared(profile: Profile, before: Found) -> News:
     """Protected names that were not there before the command, or are links now; what programs would act on is set
-    aside. New keys stay: the next command cannot read them."""
+    aside. New keys stay: the next command cannot read them. Links that were turned elsewhere are put back first."""
     if not profile.writable:
         return News()
+    folders = ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also))
+    back: list[str] = []
+    held: list[str] = []
+    for root, prefix in folders:
+        made, moved = put_back(root)
+        back += [f"{prefix}{path}" for path in made]
+        held += [f"{prefix}{path}" for path in moved]
     now = find(profile)
     new = (now.all() - before.all()) | (now.all_links() - before.all_links())
-    held: list[str] = []
-    for root, prefix in ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also)):
+    for root, prefix in folders if new else ():
         inside = sorted(path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix))
-        search = _Search(_alone(profile, root))
+        search = _Search(_alone(profile, root), 0)
         acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
         held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
-    return News(tuple(sorted(new)), tuple(held))
+    return News(tuple(sorted(new)), tuple(held), tuple(back))

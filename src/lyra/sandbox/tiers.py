@@ -28,7 +28,7 @@ from lyra.sandbox.child import Entry, Fence, in_shell, rlimits
 from lyra.sandbox.fence import ruleset_of
 from lyra.sandbox.job import Plan
 from lyra.sandbox.profile import Profile
-from lyra.sandbox.protected import Found, appeared, find
+from lyra.sandbox.protected import Found, appeared, find, hold_links
 from lyra.sandbox.proxy import Proxy
 
 __all__ = ["TIERS", "Bubblewrap", "Landlock", "Tier"]
@@ -40,7 +40,8 @@ _COMMAND: Final = ("/bin/sh", "-c", 'exec "$0" "$@"')
 _names: Final = Entropy()
 _AT_ONCE_MAX: Final = 5_000  # entries of a workspace that are looked through again without a thread
 _MOVABLE: Final = "this bubblewrap is old: a folder with protected paths in it can be moved"
-_LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is not"
+_LINKED: Final = "a protected path is a symlink: what it leads to is protected, the link itself is put back afterwards"
+_AT_HAND_MAX: Final = 500  # entries that are looked through faster than a thread takes over
 
 
 class Tier(Protocol):
@@ -112,6 +113,7 @@ class Bubblewrap:
     ) -> Plan:
         assert self._program is not None
         found = await _protected(profile)
+        undo += hold_links(profile, found)
         env = profile.environment(home=bubblewrap.HOME, temporary=bubblewrap.TEMPORARY)
         # The relay needs a unix socket: it starts under a filter that has them, and the command gets the other on top.
         first = seccomp.program(seccomp.Rules(internet="any", unix=profile.unix_sockets or proxy is not None))
@@ -155,7 +157,9 @@ class Bubblewrap:
 
 async def _protected(profile: Profile) -> Found:
     """What a command must find shut. Where not all could be looked at, something may be hidden: no command then."""
-    found = await asyncio.to_thread(find, profile)
+    found = find(profile, most=_AT_HAND_MAX)
+    if not found.complete:
+        found = await asyncio.to_thread(find, profile)
     if not found.complete:
         raise SandboxUnavailable(
             f"the workspace has more than {SANDBOX_SCAN_ENTRIES_MAX} files to look through for protected paths, "
@@ -216,15 +220,17 @@ class Landlock:
         fence = Fence(rules.fd, seccomp.program(kind))
         joining = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in group.files] if group else []
         holes = landlock.holes(version, egress=proxy is not None)
+        verdict, report = os.pipe()
         return Plan(
             argv=[*_COMMAND, *argv],
             env=env,
             cwd=profile.start,
-            entry=Entry(_rlimits(profile, group), tuple(joining), fence),
+            entry=Entry(_rlimits(profile, group), tuple(joining), fence, report=report),
             tier=self.name,
             holes=(*holes, *_found_holes(found)),
             group=group,
-            started=[rules.close, _closing(joining)],
+            verdict_fd=verdict,
+            started=[rules.close, _closing([*joining, report])],
             undo=[_remove(private)],
             news=lambda: appeared(profile, found),
             is_large=found.entries > _AT_ONCE_MAX,

@@ -134,6 +134,15 @@ def _recovery(options: argparse.Namespace) -> int:
     return _verdict("recovery: 1 opening", 0 if found.ok else 1)
 
 
+def _vega_faults(options: argparse.Namespace) -> int:
+    from lyra.testing import vega_faults
+
+    result = vega_faults.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing vega-faults --seed {options.seed} --n {options.n}")
+    print(f"vega-faults: {result.calls} model calls; scenes: {', '.join(vega_faults.SCENES)}")
+    return _verdict(f"vega-faults: {result.seeds} seeds from {options.seed}", len(result.failures))
+
+
 def _fuzz(options: argparse.Namespace) -> int:
     from lyra.testing import fuzz
 
@@ -174,7 +183,8 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "security": (_security, 10_000, "symlink races, injection attacks and harmless tasks"),
     "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
-    "fuzz": (_fuzz, 100_000, "bad input: only LyraError, soon and in little memory"),
+    "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
+    "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
     "vega-parallel": (_vega_parallel, 5_000, "random Vega programs, line by line and with overlap: no difference"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }

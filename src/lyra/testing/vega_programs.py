@@ -1,8 +1,8 @@
 """Random Vega programs that ask agents: what the comparison with the line-by-line run is made of.
 
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
-prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams, functions that
-ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
+prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
+functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
 """
 
 from __future__ import annotations

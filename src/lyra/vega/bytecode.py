@@ -25,7 +25,7 @@ __all__ = ["VERSION", "content_hash", "dump", "load"]
 
 MAGIC: Final = b"VGB\x00"
 VERSION: Final = 2
-_HEAD: Final = len(MAGIC) + 2 + 32
+HEAD: Final = len(MAGIC) + 2 + 32
 
 # Constants: plain ones as they are, the others as a map of one key.
 _MONEY, _DURATION, _UNSET = "money", "nanoseconds", "unset"
@@ -46,13 +46,13 @@ def load(data: bytes) -> Program:
 
     if len(data) > VEGA_BYTECODE_BYTES_MAX:
         raise _damaged("it is too large")
-    if not data.startswith(MAGIC) or len(data) < _HEAD:
+    if not data.startswith(MAGIC) or len(data) < HEAD:
         raise _damaged("it does not begin as one")
     version = int.from_bytes(data[4:6], "big")
     if version != VERSION:
         raise _damaged(f"it is of version {version}, this machine runs version {VERSION}")
-    body = data[_HEAD:]
-    if hashlib.sha256(body).digest() != data[6:_HEAD]:
+    body = data[HEAD:]
+    if hashlib.sha256(body).digest() != data[6:HEAD]:
         raise _damaged("its content does not fit its hash")
     try:
         program = _DECODER.decode(body)

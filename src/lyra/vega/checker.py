@@ -23,7 +23,7 @@ from lyra.vega.facts import assigned_and_thrown
 from lyra.vega.parser import parse_all
 from lyra.vega.source import Diagnostic, Source, source_error
 
-__all__ = ["Load", "check_module", "check_source", "checked", "kind_of_variable"]
+__all__ = ["Checker", "Load", "check_module", "check_source", "checked", "kind_of_variable"]
 
 _IMPORTS_DEEP_MAX = 30  # imports of imports of …; what lies deeper is taken on trust
 
@@ -56,20 +56,20 @@ def checked(text: str, name: str = "<vega>", *, load: Load | None = None, host_n
 def check_module(
     module: Module, source: Source, *, load: Load | None = None, host_names: Collection[str] = ()
 ) -> list[Diagnostic]:
-    checker = _Checker(source, load, {source.name: {}}, host_names)
+    checker = Checker(source, load, {source.name: {}}, host_names)
     return checker.run(module.statements)
 
 
 def kind_of_variable(text: str, name: str) -> str:
     """The kind that the checker gives a variable at the top level of a source; `any` where it cannot know."""
     source = Source("<vega>", text)
-    checker = _Checker(source, None, {source.name: {}}, ())
+    checker = Checker(source, None, {source.name: {}}, ())
     checker.run(parse_all(source).module.statements)
     binding = checker.top.names.get(name)
     return "any" if binding is None else str(binding.kind)
 
 
-class _Checker(StatementChecker):
+class Checker(StatementChecker):
     def __init__(
         self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]], host_names: Collection[str]
     ) -> None:
@@ -107,14 +107,15 @@ class _Checker(StatementChecker):
         name, text = found
         if name in self.files:  # seen before, or a circle: then its names are filled in by whoever is at it
             return Binding("import", ANY, members=self.files[name] or None)
-        return Binding("import", ANY, members=self._imported(Source(name, text)))
+        return Binding("import", ANY, members=self.imported(Source(name, text)))
 
-    def _imported(self, source: Source) -> dict[str, Binding] | None:
+    def imported(self, source: Source) -> dict[str, Binding] | None:
+        """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
         scope: Scope | None = None
         if not problems:
-            checker = _Checker(source, self.load, self.files, self.host_names)
+            checker = Checker(source, self.load, self.files, self.host_names)
             checker.depth = self.depth + 1
             problems = checker.run(module.statements)
             scope = checker.top

@@ -120,19 +120,21 @@ class ExpressionChecker(Scopes):
 
     def _map(self, node: MapLiteral) -> Kind:
         seen: set[tuple[type, Any]] = set()
+        keys: set[Kind] = set()
+        values: set[Kind] = set()
         for key, value in node.entries:
             if isinstance(key, Name) and self.scope.find(key.name) is None:
                 self.error_on(
                     key, f"unknown name `{key.name}`", f'a key that is a text stands in quotes: `"{key.name}"`'
                 )
             else:
-                self.kind(key)
-            self.kind(value)
+                keys.add(self.kind(key))
+            values.add(self.kind(value))
             if isinstance(key, Literal) and isinstance(key.value, (str, int)):
                 if (type(key.value), key.value) in seen:
                     self.warn(key.at, key.end, "this key is given twice", "the last value wins")
                 seen.add((type(key.value), key.value))
-        return Kind("map", (ANY, ANY))
+        return Kind("map", (keys.pop() if len(keys) == 1 else ANY, values.pop() if len(values) == 1 else ANY))
 
     def _type(self, node: TypeLiteral) -> Kind:
         return self.kind_of_type(node.type)
@@ -142,6 +144,8 @@ class ExpressionChecker(Scopes):
     def _unary(self, node: Unary) -> Kind:
         kind = self.kind(node.operand)
         if node.operator == "!":
+            if kind.name not in ("any", "bool"):
+                self.fault(node.operand, f"`!` takes a bool, not {an(kind)}")
             return BOOL
         if kind.name not in ("any", "int", "float", "money", "duration"):
             self.fault(node, f"{an(kind)} has no `-`")
@@ -160,12 +164,13 @@ class ExpressionChecker(Scopes):
     def _joined(self, node: Binary, left: Kind, right: Kind) -> Kind:
         found = of_operator(node.operator, left, right)
         if found is None:
-            self.fault(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", _mix_hint(left, right))
+            hint = _mix_hint(node.operator, left, right)
+            self.fault(node, f"`{node.operator}` cannot join {an(left)} and {an(right)}", hint)
             return ANY
         if node.operator in ("==", "!=") and left.name != right.name:
             both = {left.name, right.name}
             if both & {"money", "duration"} and not both & {"any", "null"}:
-                self.warn(node.at, node.end, f"{an(left)} never equals {an(right)}", _mix_hint(left, right))
+                self.warn(node.at, node.end, f"{an(left)} never equals {an(right)}", _mix_hint("==", left, right))
         return found
 
     def _index(self, node: Index) -> Kind:
@@ -177,15 +182,30 @@ class ExpressionChecker(Scopes):
             self.fault(node.index, f"the index of {an(target)} is an int, not {an(index)}")
         if target.name == "map" and target.inner:
             self.wanted(node.index, target.inner[0], index, "the key of this map")
+        if target.fields:
+            key = node.index.value if isinstance(node.index, Literal) else None
+            return self._of_record(target, key, node.index.at, node.index.end) if isinstance(key, str) else ANY
         return target.inner[-1] if target.inner else ANY
+
+    def _of_record(self, kind: Kind, name: str, at: int, end: int) -> Kind:
+        """A field of a map whose type says which it has."""
+        known = dict(kind.fields)
+        if name not in known:
+            near = nearest(name, known)
+            self.error(at, end, f"{kind} has no field `{name}`", f"did you mean `{near}`?" if near else None)
+        return known.get(name, ANY)
 
     def _field(self, node: Field) -> Kind:
         kind = self.kind(node.target)
+        if kind.fields:
+            return self._of_record(kind, node.name, node.end - len(node.name), node.end)
         known = _FIELDS.get(kind.name)
         if known is not None and node.name not in known:
             near = nearest(node.name, known)
             hint = f"did you mean `{near}`?" if near else f"it has {', '.join(known)}"
             self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", hint)
+        elif kind.name == "null":
+            self.fault(node, f"null has no field `{node.name}`")
         elif kind.name in _SCALARS or kind.name in ("list", "function"):
             called = f"a method is called: `.{node.name}()`" if node.name in methods_of(kind.name) else None
             self.error(node.end - len(node.name), node.end, f"{an(kind)} has no field `{node.name}`", called)
@@ -235,11 +255,17 @@ class ExpressionChecker(Scopes):
             given.append((argument, self.kind(argument.value)))  # noqa: PERF401
         methods = methods_of(kind.name)
         signature = methods.get(node.name)
+        named = next((argument for argument in node.arguments if argument.name), None)
+        if named is not None:  # what a method is called depends on the value, which is known when it runs
+            self.error_on(named, "an argument of a method has no name", f"write `.{node.name}(value)`")
+            return ANY
         if signature is not None and signature is not _ANYHOW:
             self.arguments(f".{node.name}", node, given, signature)
             return signature.result
         # A map may hold functions under its keys, so any name may be one of its own.
-        if signature is None and (methods or kind.name in _SCALARS) and kind.name != "map":
+        if kind.name == "null":
+            self.fault(node, f"null has no method `{node.name}`")
+        elif signature is None and (methods or kind.name in _SCALARS) and kind.name != "map":
             near = nearest(node.name, methods)
             at = self.source.text.find(node.name, node.target.end, node.end)
             message = f"{an(kind)} has no method `{node.name}`"
@@ -287,8 +313,12 @@ def methods_of(kind: str) -> Mapping[str, Signature]:
     return rows
 
 
-def _mix_hint(left: Kind, right: Kind) -> str | None:
+def _mix_hint(sign: str, left: Kind, right: Kind) -> str | None:
     both = {left.name, right.name}
+    if sign in ("&&", "||"):
+        return "both sides are bools"
+    if sign in ("/", "%") and left.name in ("money", "duration"):
+        return f"{an(left)} is exact and cannot be divided"
     if both == {"money", "duration"}:
         return "an amount of money and a duration have nothing in common"
     if "money" in both and both & {"int", "float"}:

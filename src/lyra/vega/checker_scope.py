@@ -7,6 +7,7 @@ of them plus the list of remarks: the ground that the other checker modules stan
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Final
@@ -14,8 +15,9 @@ from typing import Final
 import msgspec
 
 from lyra.core.check import did_you_mean
-from lyra.vega.ast import Argument, Import, Node, Parameter, Type
-from lyra.vega.checker_types import ANY, Kind, accepts, an, of_type, of_word
+from lyra.core.limits import VEGA_PROBLEMS_MAX
+from lyra.vega.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
+from lyra.vega.checker_types import ANY, Kind, accepts, an, kind_of_literal, of_type, of_word
 from lyra.vega.source import Diagnostic, Source
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 
@@ -34,6 +36,7 @@ ROLES: Final[dict[str, str]] = {
 
 
 _WORD: Final = re.compile(r"\w+")
+_KNOWN_MAX: Final = 2_000  # names that a wrong one is compared with
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -139,8 +142,9 @@ class Scopes:
         self.scope.names[name] = binding
 
     def unknown(self, node: Node, name: str, hint: str | None = None) -> None:
-        known = self.scope.all_names() | set(GLOBALS)
-        near = nearest(name, known)
+        # Behind the last problem that is told nobody reads a hint.
+        many = len(self.problems) >= VEGA_PROBLEMS_MAX
+        near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
         if near is None and name in LIBRARY:
             hint = hint or f"`{name}` is a module: `{name}::{next(iter(LIBRARY[name]))}(…)`"
         self.error_on(node, f"unknown name `{name}`", f"did you mean `{near}`?" if near else hint)
@@ -163,6 +167,32 @@ class Scopes:
         if not accepts(wanted, given):
             tell = self.fault if is_library else self.error_on
             tell(node, f"{what} must be {an(wanted)}, and this is {an(given)}", how_to_write(wanted, given))
+        elif wanted.inner or wanted.fields:
+            self._inside(node, wanted, what)
+
+    def _inside(self, node: Node, wanted: Kind, what: str) -> None:
+        """The same for what a list or map that is written out holds."""
+        if isinstance(node, ListLiteral) and wanted.name == "list" and wanted.inner:
+            for item in node.items:
+                self._part(item, wanted.inner[0], f"an item of {what}")
+        elif isinstance(node, MapLiteral) and wanted.fields:
+            given = {key.value: value for key, value in node.entries if isinstance(key, Literal)}
+            missing = [f"`{name}`" for name, _ in wanted.fields if name not in given]
+            if missing and len(given) == len(node.entries):  # every key can be read
+                self.error_on(node, f"{what} lacks {', '.join(missing)}", f"it is {wanted}")
+            for name, kind in wanted.fields:
+                if name in given:
+                    self._part(given[name], kind, f"`{name}` of {what}")
+        elif isinstance(node, MapLiteral) and wanted.name == "map" and len(wanted.inner) == 2:
+            for key, value in node.entries:
+                self._part(key, wanted.inner[0], f"a key of {what}")
+                self._part(value, wanted.inner[1], f"a value of {what}")
+
+    def _part(self, node: Node, wanted: Kind, what: str) -> None:
+        if isinstance(node, (Literal, ListLiteral, MapLiteral)):
+            written = {ListLiteral: Kind("list"), MapLiteral: Kind("map")}
+            given = kind_of_literal(node.value) if isinstance(node, Literal) else written[type(node)]
+            self.wanted(node, wanted, given, what)
 
     def arguments(self, name: str, call: Node, given: list[tuple[Argument, Kind]], signature: Signature) -> None:
         """Hold a call's arguments against what the function takes."""
@@ -205,6 +235,9 @@ class Scopes:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """A known word that was probably meant: a slip of the finger, or only other capitals."""
     known = sorted(known)
+    if len(known) > _KNOWN_MAX:  # a generated program: its neighbours in the alphabet have to do
+        at = bisect_left(known, name)
+        known = known[max(0, at - _KNOWN_MAX // 2) : at + _KNOWN_MAX // 2]
     folded = name.casefold()
     same = next((other for other in known if other.casefold() == folded), None)
     return same or (did_you_mean(name, known) if len(name) > 2 else None)

@@ -46,7 +46,7 @@ from lyra.vega.ast import (
 )
 from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, nearest
 from lyra.vega.checker_settings import SettingsChecker
-from lyra.vega.checker_types import ANY, STR, Kind, accepts, an
+from lyra.vega.checker_types import ANY, STR, Kind, an
 from lyra.vega.facts import ends
 from lyra.vega.stdlib.table import ERRORS
 
@@ -178,7 +178,7 @@ class StatementChecker(SettingsChecker):
             self.error(
                 node.at, node.at + 6, "`return` stands outside a function", "to end the program: `process::exit()`"
             )
-        elif node.value is not None and not accepts(self.context.result, kind):
+        elif node.value is not None:
             self.wanted(node.value, self.context.result, kind, "what this function gives")
 
     def _jump(self, node: Break | Continue) -> None:
@@ -208,8 +208,11 @@ class StatementChecker(SettingsChecker):
     def _for(self, node: For) -> None:
         outer = self.scope
         self.scope = Scope(outer)
-        if node.start is not None:
-            _CHECKS[type(node.start)](self, node.start)
+        start = node.start
+        if isinstance(start, Assign) and isinstance(start.target, Name) and self.scope.find(start.target.name) is None:
+            self._let(Let(start.target.name, None, start.value, at=start.at, end=start.end))  # the loop's own
+        elif start is not None:
+            _CHECKS[type(start)](self, start)
         if node.condition is not None:
             self.condition(node.condition, "for")
         if node.step is not None:

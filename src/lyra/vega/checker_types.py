@@ -31,10 +31,15 @@ __all__ = [
 
 
 class Kind(NamedTuple):
+    """`fields` are those of a map whose type says them: `{name: str, age: int}`."""
+
     name: str
     inner: tuple[Kind, ...] = ()
+    fields: tuple[tuple[str, Kind], ...] = ()
 
     def __str__(self) -> str:
+        if self.fields:
+            return f"{{{', '.join(f'{name}: {kind}' for name, kind in self.fields)}}}"
         shown = "fn" if self.name == "function" else "Result" if self.name == "result" else self.name
         known = self.inner and any(kind.name != "any" for kind in self.inner)
         return f"{shown}[{', '.join(map(str, self.inner))}]" if known else shown
@@ -94,8 +99,7 @@ def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, st
     """The kind a type in the source means; `agents` are types too: the processes they run in."""
     word = TYPES.get(written.name)
     inner = tuple(of_type(part, agents, complain) for part in written.parameters)
-    for part in written.fields.values():
-        of_type(part, agents, complain)
+    fields = tuple((name, of_type(part, agents, complain)) for name, part in written.fields.items())
     if word is None:
         if written.name in agents:
             return Kind("process")
@@ -111,7 +115,7 @@ def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, st
         return Kind(word)
     if word == "map" and len(inner) == 1:
         inner = (STR, *inner)
-    return Kind(word, inner)
+    return Kind(word, inner, fields)
 
 
 _LITERALS: Final[dict[type, str]] = {
@@ -135,6 +139,11 @@ def accepts(wanted: Kind, given: Kind) -> bool:
         return True
     if wanted.name != given.name:
         return wanted.name == "float" and given.name == "int"
+    given_fields = dict(given.fields)
+    if given_fields and not all(
+        name in given_fields and accepts(kind, given_fields[name]) for name, kind in wanted.fields
+    ):
+        return False
     # What one side does not say of its inside, it does not contradict.
     return all(accepts(one, other) for one, other in zip(wanted.inner, given.inner, strict=False))
 
@@ -158,7 +167,7 @@ def of_operator(sign: str, left: Kind, right: Kind) -> Kind | None:
     if sign in ("==", "!="):
         return BOOL
     if sign in ("&&", "||"):
-        return BOOL if left == right == BOOL else ANY
+        return BOOL if {left.name, right.name} <= {"bool", "any"} else None
     if sign == "+" and "str" in (left.name, right.name):
         return STR
     if left.name == "any" or right.name == "any":
@@ -189,11 +198,8 @@ def _multiplied(left: Kind, right: Kind) -> Kind | None:
     return None
 
 
-def _divided(left: Kind, right: Kind) -> Kind | None:
-    # Whether an amount can be divided is decided when it is; only what can never be meant is refused here.
-    if left.name in ("money", "duration") and right.name in ("int", left.name):
-        return ANY
-    return None
+def _divided(_left: Kind, _right: Kind) -> Kind | None:
+    return None  # numbers were looked at before, and nothing else has parts
 
 
 _COMPARISONS: Final = ("<", "<=", ">", ">=")

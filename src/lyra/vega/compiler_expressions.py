@@ -113,14 +113,20 @@ class Expressions(Emitter):
     def interpolation(self, node: ast.Interpolation, into: int | None) -> int:
         into = self.target(into)
         mark = self.next_register
-        first = self.register(len(node.parts))
-        for index, part in enumerate(node.parts):
+        first = self.register(min(len(node.parts), _CHUNK))
+        held = 0  # pieces that stand in registers
+        for part in node.parts:
+            if held == _CHUNK:
+                self.at(node)
+                self.emit(OP_JOIN, first, first, held)
+                held = 1
             if isinstance(part, str):
-                self.constant(part, first + index)
+                self.constant(part, first + held)
             else:
-                self.expression_in(part, first + index)
+                self.expression_in(part, first + held)
+            held += 1
         self.at(node)
-        self.emit(OP_JOIN, into, first, len(node.parts))
+        self.emit(OP_JOIN, into, first, held)
         self.next_register = mark
         return into
 

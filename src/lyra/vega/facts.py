@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from lyra.vega.ast import (
     Assign,
@@ -22,7 +23,24 @@ from lyra.vega.ast import (
     Throw,
 )
 
-__all__ = ["assigned_and_thrown", "ends", "every_node"]
+__all__ = ["assigned_and_thrown", "ends", "every_node", "parts_of"]
+
+# How fields that never hold a node are declared.
+_PLAIN: Final = frozenset({"Any", "bool", "int", "str", "dict[str, int]", "list[tuple[int, str]]"})
+
+
+@cache
+def _part_names(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes; of anything else, none."""
+    declared = {
+        name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
+    }
+    return tuple(name for name in getattr(kind, "__struct_fields__", ()) if declared[name] not in _PLAIN)
+
+
+def parts_of(node: Node) -> list[Any]:
+    """What a node is made of: nodes, or lists and dicts of them."""
+    return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
 
 
 def every_node(roots: Sequence[Node]) -> Iterator[Node]:
@@ -30,13 +48,17 @@ def every_node(roots: Sequence[Node]) -> Iterator[Node]:
     todo: list[Any] = list(roots)
     while todo:
         item = todo.pop()
-        if isinstance(item, Node):
+        kind: type = type(item)
+        if kind is list or kind is tuple:
+            todo += item
+        elif kind is dict:
+            todo += item.values()
+        elif kind is not str:  # a text between the `${…}` of a string
             yield item
-            todo.extend(getattr(item, field) for field in item.__struct_fields__ if field not in ("at", "end"))
-        elif isinstance(item, (list, tuple)):
-            todo.extend(item)
-        elif isinstance(item, dict):
-            todo.extend(item.values())
+            for name in _part_names(kind):
+                part = getattr(item, name)
+                if part is not None:
+                    todo.append(part)
 
 
 def assigned_and_thrown(statements: Sequence[Statement]) -> tuple[frozenset[str], frozenset[str]]:
@@ -44,9 +66,9 @@ def assigned_and_thrown(statements: Sequence[Statement]) -> tuple[frozenset[str]
     assigned: set[str] = set()
     thrown: set[str] = set()
     for node in every_node(statements):
-        if isinstance(node, Assign) and isinstance(node.target, Name):
+        if type(node) is Assign and type(node.target) is Name:
             assigned.add(node.target.name)
-        elif isinstance(node, Throw):
+        elif type(node) is Throw:
             thrown.add(node.error)
     return frozenset(assigned), frozenset(thrown)
 

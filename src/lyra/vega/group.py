@@ -18,6 +18,8 @@ __all__ = ["EarlyCall", "Group", "NotAhead"]
 OPEN: Final = "open"  # started, and the program has not come to it
 REFUSED: Final = "refused"  # the host would not start it: it is made when its turn comes
 TAKEN: Final = "taken"  # the program has come to it
+IN_TURN: Final = "in turn"  # never made early: the program makes it now
+AGAIN: Final = "again"  # the early one was another call than the program makes now
 
 
 class NotAhead(Fault):
@@ -43,7 +45,7 @@ class EarlyCall:
     @property
     def key(self) -> str:
         """Its name within the group: where it stands and the how-manieth there; never who happened to be faster."""
-        return f"{self.site}.{self.number}"
+        return f"{self.site}.{self.number}{'.again' if self.state == AGAIN else ''}"
 
     def is_same(self, arguments: list[Any]) -> bool:
         """Whether this is the call that the program makes now."""
@@ -57,10 +59,14 @@ class EarlyCall:
 
 
 class Group:
-    __slots__ = ("calls", "number", "turns")
+    """`is_kept`: the run has a journal, so a call is made under its key even where it is made in its turn; a replay
+    that is quicker or slower then finds it all the same."""
 
-    def __init__(self, number: int) -> None:
+    __slots__ = ("calls", "is_kept", "number", "turns")
+
+    def __init__(self, number: int, *, is_kept: bool = False) -> None:
         self.number = number
+        self.is_kept = is_kept
         self.calls: dict[int, list[EarlyCall]] = {}  # by site
         self.turns: dict[str, int] = {}  # "pass.site" → how many of the site's calls that pass has come to
 
@@ -77,6 +83,19 @@ class Group:
         calls = self.calls.get(site, ())
         return calls[number] if number < len(calls) else None
 
+    def take(self, site: int, kind: str, arguments: list[Any], *, is_same: bool = False) -> EarlyCall | None:
+        """The call that the program comes to, if the host has to know of it; None: it is simply made."""
+        call = self.next(0, site)
+        if call is not None and call.state != REFUSED and (is_same or call.is_same(arguments)):
+            call.state = TAKEN
+            return call
+        if not self.is_kept:
+            return None
+        now = EarlyCall(site, kind, arguments, in_order=True)
+        now.number = self.turns[f"0.{site}"] - 1
+        now.state = IN_TURN if call is None or call.state == REFUSED else AGAIN
+        return now
+
     # ------------------------------------------------------------ saving
 
     def parts(self) -> list[Any]:
@@ -89,12 +108,12 @@ class Group:
             for calls in self.calls.values()
             for call in calls
         ]
-        return [self.number, rows, list(self.turns), list(self.turns.values())]
+        return [self.number, self.is_kept, rows, list(self.turns), list(self.turns.values())]
 
     @classmethod
     def from_data(cls, data: list[Any]) -> Group:
-        number, rows, names, counts = data
-        group = cls(int(number))
+        number, is_kept, rows, names, counts = data
+        group = cls(int(number), is_kept=bool(is_kept))
         for site, kind, in_order, call_number, state in rows:
             call = EarlyCall(int(site), str(kind), [], in_order=bool(in_order))
             call.number, call.state = int(call_number), str(state)

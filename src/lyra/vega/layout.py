@@ -132,7 +132,9 @@ def _fits(first: Piece, room: int, rest: list[_Todo]) -> bool:
         elif doc.kind == "group":
             if doc.is_broken and not broken and following == len(rest):
                 return False  # it breaks by itself, so what holds it cannot stay on one line
-            todo.extend((doc.is_broken, part) for part in reversed(doc.parts))
+            # One that follows may still break, and then its first line end is the end of this line.
+            may_break = doc.is_broken or (broken and following < len(rest))
+            todo.extend((may_break, part) for part in reversed(doc.parts))
         elif doc.kind == "only_broken":
             if broken:
                 todo.extend((broken, part) for part in reversed(doc.parts))

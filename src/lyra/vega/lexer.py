@@ -70,7 +70,7 @@ def lex(source: Source) -> Lexed:
 
 
 class _Lexer:
-    __slots__ = ("comments", "cut_off", "depth", "problems", "source", "text")
+    __slots__ = ("comments", "cut_off", "depth", "is_too_deep", "problems", "source", "text")
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -78,6 +78,7 @@ class _Lexer:
         self.comments: list[tuple[int, str]] = []
         self.problems: list[Diagnostic] = []
         self.cut_off = False
+        self.is_too_deep = False
         self.depth = 0
 
     def run(self, tokens: Tokens, at: int, *, nested: bool) -> int:
@@ -284,16 +285,17 @@ class _Lexer:
             self._error(
                 at, at + 2, "strings are nested too deeply here", f"at most {_TEMPLATES_MAX} inside one another"
             )
-            self.cut_off = True
+            self.cut_off = self.is_too_deep = True
             return len(self.text)
         self.depth += 1
         told = len(self.problems)
         end = self.run(inside, at + 2, nested=True)
         self.depth -= 1
         if self.text[end - 1 : end] != "}" or inside.starts[-1] == end:
-            # Whatever else was found on the way follows from the brace that is missing.
-            del self.problems[told:]
-            self._error(at, at + 2, "this `${` is never closed", "end it with `}`")
+            if not self.is_too_deep:
+                # Whatever else was found on the way follows from the brace that is missing.
+                del self.problems[told:]
+                self._error(at, at + 2, "this `${` is never closed", "end it with `}`")
             self.cut_off = True
         return end
 

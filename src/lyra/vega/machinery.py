@@ -9,7 +9,7 @@ from typing import Any, Final
 from lyra import errors
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.fiber import Done, Fiber, VmEffect, wrong_count
-from lyra.vega.group import REFUSED, TAKEN, EarlyCall, Group, NotAhead
+from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.link import Code
 from lyra.vega.operators import field, set_field
 from lyra.vega.operators import key as map_key
@@ -92,7 +92,7 @@ def _method(kind: str, name: str) -> tuple[Callable[..., Any] | str | None, int,
 def method(value: Any, name: str, count: int) -> Callable[..., Any] | str | None:
     """What `value.name(…)` does: a library function, the name of an effect, or None for a map's own function."""
     found, least, most = _method(kind_of(value), name)
-    if found is None:
+    if found is None and not (type(value) is list and entry("list", name)):  # one in Vega that is called wrongly
         if type(value) is dict and name in value:
             return None
         raise Fault("TypeError", f"{kind_of(value)} has no method `{name}`")
@@ -339,14 +339,14 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
     """The program comes to a send: the answer of the early call if there is one, else the send itself."""
     effect = send("send", r, b + 1, flags)
-    call = _same(fiber, r[b], site, list(effect.arguments))
+    call = _come_to(r[b], site, "send", list(effect.arguments))
     fiber.destination = a
     return effect if call is None else VmEffect("ahead_take", (r[b], call))
 
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """The program comes to a call: the result of the early one; where there is none (a is false) the call follows."""
-    call = _same(fiber, r[b], site, [r[b + 1], r[b + 2]])
+    call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2])])
     r[a] = call is not None
     if call is None:
         return None
@@ -354,12 +354,10 @@ def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
     return VmEffect("ahead_take", (r[b], call))
 
 
-def _same(fiber: Fiber, group: Any, site: int, arguments: list[Any]) -> EarlyCall | None:
-    call = group.next(0, site) if type(group) is Group else None
-    if call is None or call.state == REFUSED or not (call.is_same(arguments) or "same" in OFF):
+def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
+    if type(group) is not Group:
         return None
-    call.state = TAKEN
-    return call
+    return group.take(site, kind, arguments, is_same="same" in OFF)
 
 
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:

@@ -43,6 +43,8 @@ _STARTS: Final = frozenset(
     {"agent", "break", "const", "continue", "defer", "fn", "for", "if", "import", "let", "parallel", "return"}
     | {"session", "supervisor", "throw", "tool", "try", "while"}
 )
+# Words that may follow a whole expression: of a send, and of `spawn`.
+_BEHIND: Final = ("timeout", "budget", "supervised")
 
 
 class Stop(Exception):
@@ -225,6 +227,8 @@ class Cursor:
             self.note(end, end, f"missing `;` after {what}")
             return
         hint = "a `{` that begins a statement opens a block" if self.kinds[i] == ":" else None
+        if self.kinds[i] == "name" and (near := did_you_mean(self.values[i], _BEHIND)):
+            hint = f"did you mean `{near}`?"
         self.expected("`;`", where=f"after {what}", hint=hint)
 
     # ---------------------------------------------------------------- going on

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from lyra.errors import CheckError
+from lyra.errors import CheckError, SourceError
 from lyra.vega import ast
-from lyra.vega.source import Source
+from lyra.vega.source import Source, source_error
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 
 __all__ = ["ModuleScope", "Resolver", "Scope", "Symbol", "Unit", "Variable", "complaint"]
@@ -47,6 +47,7 @@ class Variable:
         self.is_early = False  # a closure may be made before it is set
         self.is_global = False
         self.is_const = False
+        self.began_as_list = False  # and is one for good unless it is assigned
         self.register = -1
         self.slot = -1
         self.literal: ast.Literal | None = None  # of a `const`
@@ -104,9 +105,8 @@ class ModuleScope:
         self.flag = -1  # the global that says it has run
 
 
-def complaint(source: Source, node: ast.Node, message: str, hint: str = "") -> CheckError:
-    line, column = source.place(node.at)
-    return CheckError(message, file=source.name, line=line, column=column, hint=hint or None)
+def complaint(source: Source, node: ast.Node, message: str, hint: str = "") -> SourceError:
+    return source_error(CheckError, [source.problem(node.at, node.end, message, hint=hint)])
 
 
 _SYMBOL_KINDS: dict[type, str] = {
@@ -238,7 +238,7 @@ class Resolver:
             variable.is_early = variable.is_captured
             return
         self.walk(node.value, scope)
-        self.declare(node, node.name, scope)
+        self.declare(node, node.name, scope).began_as_list = type(node.value) is ast.ListLiteral
 
     def const_name(self, node: ast.Const, scope: Scope) -> None:
         """A const may be used above its declaration; one that is a literal needs no variable at all."""
@@ -263,6 +263,10 @@ class Resolver:
 
     def for_(self, node: ast.For, parent: Scope) -> None:
         scope = Scope(parent, parent.unit)
+        start = node.start
+        if type(start) is ast.Assign and type(start.target) is ast.Name and self.use(start.target.name, scope) is None:
+            # `for i = 0; …` where there is no `i`: the loop has one of its own
+            node.start = ast.Let(start.target.name, None, start.value, at=start.at, end=start.end)
         for part in (node.start, node.condition, node.step):
             self.walk(part, scope)
         self.block(node.body, scope)

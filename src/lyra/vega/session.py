@@ -161,9 +161,14 @@ class Session:
         mine.entry = len(mine.functions) - 1
         return mine.entry
 
-    def functions_of(self, entry: int) -> Iterable[int]:
-        """The functions that a piece brought, those of declarations before it left out: its top level first."""
+    def functions_of(self, entry: int, *, name: str = "") -> Iterable[int]:
+        """The functions that a piece brought, those of declarations before it left out: its top level first. Where
+        there is a function of that name, only it, whenever it was declared."""
         top_level = self.program.functions[entry].code[0][2]
+        named = [at for at in range(top_level + 1, entry) if self.program.functions[at].name == name]
+        if name and named:
+            yield named[0]
+            return
         yield top_level
         for index in range(top_level + 1, entry):
             function = self.program.functions[index]

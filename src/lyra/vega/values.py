@@ -234,7 +234,10 @@ def checked(number: int) -> int:
 
 def _float_shown(value: float) -> str:
     text = repr(value)
-    return text[:-2] if text.endswith(".0") else text
+    if text.endswith(".0"):
+        return text[:-2]
+    digits, e, exponent = text.partition("e")
+    return f"{digits}e{int(exponent)}" if e else text  # `1e-7`, where Python has `1e-07`
 
 
 _SCALARS_SHOWN: Final[dict[type, Any]] = {

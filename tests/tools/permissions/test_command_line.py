@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.tools.permissions.command_line import read_line
+from lyra.tools.permissions import command_line
+from lyra.tools.permissions.command_line import CommandLine, read_line
 from lyra.tools.permissions.text_glob import TextGlob
 
 RM = TextGlob("rm *")
@@ -713,7 +717,7 @@ def test_a_rule_that_is_passed_over_would_not_have_spoken():
     """Rules that name a program are not held against lines without it; whether they are makes no difference."""
     import random
 
-    from lyra.tools.permissions.decision import _near
+    from lyra.tools.permissions.decision import _near, _Rules
     from lyra.tools.permissions.rules import Rule
     from lyra.tools.permissions.subjects import subject_of
 
@@ -753,13 +757,47 @@ def test_a_rule_that_is_passed_over_would_not_have_spoken():
         "* x",
     ]
     rules = [Rule(f"Bash({each})", effect) for each in patterns for effect in ("allow", "ask", "deny")]
+    named = [rule for rule in rules if rule.word]
+    assert 0 < len(named) < len(rules)
     spoke = 0
     for _ in range(3_000):
         words = [rng.choice(programs), *rng.choices([*more, *programs], k=rng.randrange(6))]
         subject = subject_of("Bash", {"command": rng.choice([" ", "  ", "\t"]).join(words)})
-        near = _near(rules, subject)
-        for rule in rules:
-            speaks = rule.speaks_of(subject)
-            spoke += speaks
-            assert not speaks or rule in near, (rule.text, rule.effect, subject.value)
+        for some in (rules, named):
+            near = _near(_Rules(some), subject)
+            for rule in some:
+                speaks = rule.speaks_of(subject)
+                spoke += speaks
+                assert not speaks or rule in near, (rule.text, rule.effect, subject.value)
     assert spoke > 1_000
+
+
+def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPatch):
+    """The short way for plain and quoted words gives what the grammar gives."""
+    rng = random.Random(7)
+    pieces = [
+        "git",
+        "rm",
+        "sudo",
+        "env",
+        "-m",
+        "-c",
+        "x=1",
+        "2",
+        "a.b",
+        '"a b"',
+        "'rm x; y'",
+        '"#"',
+        "''",
+        '"(a) | b"',
+        "--",
+    ]
+    lines = [" ".join([rng.choice(pieces[:4]), *rng.choices(pieces, k=rng.randrange(1, 5))]) for _ in range(1_500)]
+    quick = [read_line.__wrapped__(line) for line in lines]
+    never = re.compile(r"(?!)")
+    for name in ("_QUICK", "_QUICK_QUOTED"):
+        monkeypatch.setattr(command_line, name, never)
+    for line, short in zip(lines, quick, strict=True):
+        long = read_line.__wrapped__(line)
+        for each in CommandLine.__slots__:
+            assert getattr(short, each) == getattr(long, each), (line, each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lyra.errors import ApprovalRefused, ConfigError
-from lyra.tools.permissions import MODES, Decision, Layer, Permissions, load_layers, permissions_of, subject_of
+from lyra.tools.permissions import MODES, Decision, Layer, Permissions, Rule, load_layers, permissions_of, subject_of
 from lyra.tools.permissions.decision import ANSWERS
 
 NAMES = {"Bash": "command", "WebFetch": "url", "Grep": "path", "Glob": "path"}
@@ -206,6 +206,10 @@ def test_layers_from_files(tmp_path):
         ('allow = "Bash"', "list of rules"),
         ('mode = "bypas"', "mode is one of"),
         ("protected = [3]", "list of names"),
+        ('protected = [""]', "no name of a file"),
+        ('protected = ["/"]', "no name of a file"),
+        (f'protected = ["{"x" * 256}"]', "no name of a file"),
+        ('protected = ["a*b*c*d*e"]', "no name of a file"),
         ('\n\ndeny = ["Bash("]', "permissions.toml:3"),
         ('deny = [{rule = "Bash(rm *)", match = ["ls"]}]', "its own example"),
         ("\xff", "not TOML"),
@@ -227,3 +231,32 @@ def test_what_a_search_passes_over():
     assert permissions.hidden("/work/private/a")
     assert not permissions.hidden("/work/src/a.py")
     assert len(MODES) == 5
+
+
+def test_a_name_alone_is_said_to_be_a_pattern():
+    """`Read(.env)` is for every folder, so that it is no answer after untrusted text; how to name one file is told."""
+    for text, said in (
+        ("Read(.env)", "Read(./.env) only here"),
+        ("Read(**/.env)", "a pattern is no answer"),
+        ("Read(*.env)", "a pattern is no answer"),
+    ):
+        permissions = Permissions([Rule(text, "allow", workspace="/w")], workspace="/w")
+        subject = subject_of("Read", {"file_path": ".env"}, workspace="/w")
+        decision = permissions.decide(subject, tainted=True)
+        assert decision.decision == "ask"
+        assert decision.reason.endswith(said)
+    exact = Permissions([Rule("Read(./.env)", "allow", workspace="/w")], workspace="/w")
+    assert exact.decide(subject, tainted=True).allowed
+
+
+def test_a_link_is_judged_by_its_own_name_too():
+    """Where it leads is not the whole of it: a protected name stays protected, wherever its file lies."""
+    permissions = made(allow=["Write", "Edit"])
+
+    def decided(tool: str, name: str) -> str:
+        subject = subject_of(tool, {"file_path": name}, workspace="/work", path="/work/real/file")
+        return permissions.decide(subject, attended=False).decision
+
+    assert decided("Read", ".env") == decided("Read", "/work/sub/.env") == "deny"
+    assert decided("Write", "lyra.toml") == decided("Edit", ".git/config") == decided("Write", ".env") == "deny"
+    assert (decided("Read", "plain"), decided("Write", "plain")) == ("allow", "allow")

@@ -324,6 +324,16 @@ def test_long_lines_are_quick(line: str):
     assert time.monotonic() - began < 1.5
 
 
+@pytest.mark.parametrize(
+    "line", ["a;" * 32_767, "`" * 65_534, "`a`" * 20_000, "f() " * 16_383, "$(a)" * 16_000, "x=$(a) " * 9_000]
+)
+def test_what_is_beyond_doubt_is_not_read_further(line: str):
+    """The longest lines that there are take the loop no longer than it can spare."""
+    began = time.process_time()
+    assert read_line(line).unsure is not None
+    assert time.process_time() - began < 0.1
+
+
 def test_what_is_reached_is_counted_in_words():
     assert reaches(["ls", "-la"]) == []
     assert [each.through for each in reaches(["git", "-C", "sub", "status"])] == [3]

@@ -188,6 +188,8 @@ def _how(result: Result) -> str:
     said.append(f"sandbox {result.tier}{holes}")
     if result.appeared:
         said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
+    if result.put_back:
+        said.append(f"protected links that were put back as they were: {', '.join(result.put_back[:10])}")
     if result.set_aside:
         said.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
     refused = [line for line in result.egress if line.startswith("refused")]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from lyra.core.capability import Capability, Grant
@@ -65,6 +66,14 @@ class CommandKind:
     @property
     def rights(self) -> tuple[Capability, ...]:
         return tuple(cap for cap in self._own.layers[0] if cap.name == "net.http")
+
+    @property
+    def commands(self) -> tuple[Capability, ...]:
+        """The command lines that calls come to: what stands before the first value, and anything behind it."""
+        fixed = list(takewhile(lambda word: not word.names, self._words))
+        line = shlex.join(word.text for word in fixed)
+        scopes = [line] if len(fixed) == len(self._words) else [line, f"{line} *"]
+        return tuple(Capability("process.exec", scope) for scope in scopes if fixed)
 
     def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
         return [Capability("process.exec", shlex.join(self.argv(values)))]

@@ -133,6 +133,11 @@ class _Run:
         """What whoever lets an agent have this tool has to grant it."""
         return self._kind.rights
 
+    @property
+    def commands(self) -> tuple[Capability, ...]:
+        """The commands that it runs, for whoever grants no others."""
+        return tuple(getattr(self._kind, "commands", ()))
+
     async def __call__(self, **arguments: Any) -> str:
         return await self._kind.run(self._params.read(arguments))
 

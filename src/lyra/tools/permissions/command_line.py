@@ -27,6 +27,12 @@ _QUICK: Final = re.compile(
     r"(?!(?:if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time) )"
     r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*"
 )
+# The same with words in quotes, in which nothing means more than it says either.
+_QUICK_QUOTED: Final = re.compile(
+    _QUICK.pattern.partition("(?: ")[0]
+    + r"""(?: (?:[A-Za-z0-9_./@%+,:=^-]+|"[A-Za-z0-9_./@%+,:;=^#()<>|&' -]*"|'[A-Za-z0-9_./@%+,:;=^#()<>|&" -]*'))+"""
+)
+_WORD: Final = re.compile(r"""'[^']*'|"[^"]*"|[^ ]+""")
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: whatever it is, the name is known
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
@@ -96,7 +102,9 @@ def read_line(line: str) -> CommandLine:
     """Read a command line; the answer depends on nothing but the text."""
     text = line.strip(" \t\n")
     if _QUICK.fullmatch(text):
-        return _read_quick(text)
+        return _read_quick(text, [Word(part, part) for part in text.split(" ")], plain=True)
+    if _QUICK_QUOTED.fullmatch(text):
+        return _read_quick(text, [_quick_word(part) for part in _WORD.findall(text)], plain=False)
     script = read_script(text)
     text = script.text or text
     command = script.commands[0] if script.commands else Command()
@@ -111,15 +119,19 @@ def read_line(line: str) -> CommandLine:
     return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
 
 
-def _read_quick(text: str) -> CommandLine:
-    """One command of plain words: as it is written, so it is."""
+def _quick_word(part: str) -> Word:
+    return Word(part[1:-1], part, plain=False) if part[0] in "'\"" else Word(part, part)
+
+
+def _read_quick(text: str, words: list[Word], *, plain: bool) -> CommandLine:
+    """One command of such words: as it is written, so it is."""
     command = Command()
-    command.words = [Word(part, part) for part in text.split(" ")]
+    command.words = words
     script = Script()
     script.commands.append(command)
     texts = _Texts(script)
     inside = texts.run()
-    return CommandLine(text, tuple(texts.found), single=text, plain=True, inside=inside, unsure=script.unsure)
+    return CommandLine(text, tuple(texts.found), single=text, plain=plain, inside=inside, unsure=script.unsure)
 
 
 def _is_single(script: Script) -> bool:
@@ -235,6 +247,9 @@ class _Texts:
                 self.script.doubt("it runs commands within commands without end")
             if self.script.unsure is not None:
                 break  # every deny applies already
+            if inner.aside and inner.words:
+                self._command(inner.words, command, depth + 1)
+                continue
             inside = UNKNOWN  # nothing that a rule could name, unless it is words of this line
             if inner.doubt is not None:
                 self.script.doubt(inner.doubt)

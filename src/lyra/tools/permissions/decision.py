@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
 from lyra.core.capability import Capability, Grant
 from lyra.core.check import one_of
@@ -125,7 +125,7 @@ class Permissions:
         folders = {config_folder(), config_folder(home)} - {""}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
-        self._of_tool: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        self._of_tool: dict[tuple[str, str], _Rules] = {}
         self._answers = list(answers)  # from before
         self.attended = attended  # somebody is there to be asked
         self._keep = keep
@@ -182,13 +182,12 @@ class Permissions:
                     return _by(rule, subject, "allow")
                 weaker = weaker or rule
         if weaker is not None:
-            return Decision(
-                "ask", weaker.text, "the process has read untrusted text, and a pattern is no answer", "taint"
-            )
+            why = "the process has read untrusted text, and a pattern is no answer"
+            return Decision("ask", weaker.text, f"{why}{weaker.at_any_depth(subject)}", "taint")
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return Decision("allow", None, "the mode is accept-edits", "mode")
-            if subject.act == "read" and _SECRETS.search(subject.value or ""):
+            if subject.act == "read" and _is_secret(subject):
                 return Decision("ask", None, f"{subject.value} may hold secrets", "protected")
             if subject.act == "read":
                 return Decision("allow", None, "reading in the workspace needs no rule")
@@ -203,20 +202,20 @@ class Permissions:
         """The rules of one effect that cover a tool."""
         return self._of(effect, tool)
 
-    def _of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
+    def _of(self, effect: Effect, tool: str) -> _Rules:
         """The rules of one effect that cover a tool; answers of `never` are denies like any other."""
         found = self._of_tool.get((effect, tool))
         if found is None:
             rules = (*self._rules, *self._answers) if effect == "deny" else self._rules
-            found = tuple(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
+            found = _Rules(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
             if len(self._of_tool) < _TOOLS_KEPT:
                 self._of_tool[effect, tool] = found
         return found
 
-    def _always(self, tool: str) -> tuple[Rule, ...]:
+    def _always(self, tool: str) -> _Rules:
         found = self._of_tool.get(("always", tool))
         if found is None:
-            found = tuple(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
+            found = _Rules(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
             if len(self._of_tool) < _TOOLS_KEPT:
                 self._of_tool["always", tool] = found
         return found
@@ -224,7 +223,7 @@ class Permissions:
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.act != "write" or subject.value is None:
             return None
-        found = self._protected.search(subject.value)
+        found = self._protected.search(subject.value) or self._protected.search(subject.called)
         if found is None and subject.value.startswith(self._own):
             return subject.value
         return found[1] if found else None
@@ -243,12 +242,14 @@ class Permissions:
         if found is None:
             if len(self._held) >= _GRANTS_KEPT:
                 self._held.clear()
-            denied = self._denied()
+            denied = self.denied
             found = grant.narrow(Grant(["*"], denied)) if denied else grant
             self._held[grant] = found
         return found
 
-    def _denied(self) -> list[Capability]:
+    @property
+    def denied(self) -> tuple[Capability, ...]:
+        """The paths that no program may read or write, whoever starts it."""
         said = [
             Capability(verb, path)
             for verb, tool in (("fs.read", "Read"), ("fs.write", "Edit"))
@@ -256,7 +257,7 @@ class Permissions:
             for path in rule.paths
         ]
         names = [name.strip("/") for name in self._named if name.strip("/")]
-        return [*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**"))]
+        return (*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
     def asks(self, subject: Subject) -> Decision | None:
         """The ask rule that speaks of it, unless a person has answered it for good."""
@@ -298,22 +299,40 @@ class Permissions:
             self._keep(rule)
 
 
-def _near(rules: Sequence[Rule], subject: Subject) -> Sequence[Rule]:
+class _Rules(tuple[Rule, ...]):
+    """Rules that cover a tool. `words` are the programs that they name, None where one of them names none."""
+
+    words: frozenset[str] | None
+
+    def __new__(cls, rules: Iterable[Rule]) -> Self:
+        found = super().__new__(cls, rules)
+        found.words = frozenset(rule.word for rule in found) if all(rule.word for rule in found) else None
+        return found
+
+
+def _near(rules: _Rules, subject: Subject) -> Sequence[Rule]:
     """Those that may speak of it: a rule that names a program need not be held against a line with others."""
-    words = subject.line.words if subject.line is not None else None
-    return rules if words is None else [rule for rule in rules if not rule.word or rule.word in words]
+    words = subject.line.words if rules and subject.line is not None else None
+    if words is None:
+        return rules
+    if rules.words is not None and rules.words.isdisjoint(words):
+        return ()
+    return [rule for rule in rules if not rule.word or rule.word in words]
 
 
-def _first(rules: Sequence[Rule], subject: Subject) -> Rule | None:
-    for rule in _near(rules, subject):
-        if rule.speaks_of(subject):
-            return rule
+def _first(rules: _Rules, subject: Subject) -> Rule | None:
+    if rules:
+        for rule in _near(rules, subject):
+            if rule.speaks_of(subject):
+                return rule
     return None
 
 
+_VERBS: Final[dict[Effect, str]] = {"allow": "allows", "ask": "asks about", "deny": "denies"}
+
+
 def _by(rule: Rule, subject: Subject, decision: Effect) -> Decision:
-    verb = {"allow": "allows", "ask": "asks about", "deny": "denies"}[decision]
-    reason = f"the {decision} rule {rule.text} ({rule.source}) {verb} this"
+    reason = f"the {decision} rule {rule.text} ({rule.source}) {_VERBS[decision]} this"
     doubt = subject.line.unsure if subject.line is not None else subject.doubt
     if doubt and decision != "allow" and not rule.bare:
         reason = f"{reason}: it cannot be read for certain, because {doubt}"
@@ -326,7 +345,12 @@ def _consequential(subject: Subject) -> bool:
         return True
     if subject.act == "write":
         return not subject.inside
-    return subject.act == "read" and (not subject.inside or _SECRETS.search(subject.value or "") is not None)
+    return subject.act == "read" and (not subject.inside or _is_secret(subject))
+
+
+def _is_secret(subject: Subject) -> bool:
+    """By the name of the file, or of the link that the call names."""
+    return any(_SECRETS.search(path) is not None for path in (subject.value or "", subject.called))
 
 
 def _exact(subject: Subject) -> str:

@@ -155,6 +155,14 @@ class Rule:
         """Whether what it speaks of is exactly this call: of a tool nobody knows, all that it is given."""
         return self.exact and (subject.kind != "text" or subject.alone or self._whole is not None)
 
+    def at_any_depth(self, subject: Subject) -> str:
+        """For a reason: that a name alone is a pattern too, and how this one file is named."""
+        pattern = (self.pattern or "").strip()
+        if subject.kind != "path" or "/" in pattern or "*" in pattern or "?" in pattern:
+            return ""
+        name = self.text.partition("(")[0]
+        return f": {self.text} means it in any folder, {name}(./{pattern}) only here"
+
     def speaks_of(self, subject: Subject) -> bool:
         """The same for a call of a tool that the rule is known to cover."""
         if self.bare:

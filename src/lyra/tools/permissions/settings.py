@@ -32,6 +32,8 @@ __all__ = ["LAYERS", "Layer", "load_layers", "passed_over", "permissions_here", 
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
 _FILE_BYTES_MAX: Final = 1024 * 1024
+_NAME_LENGTH_MAX: Final = 255  # what a file system takes for one
+_NAME_STARS_MAX: Final = 3  # each makes a comparison longer by the length of a path
 _SECTION: Final = "permissions"
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 _KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -207,7 +209,14 @@ def _names(layer: Layer, key: str) -> Sequence[str]:
     value = layer.settings.get(key, ())
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{key} is a list of names, not {value!r}", place=layer.place(key), key=key)
-    if key == "forbid_modes":
-        for name in value:
+    for name in value:
+        if key == "forbid_modes":
             one_of(name, MODES, key)
+        elif not 0 < len(name.strip("/")) <= _NAME_LENGTH_MAX or name.count("*") > _NAME_STARS_MAX:
+            raise ConfigError(
+                f"{name[:80]!r} is no name of a file to protect",
+                hint=f"at most {_NAME_LENGTH_MAX} characters, {_NAME_STARS_MAX} of them stars",
+                place=layer.place(key),
+                key=key,
+            )
     return value

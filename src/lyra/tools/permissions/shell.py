@@ -31,10 +31,14 @@ _COMPARES: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"})
 _OPENERS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done"})
 
 
+_RESERVED: Final = _OPENERS | {"esac", "for", "select", "case", "[[", "function", "coproc", "time"}
+_NESTED_COST: Final = 32  # characters that a script within another counts for, however short it is
+
+
 def read_script(text: str, script: Script | None = None, depth: int = 0) -> Script:
     """Read a text; into a given Script, what it holds counts as one more part of it."""
     script = script if script is not None else Script()
-    script.spent += len(text)
+    script.spent += len(text) + _NESTED_COST * (depth > 0)
     if "\0" in text:
         script.doubt("it holds a NUL character")
     elif script.spent > CAPABILITY_LENGTH_MAX:
@@ -68,6 +72,9 @@ class _Reader(WordReader):
 
     def _commands(self, closing: str, case: bool) -> str:
         while True:
+            if self.script.unsure is not None:  # nothing that comes could change what is said of it
+                self.at = self.end
+                return ""
             self.blank()
             if self.at >= self.end:
                 if closing or case:
@@ -140,6 +147,7 @@ class _Reader(WordReader):
                     self.at = text.index(")", self.at) + 1
                     self.script.compound = True
                     command.words.clear()  # a function's name; its body comes next
+                    self.script.add(command)
                     break
                 self.script.doubt("a '(' in it stands where none can")
                 self.at += 1
@@ -147,7 +155,7 @@ class _Reader(WordReader):
                 word = self.word(first=not command.words)
                 if not command.words and not command.assignments and self._reserved(word):
                     return word.text
-                assigned = ASSIGNMENT.match(word.raw) if not command.words else None
+                assigned = not command.words and "=" in word.raw and ASSIGNMENT.match(word.raw)
                 (command.assignments if assigned else command.words).append(word)
             last = self.at
         if command.words or command.assignments or command.redirects:
@@ -158,6 +166,8 @@ class _Reader(WordReader):
     def _reserved(self, word: Word) -> bool:
         """Whether this is a word of the shell's grammar; then what belongs to it is read."""
         raw = word.raw
+        if raw not in _RESERVED:
+            return False
         if raw in _OPENERS or raw == "esac":
             pass
         elif raw in ("for", "select"):

@@ -435,6 +435,9 @@ class WordReader:
     def _backtick(self, out: list[str], *, quoted: bool) -> None:
         out.append(UNKNOWN)
         self.script.compound = True
+        if self.script.unsure is not None:
+            self.at = self.end
+            return
         body: list[str] = []
         at, text = self.at + 1, self.text
         while at < self.end and text[at] != "`":

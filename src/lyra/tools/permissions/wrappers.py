@@ -12,10 +12,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, reaches
-from lyra.core.reach import runs_code
+from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, program_name, reaches
+from lyra.tools.permissions.inner import Inner, script_in
+from lyra.tools.permissions.orders import TAKES_ORDERS, orders_of
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
 from lyra.tools.permissions.variables import decides_what_runs
@@ -24,26 +25,9 @@ from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, lon
 __all__ = ["Inner", "basename", "inner_of", "wraps"]
 
 
-class Inner(NamedTuple):
-    """A command inside: its words, or a text to read as a script, or the reason why neither is known."""
-
-    words: list[Word] | None = None
-    script: str | None = None
-    doubt: str | None = None
-    added: int = 0  # words at the end that are not in the line
-    named: int = 0  # nothing is inside, but a rule with a wildcard has to name so many words itself
-
-
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
 _SHELL_VALUES: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 
-# Programs that take orders from their input, in a language of their own.
-_TAKES_ORDERS: Final = frozenset(
-    {
-        *("ed", "ex", "vi", "vim", "tclsh", "expect", "sqlite3", "m4", "dc", "gdb", "crontab", "python", "python3"),
-        *("perl", "ruby", "node", "php", "lua", "psql", "emacs", "at", "batch", "make", "newgrp"),
-    }
-)
 # Builtins that do arithmetic with their arguments; a shell expands what is quoted in them.
 _ARITHMETIC: Final = frozenset(
     {"test", "[", "let", "declare", "typeset", "local", "export", "readonly", "printf", "read", "unset", "wait"}
@@ -67,7 +51,7 @@ def wraps(name: str) -> bool:
 
 def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
     """The commands that these words run, if they run any. `command` is what they were found in."""
-    name = basename(words[0].text)
+    name = program_name(words[0].text)
     return _inner_of(name, words, command, script) if name in _KNOWN else iter(())
 
 
@@ -86,8 +70,8 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
         yield from _reached(words, name, script)
-    if name in _TAKES_ORDERS:
-        yield from _orders(words, name, command)
+    if name in TAKES_ORDERS:
+        yield from orders_of(words, name, command)
 
 
 # ---------------------------------------------------------------- wrappers
@@ -164,7 +148,7 @@ def _split_string(words: list[Word], at: int) -> Iterator[Inner]:
     attached = text.partition("=")[2] if text.startswith("--") else text.partition("S")[2]
     rest = words[at + 1 :]
     parts = [attached, *(word.text for word in rest)] if attached else [word.text for word in rest]
-    yield from _script(" ".join(parts))
+    yield from script_in(" ".join(parts))
 
 
 def _greedy(words: list[Word]) -> Iterator[Inner]:
@@ -173,23 +157,16 @@ def _greedy(words: list[Word]) -> Iterator[Inner]:
         yield Inner(words=words[at:])
         text = words[at].text
         if any(char in text for char in " \t\n;&|`$()<>"):
-            yield from _script(text)
+            yield from script_in(text)
         behind = _BEHIND_NAME.match(text)  # -oProxyCommand=rm, 'ProxyCommand rm', 'EXEC:rm', '!rm'
         if behind is not None and behind.end() < len(text):
-            yield from _script(text[behind.end() :])
+            yield from script_in(text[behind.end() :])
 
 
 _MADE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # by this line itself, not by who started it
 _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
 _BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
-
-
-def _script(text: str) -> Iterator[Inner]:
-    if UNKNOWN in text:
-        yield Inner(doubt="it runs a script that only the shell knows")
-    else:
-        yield Inner(script=text)
 
 
 # ---------------------------------------------------------------- scripts in arguments
@@ -212,7 +189,7 @@ def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inne
         at += 2 if text in _SHELL_VALUES or (not text.startswith("--") and text[-1:] in "oO") else 1
     if wants_script:
         if at < len(words):
-            yield from _script(words[at].text)
+            yield from script_in(words[at].text)
         return
     reads_input = at >= len(words) or any("s" in word.text for word in words[1:at] if word.text[:2] != "--")
     if not reads_input:
@@ -235,7 +212,7 @@ def _input(command: Command, script: Script) -> Iterator[Inner]:
         yield Inner(script=document)
     for _, operator, target in command.redirects:
         if operator == "<<<":
-            yield from _script(target.text)
+            yield from script_in(target.text)
         elif target.raw.startswith("<("):
             yield Inner(doubt="it feeds a shell from a substitution")
     if script.piped:
@@ -243,13 +220,13 @@ def _input(command: Command, script: Script) -> Iterator[Inner]:
 
 
 def _eval(words: list[Word]) -> Iterator[Inner]:
-    yield from _script(" ".join(word.text for word in words[1:] if word.text != "--"))
+    yield from script_in(" ".join(word.text for word in words[1:] if word.text != "--"))
 
 
 def _trap(words: list[Word]) -> Iterator[Inner]:
     plain = [word for word in words[1:] if word.text[:1] != "-"]
     if plain:
-        yield from _script(plain[0].text)
+        yield from script_in(plain[0].text)
 
 
 def _source(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
@@ -262,7 +239,7 @@ def _alias(words: list[Word]) -> Iterator[Inner]:
     for word in words[1:]:
         _, equals, value = word.text.partition("=")
         if equals or UNKNOWN in word.text:
-            yield from _script(value if equals else word.text)
+            yield from script_in(value if equals else word.text)
 
 
 def _find(words: list[Word]) -> Iterator[Inner]:
@@ -280,16 +257,17 @@ def _find(words: list[Word]) -> Iterator[Inner]:
 
 def _git(words: list[Word]) -> Iterator[Inner]:
     """The few ways in which git runs commands without an option: aliases with `!`, foreach, bisect run."""
-    if not any(word.text in _GIT_RUNS or "!" in word.text for word in words):
+    texts = [word.text for word in words]
+    if _GIT_RUNS.isdisjoint(texts) and "!" not in "".join(texts):
         return
     for at, word in enumerate(words[1:], start=1):
         if word.text in _GIT_RUNS and at + 1 < len(words):
             yield Inner(words=words[at + 1 :])
-            yield from _script(words[at + 1].text)
+            yield from script_in(words[at + 1].text)
         elif word.text[:1] == "!":
-            yield from _script(word.text[1:])
+            yield from script_in(word.text[1:])
         elif "=!" in word.text and word.text.startswith("alias."):
-            yield from _script(word.text.partition("=!")[2])
+            yield from script_in(word.text.partition("=!")[2])
 
 
 def _reached(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
@@ -302,27 +280,25 @@ def _reached(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
                 yield Inner(doubt=f"an argument of {name!r} is known only to the shell")
     for reach in reaches(texts):
         yield Inner(named=reach.through)
-        if reach.code:
+        if reach.begins:
+            yield from _begun(words, reach.begins, aside=reach.through <= reach.begins)
+        elif reach.code:
             yield Inner(doubt=f"{name!r} may run what it is given")
         elif reach.run:
-            yield from _script(reach.run)
+            yield from script_in(reach.run)
 
 
-def _orders(words: list[Word], name: str, command: Command) -> Iterator[Inner]:
-    """Code from the input of a program, or from a file that is made up on the way."""
-    for word in words:
-        if word.expands and word.raw.startswith(("<(", ">(")):
-            yield Inner(doubt=f"{name!r} gets a file that only the shell knows")
-    texts = command.documents
-    for _, operator, target in command.redirects:
-        if operator == "<<<":
-            texts = [*texts, target.text]
-    plain = name in ("newgrp", "at", "batch")
-    for text in texts:
-        if plain:
-            yield from _script(text)
-        elif runs_code(text) or name in ("make", "crontab") or UNKNOWN in text:
-            yield Inner(doubt=f"{name!r} may run what it is given")
+def _begun(words: list[Word], at: int, *, aside: bool) -> Iterator[Inner]:
+    """A command that begins at this word or at a later one."""
+    for inner in _greedy(words[at - 1 :]):
+        option = inner.words is not None and inner.words[0].text[:1] == "-"
+        value = inner.words is not None and UNKNOWN in inner.words[0].text and _follows_option(words, inner.words)
+        if not option and not value:
+            yield inner._replace(aside=aside and inner.words is not None)
+
+
+def _follows_option(words: list[Word], inside: list[Word]) -> bool:
+    return words[len(words) - len(inside) - 1].text[:1] == "-"
 
 
 def _builtin(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
@@ -355,5 +331,5 @@ _SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Inner]]]] = {
     "enable": _enable,
 }
 _KNOWN: Final = frozenset(
-    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *_TAKES_ORDERS, "source", "."}
+    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *TAKES_ORDERS, "source", "."}
 )

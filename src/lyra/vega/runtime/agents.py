@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.agent import Agent
-from lyra.core.capability import Grant
 from lyra.core.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.programs import program_of
-from lyra.vega.runtime.output import schema_of_type
+from lyra.vega.runtime.foreign import is_foreign
+from lyra.vega.runtime.output import parsed_type, schema_of_type
 from lyra.vega.runtime.supervision import backoff, seconds
 from lyra.vega.runtime.tools import tools_of
 from lyra.vega.runtime.world import world_of
@@ -36,7 +36,7 @@ CRASH: Final = "vega.crash"  # the key of the message that ends an agent's proce
 
 
 class AgentPlan:
-    __slots__ = ("agent", "budget", "concurrency", "grant", "keeps", "name", "priority", "timeout_s")
+    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "output", "priority", "timeout_s")
 
     def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class AgentPlan:
         self.priority: str | None = settings.get("priority")
         self.budget: Money | None = settings.get("budget")
         self.timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
-        self.grant: Grant | None = None
+        self.output = parsed_type(settings["output"]) if "output" in settings else None
         self.agent = Agent(name, **_options(world, name, settings, memory))
 
 
@@ -64,8 +64,10 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
         "model": model,
         "fallback": fallback,
         "system": str(settings.get("system", "")),
-        "tools": tools_of(world, name, settings),
+        "tools": [] if name in world.mocks else tools_of(world, name, settings),
     }
+    if any(is_foreign(tool) for tool in found["tools"]):
+        found["permissions"] = world.foreign.permissions(found["tools"])
     for plain in ("temperature", "max_tokens"):
         if plain in settings:
             found[plain] = settings[plain]
@@ -150,10 +152,13 @@ class Cell:
         try:
             await self.ready()
         except BaseException:
-            await self.__aexit__()
+            self.leave()
             raise
 
     async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
         if self._turns is not None:
             self._turns.release()
 
@@ -167,9 +172,11 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     if plan.keeps:
         session = ctx.spawn(program_of(plan.agent))
     cell.up(ctx._process, None if session is None else session._found())
+    if world.picture is not None:
+        world.picture.agent(ctx._process, cell)
     while True:
         message = await ctx.receive()
         if isinstance(message, dict) and CRASH in message:
             if session is not None:
-                ctx.stop(session, grace_s=0.0)
+                ctx.stop(session, grace_s=1.0)
             raise AgentFailed(str(message[CRASH]), status="crashed")

@@ -14,20 +14,21 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.errors import LyraError, VegaError
 from lyra.kernel.context import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
-from lyra.vega.runtime.apart import Apart, is_limited
-from lyra.vega.runtime.calls import ask, content_text, failed, in_time, mocked_reply, once
-from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
+from lyra.vega.runtime.calls import ask, content_text, crash, failed, in_time, mocked_reply, once, read_answer
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import start_fiber
 from lyra.vega.values import ErrorValue, Fault
 
 if TYPE_CHECKING:
+    from lyra.vega.runtime.agents import Cell
     from lyra.vega.runtime.job import Job
 
 __all__ = ["AHEAD", "Early", "Flock"]
@@ -36,7 +37,7 @@ __all__ = ["AHEAD", "Early", "Flock"]
 class Early:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 
-    __slots__ = ("call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
+    __slots__ = ("before", "call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
 
     def __init__(self, call: EarlyCall, scope: Apart) -> None:
         self.call = call
@@ -46,12 +47,18 @@ class Early:
         self.error: BaseException | None = None
         self.is_taken = False
         self.pids: list[str] = []  # of the agents' processes that answer it
-        self.crashes: list[Callable[[], None]] = []  # of agents, for when its turn comes
+        self.crashes: list[tuple[Cell, LyraError]] = []  # of agents, for when its turn comes
+        self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
 
     def began(self, job: Job, pid: str) -> None:
         """A process of an agent works on it."""
         self.pids.append(pid)
         _publish(job, "call.ahead", pid)
+
+    @property
+    def was_refused(self) -> bool:
+        """It found no room in its budget, in this life of the run or in one before."""
+        return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
 
     def over(self, job: Job, kind: str) -> None:
         """The program came to it (`call.taken`) or never will (`call.speculative`)."""
@@ -93,17 +100,25 @@ class Flock:
 
 
 def _begin(job: Job) -> Group | None:
-    """A group, or null where calls are made in their turn only."""
-    budget = job.ctx._process.budget
-    if job.world.options.sequential or is_limited(budget):  # the kernel's own limit: nothing may be spent apart from it
+    """A group, or null where calls are made in their turn and nobody has to find them again."""
+    if not job.world.is_durable and not _looks_ahead(job):
         return None
-    return Group(job.state.number())
+    return Group(job.state.number(), is_kept=job.world.is_durable)
+
+
+def _looks_ahead(job: Job) -> bool:
+    # Where the kernel itself limits the process, nothing may be spent apart from it.
+    return not job.world.options.sequential and not is_limited(job.ctx._process.budget)
 
 
 async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
+    if not _looks_ahead(job):
+        raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
     group.add(call)
+    if call.kind == "send" and call.arguments[0].pid in job.world.expected:
+        await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
     if flock.failed:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
@@ -126,10 +141,14 @@ def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
         limit = plan.budget if call.arguments[3] is None else call.arguments[3]
     early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
     flock.calls[call.key] = early
-    work = _made(job, early, f"ahead{group.number}:{call.key}/", flock)
+    work = _made(job, early, _path(group, call.key), flock)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
     flock.under_way.add(early.task)
     early.task.add_done_callback(flock.under_way.discard)
+
+
+def _path(group: Group, key: str) -> str:
+    return f"ahead{group.number}:{key}/"
 
 
 def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
@@ -172,7 +191,7 @@ async def _asked(job: Job, early: Early) -> Any:
     # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
     async with cell.turn() if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
         try:
-            return from_python(await once(job, cell, content_text(message), None, early))
+            return read_answer(cell, await once(job, cell, content_text(message), None, early))
         except LyraError as error:
             if "crash" in OFF:
                 failed(job, cell, error)
@@ -218,46 +237,60 @@ async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
 async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     """The program comes to the call: its answer or its failure, and what both mean, from now on."""
     early = _found(job, group, call)
-    if early is None:  # it was under way when the process was saved: made again, with the same key
-        return await _again(job, call)
+    if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
+        return await _now(job, group, call, call.key)
     if "first" in OFF:
         early = await _first_in_time(job, group, early)
     try:
-        await _ended(early)
+        with job.waiting(call.arguments[0].pid if call.kind == "send" else ""):
+            await _ended(early)
     except asyncio.CancelledError:
         await _end(job, group)
         raise
-    if early.scope.was_refused or not early.scope.is_allowed():
-        return await _again(job, call)
+    if early.was_refused or not early.scope.is_allowed():
+        return await _now(job, group, call, f"{call.key}.again")
     early.is_taken = early.scope.is_over = True
     if "spend" not in OFF:
         early.scope.around.charge(early.scope.usage)
-    for crash in early.crashes:
-        crash()
+        take_back(job.world.budget, early.before)
+    for cell, error in early.crashes:
+        crash(job, cell, error)
     early.over(job, "call.taken")
     if early.error is None:
         return early.value
     return _raise(job, early)
 
 
-def _again(job: Job, call: EarlyCall) -> Any:
-    """The call as the line-by-line run makes it."""
+async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Any:
+    """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
+    work = _in_turn(job, call)
+    if not group.is_kept:
+        return await work
+
+    async def branch() -> Any:
+        name_branch(job.ctx._process, _path(group, key))
+        return await work
+
+    task = job.world.kernel.tasks.start(branch(), name=f"vega {_path(group, key)}")
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+async def _in_turn(job: Job, call: EarlyCall) -> Any:
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
-        return ask(job, target.pid, message, timeout, budget)
-    return _called_now(job, call)
-
-
-async def _called_now(job: Job, call: EarlyCall) -> Any:
-    """A function whose early call was lost with the process that made it: called beside, and waited for."""
-    early = Early(call, Apart(scopes.get()[-1], list, None))
-    function, arguments = call.arguments
-    child = job.ctx.process(start_fiber(job, function, arguments))
+        return await ask(job, target.pid, message, timeout, budget)
+    child = job.ctx.process(start_fiber(job, *call.arguments))
     ended = await child.wait()
-    if ended.error is not None:
-        early.error = ended.error
-        return _raise(job, early)
-    return job.world.read(ended.result)
+    if ended.error is None:
+        return job.world.read(ended.result)
+    early = Early(call, Apart(scopes.get()[-1], list, None))
+    early.error = ended.error
+    return _raise(job, early)
 
 
 def _raise(job: Job, early: Early) -> None:
@@ -301,6 +334,7 @@ async def _end(job: Job, group: Group) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
     for early in left:
         early.scope.is_over = True
+        take_back(job.world.budget, early.before)
         job.world.speculative = job.world.speculative + early.scope.usage
         early.over(job, "call.speculative")
 

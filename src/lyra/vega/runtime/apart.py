@@ -9,13 +9,21 @@ that the calls before it have set aside, and not before those have. A call that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from lyra.core.budget import DIMENSIONS, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 from lyra.vega.rules import OFF
 from lyra.vega.values import Money
 
-__all__ = ["Apart", "is_limited"]
+__all__ = ["NO_ROOM", "Apart", "is_limited", "take_back"]
+
+NO_ROOM: Final = "ahead"  # the field of an error that only says: not yet
+
+
+def take_back(scope: Budget, usage: Usage) -> None:
+    """A scope has counted something that is not its own, or that it will be charged once more."""
+    scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
 
 
 def is_limited(scope: Budget) -> bool:
@@ -43,7 +51,7 @@ class Apart(Budget):
     def reserve(self, usage: Usage) -> Reservation:
         if "reserve" not in OFF and not self._has_room(usage):
             self.was_refused = True
-            raise BudgetExceeded("there is no room for a call that is made early")
+            raise BudgetExceeded("there is no room for a call that is made early", **{NO_ROOM: True})
         self.has_asked = True
         reservation = super().reserve(usage)
         self.peak = list(map(max, self.peak, self._taken))

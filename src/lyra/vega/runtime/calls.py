@@ -24,6 +24,7 @@ from lyra.errors import (
     ConfigError,
     DeadlineExceeded,
     Denied,
+    Divergence,
     LimitExceeded,
     LyraError,
     NoSuchProcess,
@@ -32,18 +33,31 @@ from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.output import typed
 from lyra.vega.values import Duration, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
     from lyra.kernel.process import Exit
+    from lyra.vega.ast import Type
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
-    from lyra.vega.runtime.world import World
 
-__all__ = ["ask", "content_text", "failed", "in_time", "inside", "mocked_reply", "once", "stop"]
+__all__ = [
+    "ask",
+    "content_text",
+    "crash",
+    "failed",
+    "in_time",
+    "inside",
+    "mocked_reply",
+    "once",
+    "read_answer",
+    "stop",
+]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
+STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
 
 
 # ---------------------------------------------------------------- one call
@@ -51,18 +65,25 @@ _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
-    cell = job.world.cells[pid]
+    cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     limit = cell.plan.budget if budget is None else budget
+    if limit_s is not None and limit_s <= 0:
+        raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     try:
-        async with in_time(cell, limit_s), cell:
-            answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
-    except LyraError as error:
+        async with in_time(cell, limit_s):
+            with job.waiting(pid):
+                async with cell:
+                    answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
+            answer = read_answer(cell, answer)
+    except Divergence:
+        raise  # the journal's business, not the agent's
+    except Exception as error:
         raise failed(job, cell, error) from error
-    return from_python(answer)
+    return answer
 
 
 @asynccontextmanager
@@ -77,6 +98,18 @@ async def in_time(cell: Cell, limit_s: float | None) -> AsyncIterator[None]:
         raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
 
 
+def read_answer(cell: Cell, answer: Any) -> Any:
+    """An answer as the program sees it."""
+    return from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
+
+
+def _typed(answer: Any, written: Type) -> Any:
+    try:
+        return typed(answer, written)
+    except ConfigError as misfit:  # an amount that is none: JSON could not tell
+        raise AgentFailed(f"the answer does not fit: {misfit.message}", status="output_invalid") from None
+
+
 def content_text(message: Any) -> str:
     return shown(message)
 
@@ -84,11 +117,18 @@ def content_text(message: Any) -> str:
 async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
-    with Held(scopes, inside(limit)):
+    within = inside(limit)
+    with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
         early.began(job, child.pid)
+    if child.pid in job.world.spent_before:
+        if early is not None:
+            early.before = sum(job.world.spent_before[child.pid], early.before)
+        job.world.recharge(child.pid, within)
+    if job.world.picture is not None:
+        job.world.picture.called(child.pid, cell)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -115,7 +155,7 @@ def stop(job: Job, child: ChildHandle) -> None:
     """End a process of ours. Whether it has ended already is not asked: a replay would find another answer."""
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
-            job.ctx.stop(child, grace_s=0.0)
+            job.ctx.stop(child, grace_s=STOP_S)
 
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
@@ -138,26 +178,29 @@ def inside(limit: Money | None) -> tuple[Budget, ...]:
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
 
 
-def failed(job: Job, cell: Cell, error: LyraError) -> LyraError:
+def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
+    if not isinstance(error, LyraError):
+        error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
-    early = job.world.early.get(job.ctx.pid)
-    if early is not None and "crash" not in OFF:  # nobody has come to this call yet
-        early.crashes.append(lambda: _crash(job.world, cell, error))
-    else:
-        _crash(job.world, cell, error)
+    crash(job, cell, error)
     if isinstance(error, AgentFailed):
         return error
     return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
 
 
-def _crash(world: World, cell: Cell, error: LyraError) -> None:
+def crash(job: Job, cell: Cell, error: LyraError) -> None:
+    """End the agent's process with an error: now, or when the program comes to the call."""
+    early = job.world.early.get(job.ctx.pid)
+    if early is not None and "crash" not in OFF:
+        early.crashes.append((cell, error))
+        return
     front = cell.front
     if front is not None and front.exit is None:
         cell.down()
         with suppress(NoSuchProcess):
-            world.kernel.send_to(front, {CRASH: error.message})
+            job.ctx.send(front.pid, {CRASH: error.message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.runtime.ahead import AHEAD
 from lyra.vega.runtime.budgets import BUDGETS
+from lyra.vega.runtime.files import FILES
 from lyra.vega.runtime.library import LIBRARY, host_function
 from lyra.vega.runtime.processes import PROCESSES
 from lyra.vega.runtime.streams import STREAMS
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "handler"]
 
-HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **STREAMS, **PARALLEL, **AHEAD, **BUDGETS, **LIBRARY}
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {
+    **PROCESSES,
+    **STREAMS,
+    **PARALLEL,
+    **AHEAD,
+    **BUDGETS,
+    **FILES,
+    **LIBRARY,
+}
 
 
 def handler(kind: str) -> Callable[..., Any]:

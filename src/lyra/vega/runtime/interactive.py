@@ -44,7 +44,7 @@ class Interactive(World):
     async def turn(self) -> Any:
         """Run the piece that the session compiled last; what it throws is raised here."""
         self.linked = self._session.linked
-        self.rights = Rights(self.linked, self.options.folder)
+        self.rights = Rights(self.linked, self.options.folder, self.foreign.rights)
         process = self.kernel.processes.get(self._handle.pid)
         if process is not None:
             process.grant = self.rights.grant  # a new piece may declare new tools

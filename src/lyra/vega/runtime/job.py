@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
 
 from lyra.kernel.links import Down
 from lyra.vega.fiber import Fiber
@@ -41,6 +42,11 @@ class Job:
     def has_state(self) -> bool:
         return self._state is not None
 
+    def waiting(self, pid: str) -> AbstractContextManager[None]:
+        """While it waits for another process, whoever watches the run can see that."""
+        picture = self.world.picture
+        return _UNSEEN if picture is None else picture.waiting(self, self.world.kernel.processes.get(pid))
+
     def take(self, message: Any) -> None:
         """Put what the kernel delivered into the fiber's mailbox; signals that programs do not see are dropped."""
         kind = type(message)
@@ -50,17 +56,25 @@ class Job:
             self.fiber.deliver(["DOWN", Process(message.pid), message.message or message.reason])
         elif kind is list and len(message) == 2 and message[0] == "vega":
             self.fiber.deliver(self.world.read(message[1]))
+        elif kind is dict and message.keys() == _STOPPED:  # a supervisor with `strategy stop` left one down
+            self.fiber.deliver(["DOWN", Process(message["child"]), self._why(message["child"], message["reason"])])
         elif kind in _PLAIN:
             self.fiber.deliver(from_python(message))
+
+    def _why(self, pid: str, reason: str) -> str:
+        """The text of its error; a journal's replay might not find the process any more, and says the word."""
+        ended = None if self.world.is_durable else self.world.kernel.lookup(pid)
+        return reason if ended is None or ended.exit is None else ended_because(reason, ended.exit.error)
 
 
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("_numbers", "ahead", "due", "groups", "mocked", "receiving", "sessions", "spans")
+    __slots__ = ("_numbers", "ahead", "due", "groups", "mocked", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self._numbers = 0
+        self.printed = 0  # lines, where they are kept
         self.receiving = -1
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
@@ -75,6 +89,8 @@ class State:
         return self._numbers
 
 
+_UNSEEN: Final = nullcontext()
+_STOPPED: Final = frozenset({"child", "supervisor", "reason"})
 _PLAIN = frozenset({type(None), bool, int, float, str, list, dict})
 
 

@@ -1,16 +1,16 @@
-"""The part of the standard library that touches the outside: files, network, commands, time, environment, traces.
+"""The part of the standard library that touches the outside: network, commands, time, environment, traces; `files` has
+the files.
 
 Each is an Effect through the kernel's door, with the capability it needs for these very arguments: the Grant of the
-process that asks decides, before anything happens. Files are opened below the folders the run was given, so that no
-symlink leads out; commands run in the sandbox; addresses of the inside are refused.
+process that asks decides, before anything happens. Commands run in the sandbox; addresses of the inside are refused.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.trace import Span as TraceSpan
@@ -19,7 +19,7 @@ from lyra.core.capability import Capability
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
-from lyra.errors import CapabilityDenied, EffectFailed, LimitExceeded
+from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.values import Fault, Response, Span, kind_of
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LIBRARY", "host_function"]
 
-FILE_BYTES_MAX: Final = 64 << 20
 _COMMAND_S: Final = 600.0
 _KEYS: Final = frozenset(name for usual in USUAL.values() for name in usual.key)
 
@@ -38,103 +37,6 @@ def _text(value: Any, what: str) -> str:
     if type(value) is not str:
         raise Fault("TypeError", f"{what} is a str, not {kind_of(value)}")
     return value
-
-
-# ---------------------------------------------------------------- files
-
-
-def _file(job: Job, act: Callable[..., Any], need: str, path: Any, *rest: Any) -> Any:
-    """Do something with one file, through the door, off the loop."""
-    rights = job.world.rights
-    absolute = rights.absolute(_text(path, "a path"))
-    root = rights.root_of(absolute)
-
-    async def vega_file(place: str, *given: Any) -> Any:
-        if root is None:
-            raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
-        return await asyncio.to_thread(_guarded, act, root, place, *given)
-
-    effect = Effect(vega_file, name=f"vega.file.{act.__name__.strip('_')}", needs=(Capability(need, absolute),))
-    return job.ctx.do(effect, absolute, *rest)
-
-
-def _guarded(act: Callable[..., Any], root: str, path: str, *rest: Any) -> Any:
-    from lyra.sandbox.paths import Beneath
-
-    try:
-        with Beneath(root) as folder:
-            return act(folder, path, *rest)
-    except UnicodeDecodeError:
-        raise EffectFailed(f"{path} is not text", path=path) from None
-    except OSError as error:
-        raise EffectFailed(f"{path}: {error.strerror or error}", path=path) from None
-
-
-def _read(folder: Any, path: str) -> str:
-    with os.fdopen(folder.open(path, os.O_RDONLY), "rb") as file:
-        data = file.read(FILE_BYTES_MAX + 1)
-    if len(data) > FILE_BYTES_MAX:
-        raise LimitExceeded(f"{path} has more than {FILE_BYTES_MAX} bytes", path=path)
-    return data.decode()
-
-
-def _write(folder: Any, path: str, content: str) -> None:
-    with os.fdopen(folder.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-        file.write(content.encode())
-
-
-def _append(folder: Any, path: str, content: str) -> None:
-    with os.fdopen(folder.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
-        file.write(content.encode())
-
-
-def _exists(folder: Any, path: str) -> bool:
-    try:
-        os.close(folder.open(path, os.O_RDONLY))
-    except OSError:
-        return False
-    return True
-
-
-def _list(folder: Any, path: str) -> list[str]:
-    fd = folder.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        return sorted(os.listdir(fd))
-    finally:
-        os.close(fd)
-
-
-def _remove(folder: Any, path: str) -> None:
-    parent, name = os.path.split(path)
-    fd = folder.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.unlink(name, dir_fd=fd)
-    finally:
-        os.close(fd)
-
-
-async def file_read(job: Job, path: str) -> Any:
-    return await _file(job, _read, "fs.read", path)
-
-
-async def file_write(job: Job, path: str, content: str) -> Any:
-    return await _file(job, _write, "fs.write", path, _text(content, "a file's content"))
-
-
-async def file_append(job: Job, path: str, content: str) -> Any:
-    return await _file(job, _append, "fs.write", path, _text(content, "a file's content"))
-
-
-async def file_exists(job: Job, path: str) -> Any:
-    return await _file(job, _exists, "fs.read", path)
-
-
-async def file_list(job: Job, path: str) -> Any:
-    return await _file(job, _list, "fs.read", path)
-
-
-async def file_remove(job: Job, path: str) -> Any:
-    return await _file(job, _remove, "fs.write", path)
 
 
 # ---------------------------------------------------------------- network and commands
@@ -150,7 +52,8 @@ async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
         return [answer.status, answer.body.decode(errors="replace"), answer.headers]
 
     host = host_and_port(_text(url, "a url"))
-    effect = Effect(vega_http, name=f"vega.http.{method.lower()}", needs=(Capability("net.http", host),))
+    name, needs = f"vega.http.{method.lower()}", (Capability("net.http", host),)
+    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET")
     status, text, headers = await job.ctx.do(effect, url, body)
     return Response(status, text, headers)
 
@@ -261,7 +164,7 @@ def _span_end(job: Job, span: Span) -> None:
                 "name": name,
                 "latency_ms": int((kernel.clock.monotonic() - began_s) * 1000),
                 "attributes": attributes,
-                "parent_span": outer.span_id if outer is not None else None,
+                "parent_span": (outer.span_id or None) if outer is not None else None,
             },
         )
     del spans[at:]
@@ -286,7 +189,13 @@ def _print(job: Job, text: str) -> Any:
     if not job.world.is_durable:
         job.world.options.write(text)
         return None
-    return _printed(job, text)
+    record = job.world.record
+    if record is None:  # a host's own kernel: whoever prints there keeps no lines
+        return _printed(job, text)
+    number = job.state.printed
+    job.state.printed = number + 1
+    record.print(job.ctx._process.pid, number, text)
+    return None
 
 
 async def _printed(job: Job, text: str) -> None:
@@ -306,7 +215,7 @@ async def host_function(job: Job, name: str, *arguments: Any) -> Any:
 
     async def vega_host(*given: Any) -> Any:
         value = function(*given)
-        return await value if asyncio.iscoroutine(value) else value
+        return await value if isawaitable(value) else value
 
     try:
         given = [to_python(argument) for argument in arguments]
@@ -324,12 +233,6 @@ def _mock(job: Job, agent: str, replies: list[Any]) -> None:
 
 LIBRARY: Final[dict[str, Callable[..., Any]]] = {
     "print": _print,
-    "file::read": file_read,
-    "file::write": file_write,
-    "file::append": file_append,
-    "file::exists": file_exists,
-    "file::list": file_list,
-    "file::remove": file_remove,
     "http::get": http_get,
     "http::post": http_post,
     "exec": execute,

@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError
 from lyra.vega.ast import Type
+from lyra.vega.runtime.convert import from_python
+from lyra.vega.values import Duration, Money
 
-__all__ = ["schema_of_type", "type_schema"]
+__all__ = ["parsed_type", "schema_of_type", "type_schema", "typed"]
 
 _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "str": {"type": "string"},
@@ -26,7 +28,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 
 def schema_of_type(text: str) -> Any:
     """What lyra's Agent takes as `output`: the schema of a type as it is written; plain text for `str`."""
-    schema = type_schema(_parsed(text))
+    schema = type_schema(parsed_type(text))
     return str if schema == {"type": "string"} else schema
 
 
@@ -49,7 +51,25 @@ def type_schema(written: Type) -> dict[str, Any]:
     return dict(schema)
 
 
-def _parsed(text: str) -> Type:
+def typed(value: Any, written: Type) -> Any:
+    """A value that fits the schema of a type as a value of that type: JSON has no money and no durations."""
+    if written.name == "money":
+        return Money.parse(str(value))
+    if written.name == "duration":
+        return Duration(round(value * 1_000_000_000))
+    if written.name == "float":
+        return float(value)
+    fields = getattr(written, "fields", None)
+    if fields:
+        return {name: typed(value[name], field) for name, field in fields.items()}
+    if written.name == "list" and written.parameters:
+        return [typed(item, written.parameters[0]) for item in value]
+    if written.name == "map" and written.parameters:
+        return {key: typed(item, written.parameters[-1]) for key, item in value.items()}
+    return from_python(value)
+
+
+def parsed_type(text: str) -> Type:
     """A type from its text, with the language's own parser."""
     from lyra.vega.parser import parse
 

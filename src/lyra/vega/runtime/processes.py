@@ -10,7 +10,7 @@ from lyra.kernel.links import Ready
 from lyra.vega.runtime.agents import agent_front
 from lyra.vega.runtime.calls import ask
 from lyra.vega.runtime.job import Job, ended_because
-from lyra.vega.runtime.supervision import children, flags, supervision
+from lyra.vega.runtime.supervision import children, escalates, flags, supervision
 from lyra.vega.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async
     world = job.world
     seed = world.seed(job.fiber, what, arguments)
     handle = job.ctx.spawn(vega_process, world.run_id, seed, supervision=supervision(settings))
+    if escalates(job, settings):
+        job.ctx.link(handle)
     return _given(_tracked(job, handle.pid), is_async)
 
 
@@ -70,7 +72,11 @@ def _spawn_agent(job: Job, name: str, what: Any, settings: Any, is_async: bool) 
         supervision=supervision(settings),
         priority=plan.priority,
     )
-    world.cell(handle.pid, plan)
+    cell = world.cell(handle.pid, plan)
+    if world.picture is not None:
+        world.picture.agent(world.kernel.processes[handle.pid], cell)
+    if escalates(job, settings):
+        job.ctx.link(handle)
     return _given(_tracked(job, handle.pid), is_async)
 
 
@@ -81,10 +87,13 @@ async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_as
     args[0].nested = True  # it says when it is ready
     handle = ctx.spawn(program, *args)
     _tracked(job, handle.pid)
-    ctx.monitor(handle)
+    if job.world.picture is not None:
+        job.world.picture.supervisor(kernel.processes[handle.pid], name)
+    watch = ctx.monitor(handle)
     while True:
         message = await ctx.receive()
         if type(message) is Ready and message.pid == handle.pid:
+            ctx.demonitor(watch)
             break
         if getattr(message, "pid", None) == handle.pid:
             raise Fault("ProcessError", f"supervisor {name} did not start: {message.message or message.reason}")
@@ -108,7 +117,7 @@ def _tracked(job: Job, pid: str) -> str:
 def _send(job: Job, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
     world = job.world
     pid = target.pid
-    if pid in world.cells:
+    if world.is_agent(pid):
         return ask(job, pid, message, timeout, budget)
     kernel = world.kernel
     if kernel.journal is None:
@@ -219,7 +228,7 @@ def _holder(job: Job, name: str) -> str | None:
         if process is not None and process.exit is None:
             return pid
         del world.names[name]
-    named = world.kernel.names.get(name)
+    named = world.kernel.names.get(world.called(name))
     return None if named is None else named.pid
 
 

@@ -8,7 +8,7 @@ are below the working folder unless `allowed_paths` names others.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from lyra.core.capability import Capability, Grant
@@ -27,18 +27,23 @@ _FUEL: Final = 10_000
 
 
 class Rights:
-    """`grant` is the program's; `roots` are the folders that files may be opened below."""
+    """`grant` is the program's; `roots` are the folders that files may be opened below. `foreign` says what the tools
+    may do that the program names and does not declare."""
 
     __slots__ = ("base", "folder", "grant", "roots")
 
-    def __init__(self, linked: Linked, folder: str) -> None:
+    def __init__(
+        self, linked: Linked, folder: str, foreign: Callable[[Iterable[Any]], list[Capability]] = lambda _: []
+    ) -> None:
         self.folder = folder
         self.roots = [folder]
         self.base = [
             *(Capability(name, scope) for name in ("fs.read", "fs.write") for scope in (folder, f"{folder}/**")),
             *(Capability.parse(name) for name in (*_ALWAYS, "env.read")),
         ]
-        declared = [cap for settings in _declared(linked) for cap in self.capabilities(settings)]
+        every = list(_declared(linked))
+        declared = [cap for settings in every for cap in self.capabilities(settings)]
+        declared += foreign([name for settings in every for name in settings.get("tools") or ()])
         self.grant = Grant(allow=list(dict.fromkeys([*self.base, *declared])))
 
     def of_tool(self, settings: Mapping[str, Any], agent: Mapping[str, Any]) -> Grant:
@@ -68,11 +73,15 @@ class Rights:
     def _scopes(self, paths: list[str]) -> Iterable[str]:
         if not paths:
             return (self.folder, f"{self.folder}/**")
+        found = list(paths)
         for path in paths:
             root = _root(path)
             if root not in self.roots:
                 self.roots.append(root)
-        return paths
+            real = os.path.realpath(root)
+            if real != root:  # a folder that is named by a symlink is meant where it lies
+                found.append(real + path[len(root) :])
+        return found
 
     def absolute(self, path: Any) -> str:
         """A path, or a pattern of one, as the Grant names it."""

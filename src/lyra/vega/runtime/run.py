@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
@@ -25,12 +26,17 @@ from lyra.vega.program import Program
 from lyra.vega.runtime.convert import to_python
 from lyra.vega.runtime.driver import vega_process
 from lyra.vega.runtime.errors import VegaError
+from lyra.vega.runtime.standstill import Standstill
 from lyra.vega.runtime.world import Options, World
-from lyra.vega.values import ErrorValue
+from lyra.vega.values import ErrorValue, Fault
 
-__all__ = ["load_file", "run", "run_async", "run_world"]
+if TYPE_CHECKING:
+    from lyra.vega.runtime.picture import Picture
+
+__all__ = ["load_file", "run", "run_async", "run_world", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
+ENDING_S: Final = 2.0  # for what still runs at the end to hang up
 
 
 def run(
@@ -49,14 +55,17 @@ def run(
     folder: str | None = None,
     grant: Any = None,
     load: Load | None = None,
+    picture: Picture | None = None,
+    servers: Any = None,
     sequential: bool = False,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
-    are below; `sequential` makes every call in its turn, without overlap. `stdout` and `stderr` are files, or
-    functions of a line.
+    are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
+    whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
+    makes every call in its turn, without overlap.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -69,6 +78,8 @@ def run(
         python=frozenset(python),
         folder=folder,
         grant=grant,
+        picture=picture,
+        servers=servers,
         sequential=sequential,
     )
     work = run_async(program, options, kernel=kernel, settings=settings)
@@ -131,29 +142,48 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
 
 async def run_world(world: World) -> Any:
     """The program of a World, from its beginning to its end."""
+    await world.foreign.start()
     grant = world.rights.grant
     if world.options.grant is not None:
         grant = world.options.grant.narrow(grant)
     handle = world.kernel.spawn(vega_process, world.run_id, None, grant=grant)
+    standstill = None
+    if not world.tracks_processes and not world.is_durable:
+        standstill = Standstill(world, handle.pid)
     try:
         ended = await handle.wait()
     finally:
-        if world.tracks_processes:
-            await _stop(world, handle.pid)
+        if standstill is not None:
+            standstill.stop()
+        if world.picture is not None:
+            world.picture.over()
+        world.is_over = True
+        await _stop(world, handle.pid)
         world.close()
-    return _value(world, ended)
+    if standstill is not None and standstill.error is not None:
+        raise standstill.error
+    return value_of(world, ended)
 
 
 async def _stop(world: World, main: str) -> None:
-    """The run is over, and its kernel is not: end what it started."""
+    """The run is over: end what it started. On a kernel of its own only those that wait for something outside have to
+    be told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
-    for pid in [main, *world.started]:
-        process = kernel.processes.get(pid)
-        if process is not None and process.exit is None:
-            kernel.kill(pid)
+    if world.tracks_processes:
+        found = [kernel.processes.get(pid) for pid in (main, *world.started)]
+        live = [process for process in found if process is not None and process.exit is None]
+    else:
+        live = [process for process in kernel.processes.values() if process.exit is None and process.waits_outside]
+    for process in live:
+        kernel.kill(process.pid)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_S):
+            for process in live:
+                if process.exit is None:
+                    await kernel.process(process.pid).wait()
 
 
-def _value(world: World, ended: Exit) -> Any:
+def value_of(world: World, ended: Exit) -> Any:
     """What the main process came to."""
     if ended.error is not None:
         if isinstance(ended.error, VegaError):
@@ -161,7 +191,12 @@ def _value(world: World, ended: Exit) -> Any:
         raise _error(world, str(ended.error)) from ended.error
     if ended.reason != "normal":
         raise _error(world, ended.reason)
-    return to_python(world.read(ended.result))
+    try:
+        return to_python(world.read(ended.result))
+    except Fault as fault:
+        raise VegaError.of(
+            ErrorValue(fault.name, f"what main returns: {fault.text}", world.linked.program.name, 0, 0)
+        ) from None
 
 
 def _error(world: World, text: str) -> VegaError:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.content import content_of
 from lyra.agents.events import Text
 from lyra.agents.replies import Pending
-from lyra.agents.runtime import scopes
+from lyra.agents.runtime import runtime_of, scopes
 from lyra.agents.trace import Held
 from lyra.core.effect import Effect
-from lyra.errors import DeadlineExceeded, LyraError
+from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop
@@ -29,24 +29,62 @@ __all__ = ["STREAMS", "Opened"]
 
 class Opened:
     """A stream that is being read. Each piece is an effect, and the agent is asked with the first: a replay of what was
-    read asks nobody, and goes on behind it."""
+    read asks nobody, and goes on behind it. Until then it keeps nobody's turn: a stream may also never be read."""
 
-    __slots__ = ("_ask", "_passed", "cell", "child", "due", "effect", "limit_s", "pending")
+    __slots__ = (
+        "_content",
+        "_passed",
+        "_reader",
+        "_scopes",
+        "cell",
+        "child",
+        "due",
+        "effect",
+        "limit_s",
+        "pending",
+        "pid",
+        "session",
+    )
 
-    def __init__(self, cell: Cell, limit_s: float | None, ask: Callable[[], Pending]) -> None:
+    def __init__(self, pid: str, cell: Cell, limit_s: float | None, content: Any, inside: Any) -> None:
+        self.pid = pid
         self.cell = cell
         self.limit_s = limit_s
-        self.due = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        self.due: float | None = None
         self.child: ChildHandle | None = None
+        self.session: KernelProcess | None = None  # whom it asks; None before it began
         self.pending: Pending | None = None
         self.effect = Effect(self.read, name=f"vega.stream:{cell.plan.name}", idempotent=True)
-        self._ask = ask
+        self._reader: KernelProcess | None = None  # while it keeps the agent's turn
+        self._content = content
+        self._scopes = inside
         self._passed = 0  # characters that the program has
+
+    def start_clock(self) -> float | None:
+        """When it has to be over; the time runs from the first reading."""
+        if self.due is None and self.limit_s is not None:
+            self.due = asyncio.get_running_loop().time() + self.limit_s
+        return self.due
+
+    async def begin(self, job: Job) -> None:
+        """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
+        await self.cell.__aenter__()
+        self._reader = job.ctx._process
+        self._reader.watch((self._reader_ended, None))
+        self.session = self.cell.session
+        if self.session is None:
+            plan = self.cell.plan
+            self.child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
+            self.session = self.child._found()
+        if job.world.picture is not None and self.session is not None:
+            job.world.picture.called(self.session.pid, self.cell)
 
     async def read(self, _stream_id: str, passed: int) -> str | None:
         """The next piece behind what was passed; None at the end."""
         if self.pending is None:
-            self.pending = self._ask()
+            assert self.session is not None
+            with Held(scopes, self._scopes):
+                self.pending = runtime_of(self.session.kernel).ask(self.session, self._content, stream=True)
         sink = self.pending.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
@@ -57,36 +95,43 @@ class Opened:
                 return event.delta[-(self._passed - passed) :]
         return None
 
+    def close(self, job: Job) -> None:
+        """What the agent is still saying is cancelled."""
+        if self._reader is not None:
+            self._reader.remove_done_callback(self._reader_ended)
+            if self.child is not None:
+                stop(job, self.child)
+            self._let_go()
+
+    def _reader_ended(self, reader: KernelProcess) -> None:
+        """It was ended in the middle: nobody else will close the stream."""
+        kernel = reader.kernel
+        if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
+            kernel.kill(self.child.pid)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._reader = None
+        if self.pending is not None and not self.pending.done():
+            self.pending.cancel()
+        self.cell.leave()
+
 
 async def _send_stream(
     job: Job, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> Stream:
-    world = job.world
-    cell = world.cells.get(target.pid)
-    if cell is None:
+    if not job.world.is_agent(target.pid):
         raise Fault("TypeError", "only an agent answers with a stream")
+    cell = await job.world.cell_of(target.pid)
     stream = Stream(f"{job.ctx.pid}/{job.state.number()}")
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
         return stream
     plan = cell.plan
-    content, limit = content_of(content_text(message)), inside(plan.budget if budget is None else budget)
-    await cell.__aenter__()
-    session: KernelProcess | None = cell.session
-    child = None
-    if session is None:
-        child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
-        session = child._found()
-
-    def ask_it() -> Pending:
-        assert session is not None
-        with Held(scopes, limit):
-            return world.runtime.ask(session, content, stream=True)
-
-    opened = Opened(cell, plan.timeout_s if timeout is None else timeout.seconds, ask_it)
-    opened.child = child
-    world.streams[stream.id] = (opened, 0)
+    limit_s = plan.timeout_s if timeout is None else timeout.seconds
+    within = inside(plan.budget if budget is None else budget)
+    job.world.streams[stream.id] = (Opened(target.pid, cell, limit_s, content_of(content_text(message)), within), 0)
     return stream
 
 
@@ -100,15 +145,20 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         return None
     opened, passed = found
     try:
-        async with asyncio.timeout_at(opened.due) as clock:
-            piece = await job.ctx.do(opened.effect, stream.id, passed)
+        async with asyncio.timeout_at(opened.start_clock()) as clock:
+            with job.waiting(opened.pid):
+                if opened.session is None:
+                    await opened.begin(job)
+                piece = await job.ctx.do(opened.effect, stream.id, passed)
     except TimeoutError:
         if not clock.expired():
             raise
         await _stream_close(job, stream)
         name = opened.cell.plan.name
         raise DeadlineExceeded(f"{name} did not answer within {opened.limit_s:g} s", timeout_s=opened.limit_s) from None
-    except LyraError as error:
+    except Divergence:
+        raise
+    except Exception as error:
         await _stream_close(job, stream)
         raise failed(job, opened.cell, error) from error
     if piece is None:
@@ -119,15 +169,10 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
 
 
 async def _stream_close(job: Job, stream: Stream) -> None:
-    """Done with it: what the agent is still saying is cancelled."""
+    """Done with it."""
     opened, _ = job.world.streams.pop(stream.id, (None, 0))
-    if opened is None:
-        return
-    if opened.pending is not None and not opened.pending.done():
-        opened.pending.cancel()
-    await opened.cell.__aexit__()
-    if opened.child is not None:
-        stop(job, opened.child)
+    if opened is not None:
+        opened.close(job)
 
 
 async def _await(job: Job, what: Future | Stream) -> Any:

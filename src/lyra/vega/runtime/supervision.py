@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.policy import Backoff, Supervision
 from lyra.kernel.child import Child
+from lyra.kernel.supervisor import supervise
 from lyra.vega.values import Duration, Fault, kind_of
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
-__all__ = ["backoff", "children", "flags", "seconds", "supervision"]
+__all__ = ["backoff", "children", "escalates", "flags", "seconds", "supervision"]
 
 _WINDOW: Final = Duration(60_000_000_000)
 
@@ -64,6 +65,15 @@ def supervision(settings: Mapping[str, Any] | None) -> Supervision:
     return Supervision(**found)
 
 
+def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
+    """Whether a crash of what is spawned goes on to whoever spawns it: only to one that is supervised itself, so that
+    there is somebody to handle it. To the main process and to those that nobody supervises it is a `stop`."""
+    if settings is None or settings.get("strategy") != "escalate":
+        return False
+    kernel, parent = job.world.kernel, job.ctx._process.parent
+    return parent is not None and parent.program == kernel.programs.name(supervise)
+
+
 def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
     from lyra.vega.runtime.agents import agent_front
@@ -74,11 +84,11 @@ def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
     for name, kind, target, what, arguments in settings.get("children", ()):
         if kind == "function":
             seed = world.seed(job.fiber, what, arguments)
-            found.append(Child(name, vega_process, (world.run_id, seed), "transient", name=name))
+            found.append(Child(name, vega_process, (world.run_id, seed), "transient", name=world.called(name)))
         elif kind == "agent":
             start = (world.run_id, target, world.kept(what))
-            found.append(Child(name, agent_front, start, "transient", name=name))
+            found.append(Child(name, agent_front, start, "transient", name=world.called(name)))
         else:
             inner = children(job, what)
-            found.append(Child.supervisor(name, inner, **flags(what), restart="transient", name=name))
+            found.append(Child.supervisor(name, inner, **flags(what), restart="transient", name=world.called(name)))
     return found

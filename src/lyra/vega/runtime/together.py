@@ -27,7 +27,7 @@ def _parallel_send(
     job: Job, number: int, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> None:
     """Start a call of the group; a message to a process written in Vega is just sent."""
-    if target.pid in job.world.cells:
+    if job.world.is_agent(target.pid):
         _begin(job, number, ask(job, target.pid, message, timeout, budget))
         return
     waiting = PROCESSES["send"](job, target, message, timeout, budget)
@@ -46,7 +46,8 @@ def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -
 async def _called(job: Job, pid: str) -> Any:
     child = job.ctx.process(pid)
     try:
-        ended = await child.wait()
+        with job.waiting(pid):
+            ended = await child.wait()
     except asyncio.CancelledError:
         process = child._found()
         if process is not None and process.exit is None:

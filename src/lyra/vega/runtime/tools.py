@@ -6,12 +6,14 @@ several calls run at once and none can disturb the program. What it returns is t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lyra.core.capability import Grant
 from lyra.core.tool import Tool
-from lyra.errors import ConfigError, ToolError
+from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.vega.ast import Type
 from lyra.vega.program import Parameter, ToolInfo
 from lyra.vega.runtime.convert import from_python, to_python
@@ -36,19 +38,17 @@ def tools_of(world: World, agent: str, settings: Mapping[str, Any]) -> list[Any]
             _made(world, info, Closure(info.function), details.get(info.name, {}), settings)
             for info in (own.tools if own is not None else [])
         ),
-        *(_named(world, named, settings) for named in settings.get("tools", ())),
+        *(tool for named in settings.get("tools", ()) for tool in _named(world, named, settings)),
     ]
 
 
-def _named(world: World, named: Any, agent: Mapping[str, Any]) -> Any:
+def _named(world: World, named: Any, agent: Mapping[str, Any]) -> list[Any]:
     if isinstance(named, Closure):
         shared = {info.function: info for info in world.linked.program.tools.values()}
         info = shared.get(named.function) or _of_function(world, named)
-        return _made(world, info, named, _shared_settings(world, info), agent)
+        return [_made(world, info, named, _shared_settings(world, info), agent)]
     host = world.function(str(named))
-    if host is None:
-        raise ConfigError(f"there is no tool {named!r}", hint="declare `tool NAME(…)`, or give it when running")
-    return host
+    return [host] if host is not None else world.foreign.find(str(named))
 
 
 def _of_function(world: World, closure: Closure) -> ToolInfo:
@@ -99,21 +99,30 @@ class ToolRun:
         world = self._world
         try:
             values = self._values(arguments)
-        except Fault as fault:
-            said = f"bad arguments for {self._info.name}: {fault.text}"
+        except (Fault, ConfigError) as fault:
+            said = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
             raise ToolError(said, tool=self._info.name, reason="invalid_arguments") from None
         assert world.main is not None
         child = ctx.spawn(vega_process, world.run_id, world.seed(world.main.fiber, self._closure, values))
         process = child._found()
         if process is not None and process.exit is None:
-            process.grant = self._grant
-        ended = await child.wait()
+            process.grant = process.grant.narrow(self._grant)  # a tool that asks an agent lends it no more than it has
+        try:
+            ended = await child.wait()
+        except asyncio.CancelledError:  # nobody wants the answer any more
+            if not world.kernel.stopping:
+                with suppress(NoSuchProcess):
+                    ctx.stop(child, grace_s=1.0)
+            raise
         if ended.error is not None:
             thrown = fault_of(ended.error)
             raise ToolError(f"{thrown.name}: {thrown.text}", tool=self._info.name)
         if ended.reason != "normal":
             raise ToolError(f"{self._info.name} ended: {ended.reason}", tool=self._info.name)
-        return to_python(world.read(ended.result))
+        try:
+            return to_python(world.read(ended.result))
+        except Fault as fault:
+            raise ToolError(f"{fault.name}: {fault.text}", tool=self._info.name) from None
 
     def _values(self, arguments: Mapping[str, Any]) -> list[Any]:
         """The arguments in order, each of its type; those left out at the end are left out."""
@@ -146,6 +155,8 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "list": (list,),
     "map": (dict,),
+    "duration": (),
+    "null": (type(None),),
 }
 
 
@@ -164,4 +175,8 @@ def _read(value: Any, written: Type, name: str) -> Any:
     wanted = _ACCEPTED.get(kind)
     if wanted is not None and (not isinstance(value, wanted) or (isinstance(value, bool) and kind != "bool")):
         raise Fault("TypeError", f"{name!r} is {kind}, not {value!r}")
+    if written.parameters and kind == "list":
+        return [_read(item, written.parameters[0], f"{name}[{at}]") for at, item in enumerate(value)]
+    if written.parameters and kind == "map":
+        return {key: _read(item, written.parameters[-1], f"{name}.{key}") for key, item in value.items()}
     return from_python(float(value) if kind == "float" else value)

@@ -6,18 +6,21 @@ the fibers, `agents` and `calls` ask models, `library` touches the outside.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import Runtime, runtime_of
+from lyra.agents.runtime import Runtime, runtime_of, scopes
+from lyra.agents.trace import Span, current_span
 from lyra.core import codec
 from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
-from lyra.errors import CapabilityDenied
+from lyra.errors import AgentFailed, CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
 from lyra.vega.values import Process, copied
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents import AgentPlan, Cell
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.picture import Picture
+    from lyra.vega.runtime.record import Record
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -37,10 +42,24 @@ _PART: Final = "vega"
 
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
-    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `sequential`
+    the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
+    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `sequential`
     makes every call in its turn."""
 
-    __slots__ = ("args", "budget", "folder", "functions", "grant", "model", "python", "sequential", "warn", "write")
+    __slots__ = (
+        "args",
+        "budget",
+        "folder",
+        "functions",
+        "grant",
+        "model",
+        "picture",
+        "python",
+        "sequential",
+        "servers",
+        "warn",
+        "write",
+    )
 
     def __init__(
         self,
@@ -54,6 +73,8 @@ class Options:
         python: frozenset[str] = frozenset(),
         folder: str | None = None,
         grant: Any = None,
+        picture: Picture | None = None,
+        servers: Any = None,
         sequential: bool = False,
     ) -> None:
         self.write = write
@@ -66,6 +87,8 @@ class Options:
         self.folder = os.path.realpath(folder or os.getcwd())
         self.sequential = sequential
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
+        self.picture = picture
+        self.servers = servers
 
 
 class Worlds(dict[str, "World"]):
@@ -73,6 +96,27 @@ class Worlds(dict[str, "World"]):
 
     async def close(self) -> None:
         self.clear()
+
+
+class Started:
+    """The pids of processes that a run has started; those that have ended are forgotten now and then."""
+
+    __slots__ = ("_kernel", "_most", "_pids")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._pids: list[str] = []
+        self._most = 1_000
+
+    def append(self, pid: str) -> None:
+        self._pids.append(pid)
+        if len(self._pids) > self._most:
+            found = ((pid, self._kernel.processes.get(pid)) for pid in self._pids)
+            self._pids = [pid for pid, process in found if process is not None and process.exit is None]
+            self._most = 1_000 + 2 * len(self._pids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pids)
 
 
 class World:
@@ -85,23 +129,36 @@ class World:
         self.run_id = run_id
         self.linked: Linked = link(program)
         self.runtime: Runtime = runtime_of(kernel)
-        self.rights = Rights(self.linked, options.folder)
+        self.foreign = Foreign(self, options.servers)
+        self.rights = Rights(self.linked, options.folder, self.foreign.rights)
         self.budget: Budget = Budget.of(options.budget)
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
+        self.expected: set[str] = set()  # agents of an earlier life that are not back yet
+        self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
         self.names: dict[str, str] = {}
+        self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
-        self.started: list[str] = []  # pids, where the kernel outlives the run
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
+        self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self.record: Record | None = None  # where a durable run keeps what it prints
+        self.trace_id = ""
+        self.is_over = False  # its main process has ended
+        self.picture = options.picture
+        if self.picture is not None:
+            self.picture.attach(kernel, self.budget)
         kernel.parts.setdefault(_PART, Worlds())[run_id] = self
 
     def begin(self, main: Job) -> None:
         """The main process begins. Without a journal nobody has to know of a message but its receiver."""
         self.main = main
+        if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
+            self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
+            current_span.set(Span(self.trace_id, ""))
         if self.kernel.journal is None:
             self.linked.post = self.post
 
@@ -131,7 +188,11 @@ class World:
     def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
         """What a process needs to begin, as often as it is started."""
         parts = [function, arguments, fiber.globals]
-        return value_to_data(parts) if self.kernel.journal is not None else copied(parts)
+        if self.kernel.journal is None:
+            return copied(parts)
+        data = value_to_data(parts)
+        path = self.sessions()
+        return {**data, "sessions": path} if path else data
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
@@ -168,9 +229,55 @@ class World:
         found = self.cells.get(pid)
         if found is None:
             found = self.cells[pid] = Cell(plan)
-            process = self.kernel.processes[pid]
-            process.watch((found.gone, None))
+            self.expected.discard(pid)
+            self.kernel.find_again(pid).watch((found.gone, None))
         return found
+
+    def is_agent(self, pid: str) -> bool:
+        return pid in self.cells or pid in self.expected
+
+    async def cell_of(self, pid: str) -> Cell:
+        """Where callers find an agent; one of an earlier life is waited for."""
+        while pid not in self.cells:
+            process = self.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
+                raise AgentFailed("the agent is gone", status="gone")
+            await asyncio.sleep(0)
+        return self.cells[pid]
+
+    def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
+        """A process that an earlier life started has spent from the sessions that it was started in; they are made
+        again by the replay. The whole run's budget has it already."""
+        for usage in self.spent_before.pop(pid, ()):
+            for scope in inside[-1].chain() if inside else ():
+                if scope is not self.budget:
+                    scope.charge_alone(usage)
+
+    # ------------------------------------------------------------ sessions
+
+    def sessions(self) -> list[list[Any]]:
+        """The sessions around what runs now, outermost first: enough to make them again."""
+        inside = scopes.get()
+        found = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
+        return [[scope.name, scope.limit("usd")] for scope in reversed(found)]
+
+    def session(self, name: str, limit: Any, outer: Budget) -> Budget:
+        """The scope of a session by its name: the same for all processes inside it."""
+        found = self.scopes.get(name)
+        if found is None:
+            found = self.scopes[name] = outer.child({"usd": limit, "name": name})
+        return found
+
+    def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
+        """A process that comes back is inside the sessions that it was started in."""
+        scope = self.budget
+        for name, limit in path:
+            scope = self.session(name, limit, scope)
+        scopes.set((scope,))
+
+    def called(self, name: str) -> str:
+        """The name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its own."""
+        return f"{self.run_id}/{name}" if self.tracks_processes else name
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """A function of the host: given when the program was run, or imported where that is allowed."""
@@ -178,6 +285,8 @@ class World:
         if found is not None:
             return found
         for kind, target, imported in self.linked.program.imports:
+            if kind == "node" and imported == name:
+                raise ConfigError(f"import node {target!r}: nodes belong to Vesper, which this version does not have")
             if kind == "python" and imported == name:
                 function = self.options.functions[name] = imported_function(target, self.options.python)
                 return function
@@ -195,13 +304,20 @@ class World:
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
     """`import python "module:name"`, if whoever runs the program allows it."""
     module, _, name = target.partition(":")
+    if not module or not name:
+        raise ConfigError(f'import python {target!r}: write "module:function"')
     if target not in allowed and module not in allowed:
         raise CapabilityDenied(
-            f"the program may not import python {target!r}", hint="whoever runs it may allow that", target=target
+            f"the program may not import python {target!r}",
+            hint=f"whoever runs it may allow that: vega.run(…, python=[{target!r}])",
+            target=target,
         )
     from importlib import import_module
 
-    function: Callable[..., Any] = getattr(import_module(module), name)
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"import python {target!r}: {error}") from None
     return function
 
 

@@ -26,8 +26,8 @@ fn filter(xs, f) {
 }
 """,
     "list::reduce": """
-fn reduce(xs, start, f) {
-    let result = start;
+fn reduce(xs, init, f) {
+    let result = init;
     for x in xs { result = f(result, x); }
     return result;
 }

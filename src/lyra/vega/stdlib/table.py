@@ -46,10 +46,8 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("from_code(code: int) -> str", "pure", "The character with that code point."),
             _row("contains(s: str, part: str) -> bool", "pure", "Whether the part occurs."),
             _row("index_of(s: str, part: str) -> int", "pure", "Where the part first occurs, -1 if nowhere."),
-            _row(
-                "split(s: str, separator: str) -> list", "pure", 'The pieces between separators; of "", all characters.'
-            ),
-            _row("join(items: list, separator?: str) -> str", "pure", "The items as text, with the separator between."),
+            _row("split(s: str, sep: str) -> list", "pure", 'The pieces between separators; of "", all characters.'),
+            _row("join(list: list, sep?: str) -> str", "pure", "The items as text, with the separator between."),
             _row("lines(s: str) -> list", "pure", "The lines, without their ends."),
             _row("upper(s: str) -> str", "pure", "In upper case."),
             _row("lower(s: str) -> str", "pure", "In lower case."),
@@ -96,11 +94,7 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
             _row("sort_by(xs: list, key: function) -> list", "vega", "A new list in order of `key(item)`."),
             _row("map(xs: list, f: function) -> list", "vega", "A new list of `f(item)`."),
             _row("filter(xs: list, f: function) -> list", "vega", "A new list of those where `f(item)` is true."),
-            _row(
-                "reduce(xs: list, start, f: function) -> any",
-                "vega",
-                "`f(so_far, item)` over all, beginning with `start`.",
-            ),
+            _row("reduce(xs: list, init, f: function) -> any", "vega", "`f(so_far, item)` over all, from `init` on."),
             _row("each(xs: list, f: function)", "vega", "Calls `f(item)` for each."),
             _row("any(xs: list, f: function) -> bool", "vega", "Whether `f(item)` is true for one."),
             _row("all(xs: list, f: function) -> bool", "vega", "Whether `f(item)` is true for all."),
@@ -110,15 +104,13 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
     "map": dict(
         [
             _row("len(m: map) -> int", "pure", "How many keys."),
-            _row("has(m: map, key) -> bool", "pure", "Whether the key is there."),
-            _row("get(m: map, key, default?) -> any", "pure", "The value of the key, else the default (null)."),
-            _row("set(m: map, key, value) -> map", "pure", "Store a value; gives the same map."),
+            _row("has(m: map, k) -> bool", "pure", "Whether the key is there."),
+            _row("get(m: map, k, default?) -> any", "pure", "The value of the key, else the default (null)."),
+            _row("set(m: map, k, value) -> map", "pure", "Store a value; gives the same map."),
             _row("keys(m: map) -> list", "pure", "The keys in order of insertion."),
             _row("values(m: map) -> list", "pure", "The values in the same order."),
             _row("entries(m: map) -> list", "pure", "Pairs of key and value."),
-            _row(
-                "remove(m: map, key) -> any", "pure", "Take a key out and give its value; null when it was not there."
-            ),
+            _row("remove(m: map, k) -> any", "pure", "Take a key out and give its value; null when it was not there."),
             _row("merge(m: map, other: map) -> map", "pure", "A new map of both; the other's values win."),
         ]
     ),
@@ -187,7 +179,7 @@ LIBRARY: Final[dict[str, dict[str, Entry]]] = {
         [
             _row("self() -> process", "effect", "This process."),
             _row("exit(reason?: str)", "effect", "End this process with that reason."),
-            _row("sleep(d: duration)", "effect", "Wait that long."),
+            _row("sleep(duration: duration)", "effect", "Wait that long."),
             _row("link(p: process)", "effect", "An abnormal end of one ends the other."),
             _row("unlink(p: process)", "effect", "Undo a link."),
             _row("monitor(p: process)", "effect", 'Ask for the message `["DOWN", p, reason]` when it ends.'),

@@ -1,0 +1,115 @@
+"""Code of other languages in a command's words: whether it seems to start programs.
+
+`python -c`, `perl -e` and `node -e` can do all that a shell can. `starts_programs(text, language)` is a look and not a
+proof: it says yes for the words by which programs are started, and for what would hide them (code made of strings,
+attributes by name, escapes in names). Python is parsed, and plain only where every module and name in it is known to be
+harmless. A language without a row is not read at all, which is a yes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ast
+
+__all__ = ["LANGUAGES", "starts_programs", "words_of"]
+
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CHARACTERS_MAX: Final = 4_000
+_ANY: Final = (
+    r"system|popen|exec|spawn|subprocess|child_process|shell|\bfork\b|qx|`|!(?!=)|__import__|getattr"
+    r"|(?<!literal_)eval|\\[xu0-7]"
+)
+_OF: Final[dict[str, str]] = {
+    "python": "ctypes|importlib",
+    "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee",
+    "ruby": r"open|%x|send|\bmethod|Process|\bIO\b|Kernel|\bload\b|require|const_get|instance_|define_",
+    "javascript": r"require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
+    r"|process(?!\.(?:argv|env|stdin|stdout|versions?|platform|arch|exit|cwd)\b)"
+    r"|\[(?!\s*(?:[0-9]+|\"[^\"\\]*\"|'[^'\\]*')?\s*\])",
+    "php": r"assert|include|require|\$\w+\s*\(|call_user|array_|preg|create_function|passthru|proc_|mail|\bdl\b"
+    r"|FFI|\{\$",
+    "lua": r"load|require|package|\bos\b|\bio\b|debug|_G\b|_ENV",
+    "sql": r"\\(?![dlx])|\bprogram\b|extension|\bedit\b|writefile",
+}
+LANGUAGES: Final = _OF.keys()
+
+# ---------------------------------------------------------------- Python
+_MODULES: Final = words_of(
+    "json sys re math cmath datetime time random string collections itertools functools textwrap statistics decimal"
+    " fractions hashlib base64 csv urllib urllib.parse uuid struct binascii pprint bisect heapq calendar difflib html"
+    " unicodedata zlib pathlib tomllib ast os os.path glob fnmatch locale configparser io shlex secrets copy platform"
+)
+_NAMES: Final = words_of(
+    "eval exec compile getattr setattr delattr globals locals vars breakpoint help modules Formatter attrgetter"
+)
+_ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # what a module says of itself
+
+
+@cache
+def _look(language: str) -> re.Pattern[str]:
+    return re.compile(f"{_ANY}|{_OF[language]}", re.IGNORECASE)
+
+
+def starts_programs(text: str, language: str) -> bool:
+    """Whether this code seems to start programs, or could hide that it does."""
+    import unicodedata  # these two are needed here alone, and rarely
+
+    if language not in LANGUAGES or len(text) > _CHARACTERS_MAX:
+        return True
+    if _look(language).search(unicodedata.normalize("NFKC", text)):
+        return True
+    return language == "python" and not _is_plain(text)
+
+
+def _is_plain(text: str) -> bool:
+    import ast
+
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    nodes = list(ast.walk(tree))
+    strange = {name for node in nodes for name in _strange_modules(node)}
+    shown = {id(root) for node in nodes for root in _only_shown(node)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and (node.id in _NAMES or (node.id in strange and id(node) not in shown)):
+            return False
+        if isinstance(node, ast.Attribute) and (
+            node.attr in _NAMES or (node.attr[:1] == "_" and node.attr not in _ABOUT)
+        ):
+            return False
+    return "" not in strange
+
+
+def _strange_modules(node: ast.AST) -> Iterator[str]:
+    """Names that stand for modules of which nothing is known; "" where something is taken out of one."""
+    import ast
+
+    if isinstance(node, ast.Import):
+        for each in node.names:
+            if each.name not in _MODULES:
+                yield each.asname or each.name.partition(".")[0]
+    elif isinstance(node, ast.ImportFrom):
+        taken = any(each.name in _NAMES or each.name[:1] == "_" for each in node.names)
+        if node.level or node.module not in _MODULES or taken:
+            yield ""
+
+
+def _only_shown(node: ast.AST) -> Iterator[ast.AST]:
+    """The name at the root of `torch.__version__` or `a.b.__file__`."""
+    import ast
+
+    if isinstance(node, ast.Attribute) and node.attr in _ABOUT:
+        root = node.value
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        yield root

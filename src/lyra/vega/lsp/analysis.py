@@ -1,0 +1,116 @@
+"""One text, looked at: its tree, tokens and names, the kinds of its expressions. Each is made when it is asked for.
+
+An `Analysis` never changes; a changed text is a new one. A text that breaks off inside a string or comment has no tree
+at all: then questions about names are answered from the text before, as `project` keeps it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from lyra.vega import ast
+from lyra.vega.checker import Load
+from lyra.vega.checker_types import ANY, STR, Kind, of_type
+from lyra.vega.lexer import Lexed, lex
+from lyra.vega.lsp.imports import ImportingChecker, Imports
+from lyra.vega.lsp.index import Index
+from lyra.vega.lsp.reparse import reparsed
+from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.parser import Parsed, parse_all
+from lyra.vega.source import Diagnostic, Source
+
+__all__ = ["Analysis"]
+
+
+class Analysis:
+    """What can be said of one text; `load` finds the texts of its imports. `before` is the analysis of the text before
+    the last change: its tree is used up."""
+
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        load: Load | None = None,
+        *,
+        imports: Imports | None = None,
+        before: Analysis | None = None,
+    ) -> None:
+        self.source = Source(name, text)
+        self.load = load
+        self._imports = imports
+        self._before = before
+
+    @property
+    def text(self) -> str:
+        return self.source.text
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @cached_property
+    def lexed(self) -> Lexed:
+        return lex(self.source)
+
+    @cached_property
+    def parsed(self) -> Parsed:
+        before, self._before = self._before, None
+        quick = reparsed(before.parsed, before.text, self.text) if before is not None else None
+        return quick or parse_all(self.source)
+
+    @property
+    def module(self) -> ast.Module:
+        return self.parsed.module
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.text, self.lexed.tokens, self.module)
+
+    @cached_property
+    def kinds(self) -> dict[int, Kind]:
+        """The kind of every expression, by the node's id; what is wrong with the program does not matter here."""
+        checker = _Kinds(self.source, self.load, self._imports)
+        checker.run(self.module.statements)
+        return checker.found
+
+    def check(self) -> list[Diagnostic]:
+        """What the checker says of the tree."""
+        return ImportingChecker(self.source, self.load, self._imports).run(self.module.statements)
+
+    def forget_kinds(self) -> None:
+        """Find them out again when they are asked for: what is imported has changed."""
+        self.__dict__.pop("kinds", None)
+
+    def kind_of(self, symbol: Symbol) -> Kind:
+        """What is known of a symbol's value."""
+        node = symbol.node
+        if isinstance(node, (ast.Let, ast.Const, ast.Parameter)) and node.type is not None:
+            return self._kind_of_type(node.type)
+        if isinstance(node, (ast.Let, ast.Const)) and node.value is not None:
+            return self.kinds.get(id(node.value), ANY)
+        if isinstance(node, ast.ForIn):
+            kind = self.kinds.get(id(node.source), ANY)
+            return STR if kind.name == "str" else kind.inner[0] if kind.name == "list" and kind.inner else ANY
+        if isinstance(node, ast.Catch):
+            return STR
+        return Kind("function") if symbol.role in ("function", "tool") else ANY
+
+    def _kind_of_type(self, written: ast.Type) -> Kind:
+        agents = {node.name for node in self.module.statements if isinstance(node, ast.Agent)}
+        return of_type(written, agents, lambda *_: None)
+
+    def imports(self) -> list[ast.Import]:
+        """The Vega files this one names."""
+        return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
+
+
+class _Kinds(ImportingChecker):
+    """A checker that remembers what it found out about each expression."""
+
+    def __init__(self, source: Source, load: Load | None, imports: Imports | None) -> None:
+        super().__init__(source, load, imports)
+        self.found: dict[int, Kind] = {}
+
+    def kind(self, node: ast.Expression) -> Kind:
+        found = self.found[id(node)] = super().kind(node)
+        return found

@@ -1,0 +1,351 @@
+"""What may be written next: names in scope, members of modules, settings of the block one is in, keywords, snippets.
+
+`complete` looks at the tokens before the cursor (`context`) and asks one function for each kind of place, in the order
+of `_PLACES`; the first that knows the place answers. Names come from the last tree that could be read, so they are
+there while the line that is being written is not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from lyra.core.capability import VERBS
+from lyra.errors import CODES
+from lyra.vega import ast
+from lyra.vega.checker_expressions import methods_of
+from lyra.vega.checker_settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker_types import TYPES
+from lyra.vega.lsp import texts
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.lsp.context import Context, context_at
+from lyra.vega.lsp.project import Project
+from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
+from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.signatures import signature_text, takes_text
+from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
+from lyra.vega.tokens import KEYWORDS
+
+__all__ = ["Item", "complete"]
+
+_FILES_MAX: Final = 200
+_SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "agent": AGENT_FIELDS,
+    "supervisor": SUPERVISION,
+    "supervision": SUPERVISION,
+    **BLOCKS,
+}
+
+
+class Item(NamedTuple):
+    """`kind` is a role of a symbol, or `keyword`, `field`, `module`, `word`, `type`, `error`, `method`, `snippet`,
+    `file`. `insert` is what is written, with `${1:…}` where the cursor goes if it is a snippet; "" is the label."""
+
+    label: str
+    kind: str
+    detail: str = ""
+    text: str = ""
+    insert: str = ""
+
+
+class _Asked(NamedTuple):
+    project: Project
+    known: Analysis
+    path: str
+    offset: int
+    context: Context
+
+
+def complete(project: Project, path: str, offset: int) -> list[Item]:
+    """Everything that may stand at an offset; the editor chooses by what is written already."""
+    text = project.text(path)
+    known = project.whole(path)
+    if text is None or known is None:
+        return []
+    asked = _Asked(project, known, path, offset, context_at(text, offset))
+    if asked.context.is_comment:
+        return []
+    for place in _PLACES:
+        found = place(asked)
+        if found is not None:
+            return list({(item.label, item.kind): item for item in found}.values())
+    return []
+
+
+# ---------------------------------------------------------------- places, in the order they are asked
+
+
+def _in_string(asked: _Asked) -> list[Item] | None:
+    context = asked.context
+    if context.string is None:
+        return None
+    if context.before().kind == "import":
+        return _files(asked, context.string)
+    return []
+
+
+def _files(asked: _Asked, written: str) -> list[Item]:
+    """Vega files and folders below the one that is written."""
+    folder = asked.project.target(os.path.dirname(written) or ".", asked.path)
+    try:
+        names = sorted(os.listdir(folder))[:_FILES_MAX]
+    except (OSError, ValueError):
+        return []
+    lead = "" if "/" in written else "./"
+    found = []
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.endswith(".vega") and path != asked.path:
+            found.append(Item(lead + name, "file"))
+        elif not name.startswith(".") and os.path.isdir(path):
+            found.append(Item(f"{lead}{name}/", "file"))
+    return found
+
+
+def _members(asked: _Asked) -> list[Item] | None:
+    """Behind `module::`."""
+    context = asked.context
+    if context.before().kind != "::":
+        return None
+    module = context.before(2).value
+    if any(opened.what == "capabilities" for opened in context.opened):
+        return [Item(name, "word") for verb in VERBS for name in _after(verb, module)]
+    symbol = asked.known.index.visible(asked.offset).get(module)
+    if symbol is not None and symbol.role == "import":
+        target = asked.project.imported(symbol, asked.path)
+        other = asked.project.analysis(target) if target is not None else None
+        if other is None:
+            return []
+        names = other.index.top.names.values()
+        wanted = ("agent", "supervisor") if _is_spawned(context, 3) else None
+        return [_item(other, each) for each in names if each.role != "import" and (not wanted or each.role in wanted)]
+    return [_library_item(name, entry) for name, entry in LIBRARY.get(module, {}).items()]
+
+
+def _after(verb: str, module: str) -> list[str]:
+    lead, _, name = verb.partition(".")
+    return [name] if lead == module and name else []
+
+
+def _methods(asked: _Asked) -> list[Item] | None:
+    """Behind `value.`."""
+    context = asked.context
+    if context.before().kind != ".":
+        return None
+    value = context.before(2)
+    symbol = asked.known.index.visible(asked.offset).get(value.value) if value.kind == "name" else None
+    kind = {"string": "str", "template": "str", "]": "any"}.get(value.kind, "any")
+    if symbol is not None:
+        kind = asked.known.kind_of(symbol).name
+    kinds = [kind] if kind in METHODS else list(METHODS)
+    found = []
+    for each in kinds:
+        for name in methods_of(each):
+            module, _, function = METHODS[each].get(name, f"{each}::{name}").partition("::")
+            entry = texts.entry_of(module, function)
+            detail = signature_text(function, entry) if entry is not None else ""
+            found.append(Item(name, "method", detail, entry.text if entry is not None else ""))
+    if kind == "response":
+        found += [Item(name, "field") for name in ("status", "body", "headers")]
+    return found
+
+
+def _setting(asked: _Asked) -> list[Item] | None:
+    """Inside the block of an agent, a supervisor, `retry` …: a setting's name, or what it takes."""
+    context = asked.context
+    if context.opened and context.opened[-1].sign == "[":
+        return _listed(asked, context.opened[-1].what)
+    table = _SETTINGS.get(context.inside)
+    if table is None:
+        return None
+    before = context.before()
+    if before.value in table and not context.new_line:
+        return _values(asked, table[before.value])
+    if context.inside == "supervisor" and before.kind == "=":
+        return _spawnable(asked)
+    found = [_field(name, takes) for name, takes in table.items()]
+    if context.inside == "agent":
+        found.append(Item("tool", "keyword", "", texts.KEYWORD_TEXTS["tool"], FIELD_SNIPPETS["tool"]))
+    if context.inside == "supervisor":
+        found.append(Item("child", "keyword", "", "One of its processes.", FIELD_SNIPPETS["child"]))
+    return found
+
+
+def _field(name: str, takes: str) -> Item:
+    what = takes_text(takes).removesuffix(", see below")
+    return Item(name, "field", what, texts.SETTING_TEXTS.get(name, ""), FIELD_SNIPPETS.get(name, ""))
+
+
+def _listed(asked: _Asked, what: str) -> list[Item] | None:
+    """Inside `[…]` of a setting."""
+    if what == "tools":
+        index = asked.known.index
+        own = [symbol for symbol in index.symbols if symbol.role == "tool" and _around(symbol, asked.offset)]
+        seen = [each for each in index.visible(asked.offset).values() if each.role in ("function", "tool", "import")]
+        return [_item(asked.known, each) for each in (*own, *seen)]
+    if what == "capabilities":
+        return [Item(verb.replace(".", "::"), "word") for verb in VERBS]
+    if what == "on" and asked.context.block == "retry":
+        return [Item(word, "word") for word in BLOCKS["retry"]["on"].split(" ")[1:]]
+    return None
+
+
+def _around(symbol: Symbol, offset: int) -> bool:
+    owner = symbol.owner
+    return owner is not None and owner.node.at <= offset <= owner.node.end
+
+
+def _values(asked: _Asked, takes: str) -> list[Item] | None:
+    form, *words = takes.split(" ")
+    if form == "word":
+        return [Item(word, "word") for word in words]
+    if form == "memory":
+        return [
+            Item("none", "word"),
+            Item("conversation", "word"),
+            Item("window", "word", "window(n)", "", "window(${1:10})"),
+        ]
+    if form == "backoff":
+        return [Item(name, "word", "", "", insert) for name, insert in BACKOFFS.items()]
+    if form == "type":
+        return _types(asked.known)
+    return None
+
+
+def _tool_setting(asked: _Asked) -> list[Item] | None:
+    """Between a tool's head and its body."""
+    context = asked.context
+    if context.inside not in ("", "agent") or context.before().kind not in (")", "name", "]", "string", "null"):
+        return None
+    for token in reversed(context.tokens):
+        if token.kind in ("{", "}", ";"):
+            return None
+        if token.kind == "tool":
+            return [_field(name, takes) for name, takes in TOOL_SETTINGS.items()]
+    return None
+
+
+def _is_spawned(context: Context, back: int) -> bool:
+    """Whether the token that many steps back is `spawn` or `spawn async`."""
+    one = context.before(back)
+    return one.kind == "spawn" or (one.value == "async" and context.before(back + 1).kind == "spawn")
+
+
+def _process(asked: _Asked) -> list[Item] | None:
+    """Behind `spawn` and `mock`."""
+    context = asked.context
+    if context.before().value == "mock" and context.before().kind == "name":
+        return [item for item in _spawnable(asked) if item.kind == "agent"]
+    if not _is_spawned(context, 1):
+        return None
+    found = _spawnable(asked)
+    return found if context.before().value == "async" else [*found, Item("async", "keyword")]
+
+
+def _spawnable(asked: _Asked) -> list[Item]:
+    seen = asked.known.index.visible(asked.offset).values()
+    roles = ("agent", "supervisor", "import")
+    found = [_item(asked.known, symbol) for symbol in seen if symbol.role in roles]
+    return [*found, Item("fn", "keyword", "", "A function in a process of its own.", "fn ${1:name}($2)")]
+
+
+def _type(asked: _Asked) -> list[Item] | None:
+    """Behind `->`, and behind the `:` of a variable or parameter."""
+    context = asked.context
+    one, three = context.before(), context.before(3)
+    declared = one.kind == ":" and (three.kind in ("let", "const") or context.inside == "parameters")
+    return _types(asked.known) if one.kind == "->" or declared else None
+
+
+def _types(known: Analysis) -> list[Item]:
+    plain = [Item(name, "type") for name in TYPES if name[0].islower() and name != "function"]
+    agents = [Item(node.name, "agent") for node in known.module.statements if isinstance(node, ast.Agent)]
+    return [*plain, Item("Result", "type"), *agents]
+
+
+def _error(asked: _Asked) -> list[Item] | None:
+    """Behind `catch` and `throw`."""
+    if asked.context.before().kind not in ("catch", "throw"):
+        return None
+    thrown = {name: "" for _, name in asked.known.index.errors}
+    names = {**thrown, **{row.catch: "" for row in CODES.values()}, **ERRORS}
+    if asked.context.before().kind == "catch":
+        return [Item(name, "error", "", text, f"{name}(${{1:reason}}) {{\n    $0\n}}") for name, text in names.items()]
+    return [Item(name, "error", "", text, f'{name}("$1")') for name, text in names.items()]
+
+
+def _nothing(asked: _Asked) -> list[Item] | None:
+    """Where a new name is being invented."""
+    context = asked.context
+    one, two = context.before(), context.before(2)
+    invents = one.kind in ("let", "const", "agent", "supervisor", "tool") or (one.kind == "fn" and two.kind != "spawn")
+    names = context.inside == "parameters" and one.kind in ("(", ",")
+    return [] if invents or names or (one.value == "as" and two.kind == "string") else None
+
+
+def _anything(asked: _Asked) -> list[Item]:
+    """Where a statement or an expression may stand."""
+    context = asked.context
+    found = [_item(asked.known, symbol) for symbol in asked.known.index.visible(asked.offset).values()]
+    found += [_library_item(name, entry) for name, entry in GLOBALS.items()]
+    found += [
+        Item(name, "module", "module", f"{', '.join(list(names)[:8])} …", f"{name}::")
+        for name, names in LIBRARY.items()
+    ]
+    found += [Item(word, "keyword", "", texts.KEYWORD_TEXTS[word]) for word in KEYWORDS]
+    if context.new_line or context.before().kind in (";", "{", "}"):
+        found += _snippets(STATEMENT_SNIPPETS)
+        if not context.opened:
+            found += _snippets(TOP_SNIPPETS)
+    if context.opened and context.opened[-1].what == "call":
+        found += _named_arguments(asked)
+    return found
+
+
+def _snippets(table: dict[str, tuple[str, str]]) -> Iterable[Item]:
+    return [Item(name, "snippet", text, "", insert) for name, (text, insert) in table.items()]
+
+
+def _named_arguments(asked: _Asked) -> list[Item]:
+    """`name: ` for the parameters of a function of this file."""
+    place = asked.context.opened[-1].place
+    callee = asked.context.tokens[place - 1].value
+    symbol = asked.known.index.visible(asked.offset).get(callee)
+    parameters = getattr(symbol.node, "parameters", ()) if symbol is not None else ()
+    return [Item(f"{each.name}:", "parameter", "", "", f"{each.name}: ") for each in parameters]
+
+
+# ---------------------------------------------------------------- items
+
+
+def _item(known: Analysis, symbol: Symbol) -> Item:
+    detail = ""
+    if symbol.role in ("function", "tool"):
+        detail = texts.heading(known.source, symbol)
+    elif symbol.role in ("variable", "parameter", "constant"):
+        kind = str(known.kind_of(symbol))
+        detail = "" if kind == "any" else kind
+    elif symbol.role == "agent" and isinstance(symbol.node, ast.Agent):
+        detail = ", ".join(texts.model_names(symbol.node))
+    insert = f"{symbol.name}::" if symbol.role == "import" else ""
+    above = texts.comment_above(known.source, known.module.comments, symbol.node.at) if symbol.is_top else ""
+    return Item(symbol.name, symbol.role, detail, above, insert)
+
+
+def _library_item(name: str, entry: Entry) -> Item:
+    return Item(name, "function", signature_text(name, entry), entry.text)
+
+
+_PLACES: Final[tuple[Callable[[_Asked], list[Item] | None], ...]] = (
+    _in_string,
+    _members,
+    _methods,
+    _tool_setting,
+    _setting,
+    _process,
+    _type,
+    _error,
+    _nothing,
+    _anything,
+)

@@ -1,0 +1,137 @@
+"""Where in a program somebody is typing: what stands before the cursor, and what is open around it.
+
+Only the tokens before the cursor count, so it works in a text that is broken right there. Inside a string nothing is
+offered, but in a `${…}` of it everything is; inside the string of an import, files are.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lyra.vega.checker_settings import BLOCKS
+from lyra.vega.lexer import lex
+from lyra.vega.source import Source
+from lyra.vega.tokens import KEYWORDS
+
+__all__ = ["Context", "Opened", "Token", "context_at"]
+
+_OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_NEVER_CLOSED: Final = "this `${` is never closed"
+
+
+class Token(NamedTuple):
+    kind: str
+    value: str
+    at: int
+    end: int
+
+    @property
+    def is_word(self) -> bool:
+        return self.kind == "name" or self.kind in KEYWORDS
+
+
+class Opened(NamedTuple):
+    """An open bracket: its sign, what it belongs to (`agent`, `supervisor`, `retry`, `fn`, `call`, …), where it
+    stands among the tokens, and how many commas came after it."""
+
+    sign: str
+    what: str
+    place: int
+    commas: int = 0
+
+
+class Context(NamedTuple):
+    tokens: list[Token]  # before the word at the cursor
+    word: str  # as far as it is written
+    opened: list[Opened]  # the innermost last
+    string: str | None = None  # inside a string: what it holds so far
+    is_comment: bool = False
+    new_line: bool = False  # whether the word is the first of its line
+
+    def before(self, back: int = 1) -> Token:
+        """The token that many steps before the word."""
+        return self.tokens[-back] if back <= len(self.tokens) else Token("", "", 0, 0)
+
+    @property
+    def inside(self) -> str:
+        """What the innermost bracket belongs to."""
+        return self.opened[-1].what if self.opened else ""
+
+    @property
+    def block(self) -> str:
+        """What the innermost brace belongs to."""
+        return next((each.what for each in reversed(self.opened) if each.sign == "{"), "")
+
+
+def context_at(text: str, offset: int) -> Context:
+    text = text[:offset]
+    start = 0
+    for _ in range(8):  # strings inside `${…}` inside strings
+        lexed = lex(Source("", text[start:]))
+        last = next((problem for problem in reversed(lexed.problems) if problem.message == _NEVER_CLOSED), None)
+        if last is None:
+            break
+        start += last.at + 2
+    tokens = [
+        Token(kind, value if isinstance(value, str) else "", at + start, end + start)
+        for kind, value, at, end in zip(
+            lexed.tokens.kinds, lexed.tokens.values, lexed.tokens.starts, lexed.tokens.ends, strict=True
+        )
+        if kind != "end"
+    ]
+    broken = [problem for problem in lexed.problems if "never closed" in problem.message]
+    if broken:
+        at = broken[-1].at + start
+        is_string = text[at] == '"'
+        tokens = [token for token in tokens if token.at < at]
+        return Context(tokens, "", _brackets(tokens), text[at:].lstrip('"') if is_string else None, not is_string)
+    if lexed.comments and _ends_in_comment(text[start:], lexed.comments[-1]):
+        return Context(tokens, "", [], None, is_comment=True)
+    word = ""
+    if tokens and tokens[-1].end == offset and tokens[-1].is_word:
+        word = tokens.pop().value
+    here = offset - len(word)
+    new_line = "\n" in text[tokens[-1].end if tokens else 0 : here] or not tokens
+    return Context(tokens, word, _brackets(tokens), new_line=new_line)
+
+
+def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:
+    at, body = comment
+    return body.startswith("//") and at + len(body) == len(text)
+
+
+def _brackets(tokens: list[Token]) -> list[Opened]:
+    opened: list[Opened] = []
+    for index, token in enumerate(tokens):
+        if token.kind in _OPENING:
+            opened.append(Opened(token.kind, _owner(tokens, index, opened), index))
+        elif token.kind in _OPENING.values():
+            while opened and _OPENING[opened[-1].sign] != token.kind:
+                opened.pop()  # one that was never closed
+            if opened:
+                opened.pop()
+        elif token.kind == "," and opened:
+            opened[-1] = opened[-1]._replace(commas=opened[-1].commas + 1)
+    return opened
+
+
+def _owner(tokens: list[Token], index: int, opened: list[Opened]) -> str:
+    """What a bracket belongs to, by the words before it."""
+    one = tokens[index - 1] if index else Token("", "", 0, 0)
+    two = tokens[index - 2] if index > 1 else Token("", "", 0, 0)
+    inside = opened[-1].what if opened else ""
+    if tokens[index].kind == "{":
+        if two.kind in ("agent", "supervisor"):
+            return two.kind
+        if inside == "agent" and one.value in BLOCKS:
+            return one.value
+        if (two.value, one.value) == ("supervised", "by"):
+            return "supervision"
+        return "mock" if two.value == "mock" else "receive" if one.kind == "receive" else "block"
+    if tokens[index].kind == "(":
+        if two.kind in ("fn", "tool"):
+            three = tokens[index - 3] if index > 2 else Token("", "", 0, 0)
+            spawned = three.kind in ("spawn", "=") or three.value == "async"
+            return "call" if two.kind == "fn" and spawned else "parameters"
+        return "call" if one.is_word and one.kind not in KEYWORDS else "("
+    return one.value if one.is_word and inside in ("agent", "block", "") else "["

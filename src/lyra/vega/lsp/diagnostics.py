@@ -1,0 +1,132 @@
+"""What is wrong with a text, for an editor: the remarks of parser and checker, and what imports bring with them.
+
+A mistake in an imported file is told at the import that leads to it, with its own place beside it. `thorough` also
+compiles, as `vega check` does: there is little that only the compiler sees, so that is asked on opening and saving, not
+at every key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lyra.errors import SourceError
+from lyra.vega import ast
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.source import Diagnostic, Source
+
+__all__ = ["Elsewhere", "Remark", "diagnose", "fix_of"]
+
+
+class Elsewhere(NamedTuple):
+    """A place in another file, by line and column from 1."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+
+class Remark(NamedTuple):
+    """One remark about a text, by offsets."""
+
+    at: int
+    end: int
+    message: str
+    hint: str = ""
+    severity: str = "error"
+    elsewhere: tuple[Elsewhere, ...] = ()
+
+    @property
+    def is_unneeded(self) -> bool:
+        """Code that could be taken out: editors show it faded."""
+        return "never reached" in self.message
+
+
+def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
+    """Every remark about a text, in order of place."""
+    problems = list(analysis.parsed.problems)
+    if not problems:
+        problems = analysis.check()
+        if thorough and not any(problem.is_error for problem in problems):
+            problems += _compiled(analysis)
+    own = [_remark(problem, analysis.source) for problem in problems if problem.file == analysis.name]
+    others = [problem for problem in problems if problem.file != analysis.name]
+    return sorted(own + _imported(analysis, others), key=lambda remark: remark.at)
+
+
+def _remark(problem: Diagnostic, source: Source) -> Remark:
+    at = max(0, min(problem.at, len(source.text)))
+    end = max(at, min(problem.end, len(source.text)))
+    line_end = source.text.find("\n", at)
+    if 0 <= line_end < end:  # an editor underlines the line it begins on, not the whole block behind it
+        end = max(at, line_end)
+    return Remark(at, end, problem.message, problem.hint, problem.severity)
+
+
+def _compiled(analysis: Analysis) -> list[Diagnostic]:
+    """What only the compiler sees."""
+    from lyra.vega.compiler import compile_module
+
+    try:
+        compile_module(analysis.module, analysis.source, load=analysis.load)
+    except SourceError as error:
+        fields = error.fields
+        if fields.get("problems"):
+            return list(fields["problems"])
+        file, line, column = (str(fields.get("file")), int(fields.get("line") or 1), int(fields.get("column") or 1))
+        starts = analysis.source.starts
+        at = starts[min(line, len(starts)) - 1] + column - 1 if file == analysis.name else 0
+        return [
+            Diagnostic(
+                file=file, line=line, column=column, message=error.message, hint=error.hint or "", at=at, end=at + 1
+            )
+        ]
+    return []
+
+
+def _imported(analysis: Analysis, problems: list[Diagnostic]) -> list[Remark]:
+    """The mistakes of other files, at the imports that lead to them."""
+    if not problems:
+        return []
+    by_file: dict[str, list[Diagnostic]] = {}
+    for problem in problems:
+        by_file.setdefault(problem.file, []).append(problem)
+    imports = [(node, _reached(node, analysis)) for node in analysis.imports()]
+    found = []
+    for file, told in by_file.items():
+        node = next((node for node, names in imports if file in names), imports[0][0] if imports else None)
+        at = analysis.text.find('"', node.at) if node is not None else 0
+        end = at + len(node.target) + 2 if node is not None else 1
+        count = f"{len(told)} mistakes" if len(told) > 1 else "a mistake"
+        there = tuple(Elsewhere(file, each.line, each.column, each.message) for each in told[:5])
+        found.append(Remark(at, end, f"`{file.rpartition('/')[2]}` has {count}: {told[0].message}", elsewhere=there))
+    return found
+
+
+def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
+    """The files that one import leads to."""
+    found: set[str] = set()
+    todo: list[tuple[str, str]] = [(node.target, analysis.name)]
+    while todo and analysis.load is not None:
+        loaded = analysis.load(*todo.pop())
+        if loaded is not None and loaded[0] not in found and loaded[0] != analysis.name:
+            found.add(loaded[0])
+            inner = Analysis(loaded[1], loaded[0], analysis.load)
+            todo += [(each.target, loaded[0]) for each in inner.imports()]
+    return found
+
+
+def fix_of(remark: Remark, text: str) -> tuple[int, int, str, str] | None:
+    """What would mend it, where that is certain enough: from, to, the new text, and a title."""
+    written = text[remark.at : remark.end]
+    meant = _between(remark.hint, "did you mean `", "`?")
+    if meant and (written.replace("_", "").replace("::", "").isalnum() or not written):
+        return remark.at, remark.end, meant, f"Change to `{meant}`"
+    if remark.message.startswith("missing `;`"):
+        return remark.at, remark.at, ";", "Add `;`"
+    return None
+
+
+def _between(text: str, before: str, after: str) -> str:
+    _, found, rest = text.partition(before)
+    return rest.partition(after)[0] if found and after in rest else ""

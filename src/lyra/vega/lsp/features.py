@@ -1,0 +1,264 @@
+"""What the server answers: one function a request, and the table that registers them.
+
+Each turns the client's position into an offset, asks the core, and turns the answer into the protocol's types. About a
+file that is not open, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from lyra.vega.lsp import lens, navigation, wire
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.lsp.completion import complete
+from lyra.vega.lsp.diagnostics import diagnose, fix_of
+from lyra.vega.lsp.document import Document
+from lyra.vega.lsp.hover import hover
+from lyra.vega.lsp.layout import formatted
+from lyra.vega.lsp.outline import outline
+from lyra.vega.lsp.project import path_of
+from lyra.vega.lsp.protocol import REQUEST_FAILED
+from lyra.vega.lsp.rename import Refused, prepare, rename
+from lyra.vega.lsp.server import Server
+from lyra.vega.lsp.signature import signature_help
+from lyra.vega.lsp.tokens import MODIFIERS, TYPES, coloured
+
+__all__ = ["register"]
+
+
+class _At(NamedTuple):
+    """A position in an open file."""
+
+    document: Document
+    offset: int
+
+    @property
+    def path(self) -> str:
+        return self.document.path
+
+
+def _document(ls: Server, params: Any) -> Document | None:
+    return ls.project.open.get(path_of(params.text_document.uri))
+
+
+def _at(ls: Server, params: Any) -> _At | None:
+    document = _document(ls, params)
+    if document is None:
+        return None
+    return _At(document, document.lines.offset((params.position.line, params.position.character)))
+
+
+def _known(ls: Server, params: Any) -> tuple[Document, Analysis] | None:
+    document = _document(ls, params)
+    known = ls.project.analysis(document.path) if document is not None else None
+    return (document, known) if document is not None and known is not None else None
+
+
+# ---------------------------------------------------------------- life
+
+
+def _initialize(ls: Server, params: types.InitializeParams) -> None:
+    ls.begin(params)
+
+
+def _opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+    ls.opened(params.text_document)
+
+
+def _changed(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+    ls.changed(params)
+
+
+def _saved(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+    ls.saved(params.text_document.uri)
+
+
+def _closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+    ls.closed(params.text_document.uri)
+
+
+def _files(ls: Server, _params: types.DidChangeWatchedFilesParams) -> None:
+    ls.files_changed()
+
+
+def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.folders_changed(params.event)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
+    at = _at(ls, params)
+    found = hover(ls.project, at.path, at.offset) if at is not None else None
+    if at is None or found is None or not found.text:
+        return None
+    content = types.MarkupContent(types.MarkupKind.Markdown, found.text)
+    return types.Hover(content, wire.range_of(at.document.lines, found.at, found.end))
+
+
+def _definition(ls: Server, params: types.DefinitionParams) -> types.Location | None:
+    at = _at(ls, params)
+    place = navigation.definition(ls.project, at.path, at.offset) if at is not None else None
+    return wire.location(ls.project, place) if place is not None else None
+
+
+def _references(ls: Server, params: types.ReferenceParams) -> list[types.Location]:
+    at = _at(ls, params)
+    if at is None:
+        return []
+    asked = params.context.include_declaration
+    places = navigation.references(ls.project, at.path, at.offset, with_declaration=asked)
+    return [wire.location(ls.project, place) for place in places]
+
+
+def _highlights(ls: Server, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+    at = _at(ls, params)
+    found = navigation.highlights(ls.project, at.path, at.offset) if at is not None else []
+    return [types.DocumentHighlight(wire.range_of(at.document.lines, *span)) for span in found if at is not None]
+
+
+def _symbols(ls: Server, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    found = _known(ls, params)
+    return [wire.symbol(found[0].lines, entry) for entry in outline(found[1])] if found is not None else []
+
+
+def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.SemanticTokens:
+    found = _known(ls, params)
+    return types.SemanticTokens(wire.numbers(found[0].lines, coloured(found[1])) if found is not None else [])
+
+
+def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens]:
+    found = _known(ls, params)
+    if found is None:
+        return []
+    document, known = found
+    lenses = []
+    for line, text in lens.overlaps(known):
+        at = document.lines.start(line - 1)
+        lenses.append(types.CodeLens(wire.range_of(document.lines, at, at), types.Command(text, "")))
+    return lenses
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _completion(ls: Server, params: types.CompletionParams) -> types.CompletionList:
+    at = _at(ls, params)
+    found = complete(ls.project, at.path, at.offset) if at is not None else []
+    can = _snippets(ls)
+    return types.CompletionList(is_incomplete=False, items=[wire.completion(each, with_snippets=can) for each in found])
+
+
+def _snippets(ls: Server) -> bool:
+    document = ls.client_capabilities.text_document
+    item = document.completion.completion_item if document is not None and document.completion is not None else None
+    return bool(item is not None and item.snippet_support)
+
+
+def _signature(ls: Server, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+    at = _at(ls, params)
+    found = signature_help(ls.project, at.path, at.offset) if at is not None else None
+    if found is None:
+        return None
+    information = types.SignatureInformation(
+        label=found.label,
+        documentation=found.text or None,
+        parameters=[types.ParameterInformation(each) for each in found.parameters],
+    )
+    return types.SignatureHelp([information], 0, found.active)
+
+
+def _format(ls: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+    document = _document(ls, params)
+    if document is None:
+        return []
+    return [types.TextEdit(wire.range_of(document.lines, at, end), new) for at, end, new in formatted(document.text)]
+
+
+def _prepare(ls: Server, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
+    at = _at(ls, params)
+    found = prepare(ls.project, at.path, at.offset) if at is not None else None
+    if at is None or found is None:
+        return None
+    place, name = found
+    return types.PrepareRenamePlaceholder(wire.range_of(at.document.lines, place.at, place.end), name)
+
+
+def _rename(ls: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    at = _at(ls, params)
+    if at is None:
+        return None
+    try:
+        places = rename(ls.project, at.path, at.offset, params.new_name)
+    except Refused as refused:
+        raise JsonRpcException(str(refused), REQUEST_FAILED) from None
+    changes: dict[str, list[types.TextEdit]] = {}
+    for place in places:
+        where = wire.location(ls.project, place)
+        changes.setdefault(where.uri, []).append(types.TextEdit(where.range, params.new_name))
+    return types.WorkspaceEdit(changes=changes)
+
+
+def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """What would mend the mistakes in a range."""
+    found = _known(ls, params)
+    if found is None:
+        return []
+    document, known = found
+    lines = document.lines
+    first = lines.offset((params.range.start.line, params.range.start.character))
+    last = lines.offset((params.range.end.line, params.range.end.character))
+    actions = []
+    for remark in diagnose(known):
+        fix = fix_of(remark, known.text) if remark.at <= last and remark.end >= first else None
+        if fix is not None:
+            at, end, new, title = fix
+            edit = types.TextEdit(wire.range_of(lines, at, end), new)
+            actions.append(
+                types.CodeAction(
+                    title=title,
+                    kind=types.CodeActionKind.QuickFix,
+                    diagnostics=[wire.diagnostic(ls.project, document, remark)],
+                    edit=types.WorkspaceEdit(changes={document.uri: [edit]}),
+                    is_preferred=True,
+                )
+            )
+    return actions
+
+
+# Request or notification → its options, and who answers.
+FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
+    types.INITIALIZE: (None, _initialize),
+    types.TEXT_DOCUMENT_DID_OPEN: (None, _opened),
+    types.TEXT_DOCUMENT_DID_CHANGE: (None, _changed),
+    types.TEXT_DOCUMENT_DID_SAVE: (types.SaveOptions(include_text=False), _saved),
+    types.TEXT_DOCUMENT_DID_CLOSE: (None, _closed),
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (None, _files),
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (None, _folders),
+    types.TEXT_DOCUMENT_HOVER: (None, _hover),
+    types.TEXT_DOCUMENT_DEFINITION: (None, _definition),
+    types.TEXT_DOCUMENT_REFERENCES: (None, _references),
+    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: (None, _highlights),
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (None, _symbols),
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (types.SemanticTokensLegend(TYPES, MODIFIERS), _tokens),
+    types.TEXT_DOCUMENT_CODE_LENS: (types.CodeLensOptions(), _lenses),
+    types.TEXT_DOCUMENT_COMPLETION: (types.CompletionOptions(trigger_characters=[".", ":", '"', "/"]), _completion),
+    types.TEXT_DOCUMENT_SIGNATURE_HELP: (types.SignatureHelpOptions(trigger_characters=["(", ","]), _signature),
+    types.TEXT_DOCUMENT_FORMATTING: (None, _format),
+    types.TEXT_DOCUMENT_PREPARE_RENAME: (None, _prepare),
+    types.TEXT_DOCUMENT_RENAME: (types.RenameOptions(prepare_provider=True), _rename),
+    types.TEXT_DOCUMENT_CODE_ACTION: (
+        types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
+        _actions,
+    ),
+}
+
+
+def register(server: Server) -> None:
+    for method, (options, answer) in FEATURES.items():
+        server.feature(method, options)(answer)

@@ -1,0 +1,185 @@
+"""What an editor shows about the word under the pointer: its type, what it costs, what it does."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from lyra.vega import ast
+from lyra.vega.checker_expressions import methods_of
+from lyra.vega.checker_settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.lsp import texts
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.lsp.project import Project
+from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.signatures import signature_text, takes_text
+from lyra.vega.stdlib.table import ERRORS, LIBRARY, METHODS
+from lyra.vega.tokens import KEYWORDS
+
+__all__ = ["Hover", "describe", "hover"]
+
+_WORD: Final = re.compile(r"\w+")
+_TABLES: Final[dict[str, dict[str, str]]] = {
+    "agent": AGENT_FIELDS,
+    "supervisor": SUPERVISION,
+    "supervision": SUPERVISION,
+    "tool": TOOL_SETTINGS,
+    **BLOCKS,
+}
+
+
+class Hover(NamedTuple):
+    at: int
+    end: int
+    text: str
+
+
+def hover(project: Project, path: str, offset: int) -> Hover | None:
+    known = project.analysis(path)
+    if known is None:
+        return None
+    index = known.index
+    member = index.member_at(offset)
+    if member is not None and not member.parameter:
+        return Hover(member.at, member.end, _member(project, path, member) or "")
+    use = index.use_at(offset)
+    if use is not None:
+        return Hover(use.at, use.end, describe(project, known, use.symbol))
+    word = _word_at(known.text, offset)
+    return _word(known, offset, *word) if word is not None else None
+
+
+def _word_at(text: str, offset: int) -> tuple[int, int, str] | None:
+    start = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    for found in _WORD.finditer(text, start, end if end >= 0 else len(text)):
+        if found.start() <= offset <= found.end():
+            return found.start(), found.end(), found[0]
+    return None
+
+
+def _word(known: Analysis, offset: int, at: int, end: int, word: str) -> Hover | None:
+    """What is no name of the program: settings, models, modules, methods, errors, keywords."""
+    setting = known.index.settings.get(at)
+    if setting is not None:
+        return Hover(at, end, setting_text(*setting))
+    if (at, word) in known.index.modules and word in LIBRARY:
+        return Hover(at, end, f"{texts.code(word)}\nA module of the library: {', '.join(LIBRARY[word])}.")
+    if (at, word) in known.index.errors:
+        return Hover(at, end, f"{texts.code(word)}\nAn error{': ' + ERRORS[word] if word in ERRORS else ''}.")
+    model = _model_at(known, offset)
+    if model is not None:
+        return model
+    for node in known.index.methods:
+        if isinstance(node, ast.MethodCall) and known.text.find(node.name, node.target.end, node.end) == at:
+            text = method_text(known.kinds.get(id(node.target)), node.name)
+            return Hover(at, end, text) if text else None
+    tokens = known.lexed.tokens
+    if word in KEYWORDS and at in tokens.starts and tokens.kinds[tokens.starts.index(at)] == word:
+        return Hover(at, end, f"{texts.code(word)}\n{texts.KEYWORD_TEXTS[word]}")
+    return None
+
+
+def _model_at(known: Analysis, offset: int) -> Hover | None:
+    for agent in known.module.statements:
+        value = agent.fields.get("model") if isinstance(agent, ast.Agent) else None
+        for item in value.items if isinstance(value, ast.ListLiteral) else [value]:
+            if isinstance(item, ast.Literal) and isinstance(item.value, str) and item.at <= offset <= item.end:
+                return Hover(item.at, item.end, f"`{item.value}`\n\n{texts.price_line(item.value)}")
+    return None
+
+
+def setting_text(table: str, name: str) -> str:
+    """A setting of an agent, a tool or a supervisor: what it is for and what it takes."""
+    takes = _TABLES.get(table, {}).get(name)
+    if takes is None:
+        return texts.code(name)
+    what = takes_text(takes).removesuffix(", see below")
+    return f"{texts.code(name)}\n{texts.SETTING_TEXTS.get(name, '')}\n\nTakes {what}."
+
+
+def method_text(kind: object, name: str) -> str:
+    """A method by the kind of the value before its dot; of an unknown kind, every one it may be."""
+    word = getattr(kind, "name", "any")
+    kinds = [word] if name in methods_of(word) else [each for each in METHODS if name in methods_of(each)]
+    found = []
+    for each in kinds:
+        target = METHODS[each].get(name, f"{each}::{name}")
+        module, _, function = target.partition("::")
+        entry = texts.entry_of(module, function)
+        if entry is not None:
+            found.append(f"{texts.code(f'{module}::{signature_text(function, entry)}')}\n{entry.text}")
+    return "\n\n".join(dict.fromkeys(found))
+
+
+def _member(project: Project, path: str, member: Member) -> str | None:
+    entry = texts.entry_of(member.module_name, member.name) if member.module is None else None
+    if entry is not None:
+        lead = f"{member.module_name}::" if member.module_name else ""
+        kind = "Goes through the door: an effect." if entry.how == "effect" else "Pure."
+        return f"{texts.code(lead + signature_text(member.name, entry))}\n{entry.text}\n\n{kind}"
+    found = project.meaning(member, path)
+    known = project.analysis(found[0]) if found is not None else None
+    if found is None or known is None:
+        return texts.code(f"{member.module_name}::{member.name}")
+    return describe(project, known, found[1])
+
+
+def describe(project: Project, known: Analysis, symbol: Symbol) -> str:
+    """A symbol of the program."""
+    kind = str(known.kind_of(symbol))
+    parts = [texts.code(texts.heading(known.source, symbol, kind))]
+    above = texts.comment_above(known.source, known.module.comments, symbol.node.at)
+    if above and symbol.role not in ("parameter", "child"):
+        parts.append(above)
+    node = symbol.node
+    if isinstance(node, ast.Agent):
+        parts.append(texts.agent_card(known.source, node))
+    elif isinstance(node, ast.Parameter) and symbol.owner is not None:
+        parts.append(f"A parameter of `{symbol.owner.name}`.")
+    elif isinstance(node, ast.Tool):
+        parts += _tool(known, node)
+    elif isinstance(node, ast.Supervisor):
+        parts.append("Children: " + ", ".join(f"`{child.name}`" for child in node.children) + ".")
+    elif isinstance(node, ast.Import):
+        parts += _import(project, known, symbol)
+    elif isinstance(node, ast.Let):
+        parts += _spawned(project, known, node.value)
+    return "\n\n".join(parts)
+
+
+def _tool(known: Analysis, node: ast.Tool) -> list[str]:
+    rows = [
+        f"- {name}: `{known.text[value.at : value.end]}`"
+        for name, value in node.settings.items()
+        if value.end > value.at
+    ]
+    return ["\n".join(rows)] if rows else []
+
+
+def _import(project: Project, known: Analysis, symbol: Symbol) -> list[str]:
+    target = project.imported(symbol, known.name)
+    index = project.index(target) if target is not None else None
+    if index is None:
+        return []
+    names = [f"`{name}`" for name, each in index.top.names.items() if each.role != "import"]
+    return [f"It has {', '.join(names[:20])}." if names else "It declares nothing."]
+
+
+def _spawned(project: Project, known: Analysis, value: ast.Expression | None) -> list[str]:
+    """Of a variable that holds an agent's process: the agent, since that is who is asked and paid."""
+    while isinstance(value, ast.Await):
+        value = value.operand
+    if not isinstance(value, ast.Spawn) or value.is_function:
+        return []
+    at = value.target.end - 1
+    member = known.index.member_at(at)
+    use = known.index.use_at(at)
+    if member is not None and member.module is not None:
+        found = project.meaning(member, known.name)
+    else:
+        found = (known.name, use.symbol) if use is not None else None
+    declared = project.analysis(found[0]) if found is not None else None
+    if found is None or declared is None or not isinstance(found[1].node, ast.Agent):
+        return []
+    return [f"The process of agent `{found[1].name}`:\n\n{texts.agent_card(declared.source, found[1].node)}"]

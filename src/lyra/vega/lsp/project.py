@@ -1,0 +1,215 @@
+"""The files an editor works on: those that are open, as they are on the screen, and those they import, from the disk.
+
+A file is known by its absolute path; a text that was never saved by its URI. What is open wins over what is on the
+disk, so that a change in one window is seen in the others before it is saved. `analysis` gives what is known of a file,
+made once for each text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from lyra.vega import ast
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.lsp.document import UTF16, Document, Lines
+from lyra.vega.lsp.imports import Imports
+from lyra.vega.lsp.index import Index
+from lyra.vega.lsp.symbols import Member, Symbol
+
+__all__ = ["Place", "Project", "path_of", "uri_of"]
+
+_FILE_BYTES_MAX: Final = 4 << 20  # a larger import is taken on trust
+_FILES_MAX: Final = 2_000  # in the folders of a workspace; more are not looked through for uses of a name
+_FOLDERS_MAX: Final = 20_000  # that are looked into for them
+_KEPT_MAX: Final = 2_500  # files from the disk that are remembered
+_SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
+
+
+class Place(NamedTuple):
+    """A piece of a file."""
+
+    path: str
+    at: int
+    end: int
+
+
+class _Known(NamedTuple):
+    stamp: tuple[int, int]
+    text: str
+
+
+class Project:
+    def __init__(self, folders: list[str] | None = None, *, encoding: str = UTF16) -> None:
+        self.folders = folders or []
+        self.encoding = encoding
+        self.open: dict[str, Document] = {}
+        self._disk: dict[str, _Known] = {}
+        self._imports = Imports(self._texts)
+        self._analyses: dict[str, Analysis] = {}
+        self._whole: dict[str, Analysis] = {}  # the last one of each open file that had a tree
+        self._good: dict[str, Analysis] = {}  # the last one without a mistake in it: the next is made from it
+
+    # ---------------------------------------------------------------- open files
+
+    def put(self, document: Document) -> None:
+        self.open[document.path] = document
+        self.changed()
+
+    def remove(self, path: str) -> None:
+        self.open.pop(path, None)
+        self._whole.pop(path, None)
+        self._good.pop(path, None)
+        self._analyses.pop(path, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Some text is another one: the kinds found in files that import others may no longer hold."""
+        for known in self._analyses.values():
+            if known.imports():
+                known.forget_kinds()
+
+    # ---------------------------------------------------------------- texts
+
+    def text(self, path: str) -> str | None:
+        document = self.open.get(path)
+        return document.text if document is not None else self._read(path)
+
+    def lines(self, path: str) -> Lines:
+        document = self.open.get(path)
+        return document.lines if document is not None else Lines(self.text(path) or "", self.encoding)
+
+    def uri(self, path: str) -> str:
+        """As the editor writes it, if the file is open."""
+        document = self.open.get(path)
+        return document.uri if document is not None else uri_of(path)
+
+    def _read(self, path: str) -> str | None:
+        try:
+            if not os.path.isfile(path):
+                return None
+            facts = os.stat(path)
+            stamp = (facts.st_mtime_ns, facts.st_size)
+            known = self._disk.get(path)
+            if known is not None and known.stamp == stamp:
+                return known.text
+            if facts.st_size > _FILE_BYTES_MAX:
+                return None
+            with open(path, encoding="utf-8-sig", newline="") as file:
+                text = file.read(_FILE_BYTES_MAX)
+        except (OSError, ValueError):  # also a name with a NUL in it, and what is no UTF-8
+            return None
+        if len(self._disk) >= _KEPT_MAX:
+            self._disk.clear()
+            self._analyses = {known: each for known, each in self._analyses.items() if known in self.open}
+        self._disk[path] = _Known(stamp, text)
+        return text
+
+    def load(self, target: str, importing: str) -> tuple[str, str] | None:
+        """The name and text of an import, as the checker asks for it."""
+        path = self.target(target, importing)
+        text = self.text(path)
+        return None if text is None else (path, text)
+
+    def target(self, target: str, importing: str) -> str:
+        """The path an import means; of a text that has none, beside the workspace's files."""
+        folder = os.path.dirname(importing) if os.path.isabs(importing) else (self.folders or [os.getcwd()])[0]
+        return os.path.normpath(os.path.join(folder, target))
+
+    # ---------------------------------------------------------------- what is known
+
+    def analysis(self, path: str) -> Analysis | None:
+        text = self.text(path)
+        if text is None:
+            return None
+        known = self._analyses.get(path)
+        if known is None or known.text is not text:
+            before = self._good.get(path)
+            known = self._analyses[path] = Analysis(text, path, self.load, imports=self._imports, before=before)
+            if path in self.open and known.module.statements:
+                self._whole[path] = known
+                if not known.parsed.problems:
+                    self._good[path] = known
+        return known
+
+    def index(self, path: str) -> Index | None:
+        known = self.analysis(path)
+        return None if known is None else known.index
+
+    def whole(self, path: str) -> Analysis | None:
+        """The analysis of a file; while it has no tree, the last one that had."""
+        known = self.analysis(path)
+        if known is not None and not known.module.statements:
+            return self._whole.get(path, known)
+        return known
+
+    def imported(self, symbol: Symbol, path: str) -> str | None:
+        """The file that an import of the file at `path` names."""
+        node = symbol.node
+        if not isinstance(node, ast.Import) or node.kind != "vega":
+            return None
+        return self.target(node.target, path)
+
+    def meaning(self, member: Member, path: str) -> tuple[str, Symbol] | None:
+        """The file and the symbol that `module::name` stands for; of a named argument, the parameter."""
+        target = self.imported(member.module, path) if member.module is not None else None
+        index = self.index(target) if target is not None else None
+        symbol = index.exported(member.name) if index is not None else None
+        if target is None or index is None or symbol is None:
+            return None
+        if member.parameter:
+            parameters = getattr(symbol.node, "parameters", ())
+            found = [index.symbol_of(each) for each in parameters if each.name == member.parameter]
+            return (target, found[0]) if found and found[0] is not None else None
+        return target, symbol
+
+    def files(self) -> Iterator[str]:
+        """Every file that may use a name: the open ones, then what the workspace's folders hold."""
+        yield from list(self.open)
+        count = looked = 0
+        for top in self.folders:
+            for folder, folders, names in os.walk(top):
+                looked += 1
+                if looked > _FOLDERS_MAX:
+                    return
+                folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
+                for name in names:
+                    path = os.path.join(folder, name)
+                    if name.endswith(".vega") and path not in self.open:
+                        count += 1
+                        if count > _FILES_MAX:
+                            return
+                        yield path
+
+    def reach(self, path: str) -> set[str]:
+        """A file and all that it imports, directly or not."""
+        found: set[str] = set()
+        todo = [path]
+        while todo and len(found) < _FILES_MAX:
+            each = todo.pop()
+            if each in found:
+                continue
+            found.add(each)
+            known = self.analysis(each)
+            if known is not None:
+                todo += [self.target(node.target, each) for node in known.imports()]
+        return found
+
+    def _texts(self, path: str) -> dict[str, str]:
+        """The texts of a file and of all it imports; one that is missing is empty."""
+        return {each: self.text(each) or "" for each in self.reach(path)}
+
+
+def path_of(uri: str) -> str:
+    """The path of a file's URI; any other URI is its own name."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
+    return os.path.normpath(unquote(parts.path)) if parts.scheme == "file" and parts.path else uri
+
+
+def uri_of(path: str) -> str:
+    return f"file://{quote(path)}" if os.path.isabs(path) else path

@@ -1,0 +1,160 @@
+"""`vega lsp`: the core behind the Language Server Protocol, on standard input and output.
+
+The server keeps the open texts, says what is wrong with them soon after each change, and lets `features` answer the
+rest. A change is looked at after a moment in which the next one may come; for a file that takes long, the moment is as
+long as the last look took. Nothing but the protocol goes to standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Any, BinaryIO, Final
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError
+from pygls.lsp.server import LanguageServer
+
+from lyra._version import __version__
+from lyra.vega.lsp import wire
+from lyra.vega.lsp.diagnostics import diagnose
+from lyra.vega.lsp.document import Change, Document, Position
+from lyra.vega.lsp.project import Project, path_of
+from lyra.vega.lsp.protocol import Protocol
+
+__all__ = ["Server", "serve"]
+
+_MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
+_MOMENT_S_MAX: Final = 1.0
+_QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment
+_OTHERS_S: Final = 0.25  # files that import the changed one can wait
+
+
+class Server(LanguageServer):
+    protocol: Protocol
+
+    def __init__(self) -> None:
+        super().__init__("vega", __version__, protocol_cls=Protocol, max_workers=2)
+        self.project = Project()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._took_s: dict[str, float] = {}
+        from lyra.vega.lsp.features import register
+
+        register(self)
+
+    # ---------------------------------------------------------------- texts
+
+    def begin(self, params: types.InitializeParams) -> None:
+        """What the client said at first: its folders. The encoding was chosen by then."""
+        folders = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""]
+        self.project.folders = [path_of(uri) for uri in folders if uri.startswith("file:")]
+        self.project.encoding = str(
+            getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
+        )
+
+    def folders_changed(self, event: types.WorkspaceFoldersChangeEvent) -> None:
+        gone = {path_of(folder.uri) for folder in event.removed}
+        added = [path_of(folder.uri) for folder in event.added]
+        self.project.folders = [path for path in self.project.folders if path not in gone] + added
+
+    def opened(self, item: types.TextDocumentItem) -> None:
+        path = path_of(item.uri)
+        encoding = self.project.encoding
+        self.project.put(Document(item.uri, path, item.text, version=item.version, encoding=encoding))
+        self._publish(path, thorough=True)
+        self._later_others(path)
+
+    def changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        path = path_of(params.text_document.uri)
+        document = self.project.open.get(path)
+        if document is None:
+            return
+        for change in params.content_changes:
+            document.apply(_change(change))
+        document.version = params.text_document.version
+        self.project.changed()
+        took = self._took_s.get(path, 0.0)
+        self._later(path, _MOMENT_S if took <= _QUICK_S else min(took, _MOMENT_S_MAX))
+        self._later_others(path)
+
+    def saved(self, uri: str) -> None:
+        path = path_of(uri)
+        if path in self.project.open:
+            self._publish(path, thorough=True)
+        self.project.changed()
+        self._later_others(path)
+
+    def closed(self, uri: str) -> None:
+        path = path_of(uri)
+        timer = self._timers.pop(path, None)
+        if timer is not None:
+            timer.cancel()
+        self.project.remove(path)
+        self._took_s.pop(path, None)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+        self._later_others(path)
+
+    def files_changed(self) -> None:
+        """Something happened on the disk that the editor watches."""
+        self.project.changed()
+        for path in self.project.open:
+            self._later(path, _OTHERS_S)
+
+    # ---------------------------------------------------------------- diagnostics
+
+    def _later(self, path: str, delay_s: float) -> None:
+        timer = self._timers.pop(path, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[path] = asyncio.get_running_loop().call_later(delay_s, self._publish, path)
+
+    def _later_others(self, changed: str) -> None:
+        """The open files that import the changed one, directly or not."""
+        for path in self.project.open:
+            if path != changed and changed in self.project.reach(path):
+                self._later(path, _OTHERS_S)
+
+    def _publish(self, path: str, *, thorough: bool = False) -> None:
+        self._timers.pop(path, None)
+        document = self.project.open.get(path)
+        known = self.project.analysis(path)
+        if document is None or known is None:
+            return
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        try:
+            remarks = diagnose(known, thorough=thorough)
+        except Exception as error:  # noqa: BLE001 - whatever is in a text, the server lives on
+            self.report_server_error(error, JsonRpcInternalError)
+            return
+        self._took_s[path] = loop.time() - begun
+        self.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(
+                uri=document.uri,
+                version=document.version,
+                diagnostics=[wire.diagnostic(self.project, document, remark) for remark in remarks],
+            )
+        )
+
+    def report_server_error(self, error: Exception, source: Any) -> None:  # noqa: ARG002 - pygls' own signature
+        """One line on standard error; what a request asked for in vain is in its answer."""
+        if not isinstance(error, JsonRpcException) or isinstance(error, JsonRpcInternalError):
+            print(f"vega lsp: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def _change(change: types.TextDocumentContentChangeEvent) -> Change:
+    if isinstance(change, types.TextDocumentContentChangePartial):
+        start, end = change.range.start, change.range.end
+        return Change(change.text, Position(start.line, start.character), Position(end.line, end.character))
+    return Change(change.text)
+
+
+def serve(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
+    """Speak until the client says `exit` or goes away; 0 if it said `shutdown` before, as the protocol has it."""
+    stdin, stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
+    sys.stdout = sys.stderr  # a stray print must not get between two messages
+    logging.getLogger("pygls").setLevel(logging.CRITICAL)  # errors are told once, by `report_server_error`
+    server = Server()
+    server.start_io(stdin, stdout)
+    return 0 if server.protocol.is_shut_down else 1

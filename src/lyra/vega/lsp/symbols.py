@@ -1,0 +1,68 @@
+"""What names stand for: a declaration, the uses of it, names of other files, and the scopes they are seen in.
+
+`index` finds them in a tree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lyra.vega import ast
+
+__all__ = ["Member", "Scope", "Symbol", "Use"]
+
+
+class Symbol:
+    """One declaration. `at` and `end` are where its name is written, `node` is all of it."""
+
+    __slots__ = ("at", "end", "is_top", "name", "node", "owner", "role")
+
+    def __init__(self, name: str, role: str, place: tuple[int, int], node: ast.Node, *, owner: Symbol | None) -> None:
+        self.name = name
+        self.role = role  # variable constant parameter function tool agent supervisor child import
+        self.at, self.end = place
+        self.node = node
+        self.owner = owner  # of a parameter or an agent's tool
+        self.is_top = False
+
+
+class Use(NamedTuple):
+    """A name that means a symbol of this file; its declaration is one, too."""
+
+    at: int
+    end: int
+    symbol: Symbol
+
+
+class Member(NamedTuple):
+    """A name of another file (`module` is the import), of the library, or, without a module's name, a function that is
+    always there. With `parameter`, `at` is where a named argument of it is written."""
+
+    at: int
+    end: int
+    module: Symbol | None
+    module_name: str
+    name: str
+    parameter: str = ""
+
+
+class Scope:
+    """The names of a block. Each is seen from an offset on; those of the top level, inside functions, from anywhere."""
+
+    __slots__ = ("at", "end", "entries", "names", "owner", "parent")
+
+    def __init__(self, parent: Scope | None, at: int, end: int, owner: Symbol | None = None) -> None:
+        self.parent = parent
+        self.at = at
+        self.end = end
+        self.owner: Symbol | None = owner if owner is not None or parent is None else parent.owner
+        self.names: dict[str, Symbol] = {}  # as the walk has reached it
+        self.entries: list[tuple[int, Symbol]] = []
+
+    def find(self, name: str) -> Symbol | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None

@@ -1,0 +1,86 @@
+"""What each word of a text is, for colours that know the program: an agent is not a variable, a parameter no function.
+
+Words alone: strings, numbers and comments are the grammar's. A token never spans lines.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lyra.vega import ast
+from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.lsp.symbols import Symbol
+from lyra.vega.stdlib.table import LIBRARY
+from lyra.vega.tokens import KEYWORDS, Tokens
+
+__all__ = ["MODIFIERS", "TYPES", "Coloured", "coloured"]
+
+TYPES: Final = (
+    *("namespace", "type", "class", "parameter", "variable", "property", "function", "method", "keyword", "event"),
+)
+MODIFIERS: Final = ("declaration", "readonly", "defaultLibrary")
+
+_ROLES: Final[dict[str, str]] = {
+    "agent": "class",
+    "supervisor": "class",
+    "child": "property",
+    "constant": "variable",
+    "function": "function",
+    "import": "namespace",
+    "parameter": "parameter",
+    "tool": "function",
+    "variable": "variable",
+}
+
+
+class Coloured(NamedTuple):
+    at: int
+    length: int
+    type: str
+    modifiers: tuple[str, ...] = ()
+
+
+def coloured(analysis: Analysis) -> list[Coloured]:
+    """Every word that has a meaning, in order of place."""
+    index = analysis.index
+    found: dict[int, Coloured] = {}
+
+    def put(at: int, length: int, kind: str, *modifiers: str) -> None:
+        if at >= 0 and length > 0:
+            found[at] = Coloured(at, length, kind, modifiers)
+
+    _keywords(analysis.lexed.tokens, put)
+    for at, (_, name) in index.settings.items():
+        put(at, len(name), "property")
+    for at, name in index.types:
+        put(at, len(name), "type", "defaultLibrary")
+    for at, name in index.errors:
+        put(at, len(name), "type")
+    for at, name in index.modules:
+        put(at, len(name), "namespace", *(("defaultLibrary",) if name in LIBRARY else ()))
+    for node in index.methods:
+        at = analysis.text.find(node.name, node.target.end, node.end)
+        put(at, len(node.name), "method" if isinstance(node, ast.MethodCall) else "property")
+    for member in index.members:
+        kind = "parameter" if member.parameter else "function"
+        put(member.at, member.end - member.at, kind, *(("defaultLibrary",) if member.module is None else ()))
+    for use in index.uses:
+        if analysis.text[use.at : use.end] == use.symbol.name:
+            put(use.at, use.end - use.at, _ROLES[use.symbol.role], *_modifiers(use.at, use.symbol))
+    return [found[at] for at in sorted(found)]
+
+
+def _modifiers(at: int, symbol: Symbol) -> list[str]:
+    found = ["declaration"] if at == symbol.at else []
+    return [*found, "readonly"] if symbol.role == "constant" else found
+
+
+def _keywords(tokens: Tokens, put: object) -> None:
+    assert callable(put)
+    for kind, value, at in zip(tokens.kinds, tokens.values, tokens.starts, strict=True):
+        if kind in KEYWORDS:
+            put(at, len(kind), "keyword")
+        elif kind == "template":
+            for part in value:
+                if isinstance(part, Tokens):
+                    _keywords(part, put)

@@ -1,0 +1,120 @@
+"""From plain data to the types of the protocol: positions, ranges, remarks, items."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lsprotocol import types
+
+from lyra.vega.lsp.completion import Item
+from lyra.vega.lsp.diagnostics import Elsewhere, Remark
+from lyra.vega.lsp.document import Document, Lines
+from lyra.vega.lsp.outline import Entry
+from lyra.vega.lsp.project import Place, Project
+from lyra.vega.lsp.tokens import MODIFIERS, TYPES, Coloured
+
+__all__ = ["completion", "diagnostic", "location", "numbers", "range_of", "symbol"]
+
+_SEVERITIES: Final = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
+_SYMBOLS: Final[dict[str, types.SymbolKind]] = {
+    "agent": types.SymbolKind.Class,
+    "supervisor": types.SymbolKind.Class,
+    "child": types.SymbolKind.Field,
+    "constant": types.SymbolKind.Constant,
+    "function": types.SymbolKind.Function,
+    "import": types.SymbolKind.Module,
+    "test": types.SymbolKind.Event,
+    "tool": types.SymbolKind.Method,
+    "variable": types.SymbolKind.Variable,
+}
+_KINDS: Final[dict[str, types.CompletionItemKind]] = {
+    "agent": types.CompletionItemKind.Class,
+    "supervisor": types.CompletionItemKind.Class,
+    "constant": types.CompletionItemKind.Constant,
+    "error": types.CompletionItemKind.Class,
+    "field": types.CompletionItemKind.Property,
+    "file": types.CompletionItemKind.File,
+    "function": types.CompletionItemKind.Function,
+    "import": types.CompletionItemKind.Module,
+    "keyword": types.CompletionItemKind.Keyword,
+    "method": types.CompletionItemKind.Method,
+    "module": types.CompletionItemKind.Module,
+    "parameter": types.CompletionItemKind.Variable,
+    "snippet": types.CompletionItemKind.Snippet,
+    "tool": types.CompletionItemKind.Function,
+    "type": types.CompletionItemKind.TypeParameter,
+    "variable": types.CompletionItemKind.Variable,
+    "word": types.CompletionItemKind.EnumMember,
+}
+# What comes first in a list of many: what the program says, then the library, then the language.
+_ORDER: Final = {"variable": "0", "parameter": "0", "field": "0", "keyword": "8", "snippet": "9", "module": "3"}
+
+
+def position(lines: Lines, offset: int) -> types.Position:
+    return types.Position(*lines.position(offset))
+
+
+def range_of(lines: Lines, at: int, end: int) -> types.Range:
+    return types.Range(position(lines, at), position(lines, end))
+
+
+def location(project: Project, place: Place) -> types.Location:
+    return types.Location(project.uri(place.path), range_of(project.lines(place.path), place.at, place.end))
+
+
+def diagnostic(project: Project, document: Document, remark: Remark) -> types.Diagnostic:
+    message = f"{remark.message}\nhint: {remark.hint}" if remark.hint else remark.message
+    there = [_related(project, each) for each in remark.elsewhere]
+    return types.Diagnostic(
+        range=range_of(document.lines, remark.at, remark.end),
+        message=message,
+        severity=_SEVERITIES[remark.severity],
+        source="vega",
+        tags=[types.DiagnosticTag.Unnecessary] if remark.is_unneeded else None,
+        related_information=there or None,
+    )
+
+
+def _related(project: Project, each: Elsewhere) -> types.DiagnosticRelatedInformation:
+    lines = project.lines(each.file)
+    at = lines.start(each.line - 1) + each.column - 1
+    return types.DiagnosticRelatedInformation(location(project, Place(each.file, at, at + 1)), each.message)
+
+
+def completion(item: Item, *, with_snippets: bool) -> types.CompletionItem:
+    is_snippet = "$" in item.insert
+    insert = item.insert if with_snippets or not is_snippet else ""
+    return types.CompletionItem(
+        label=item.label,
+        kind=_KINDS[item.kind],
+        detail=item.detail or None,
+        documentation=types.MarkupContent(types.MarkupKind.Markdown, item.text) if item.text else None,
+        insert_text=insert or None,
+        insert_text_format=types.InsertTextFormat.Snippet if insert and is_snippet else None,
+        sort_text=_ORDER.get(item.kind, "1") + item.label,
+    )
+
+
+def symbol(lines: Lines, entry: Entry) -> types.DocumentSymbol:
+    return types.DocumentSymbol(
+        name=entry.name,
+        kind=_SYMBOLS.get(entry.role, types.SymbolKind.Variable),
+        range=range_of(lines, entry.at, entry.end),
+        selection_range=range_of(lines, entry.name_at, entry.name_end),
+        detail=entry.role,
+        children=[symbol(lines, each) for each in entry.inside],
+    )
+
+
+def numbers(lines: Lines, found: list[Coloured]) -> list[int]:
+    """Five numbers for each token, places relative to the one before: how the protocol packs them."""
+    packed: list[int] = []
+    last_line = last_start = 0
+    for each in found:
+        line, start = lines.position(each.at)
+        length = lines.units(each.at, each.at + each.length)
+        bits = sum(1 << MODIFIERS.index(name) for name in each.modifiers)
+        packed += (line - last_line, start - last_start if line == last_line else start, length)
+        packed += (TYPES.index(each.type), bits)
+        last_line, last_start = line, start
+    return packed

@@ -1,0 +1,198 @@
+"""`file::`: plain files below the folders that a run was given.
+
+What is opened is what is asked about: the Grant of the process is checked for the path as it is written, before
+anything happens, and for the place where it turns out to lie. So no symlink leads out of the folder, nor from a path
+that a tool may use to one that it may not. Pipes and devices are no files here: reading one could wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.capability import Capability
+from lyra.core.effect import Effect
+from lyra.errors import CapabilityDenied, EffectFailed, LimitExceeded
+from lyra.vega.values import Fault, kind_of
+
+if TYPE_CHECKING:
+    from lyra.core.capability import Grant
+    from lyra.sandbox.paths import Beneath
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["FILES"]
+
+FILE_BYTES_MAX: Final = 64 << 20
+_READ: Final = "fs.read"
+_WRITE: Final = "fs.write"
+_PATH: Final = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
+_QUIET: Final = os.O_NONBLOCK | os.O_NOCTTY  # nothing that is no plain file may keep us
+
+
+class _Place:
+    """One path below an open folder, and the Grant that has to cover wherever it leads."""
+
+    __slots__ = ("_folder", "_grant", "_need", "path")
+
+    def __init__(self, folder: Beneath, grant: Grant, need: str, path: str) -> None:
+        self._folder = folder
+        self._grant = grant
+        self._need = need
+        self.path = path
+
+    def look(self) -> str:
+        """Where it really lies; OSError where nothing does."""
+        fd = self._folder.open(self.path, _PATH)
+        try:
+            found = _true(fd)
+        finally:
+            os.close(fd)
+        self._check(found)
+        return found
+
+    def open(self, flags: int) -> int:
+        """A descriptor of what is there."""
+        fd = self._folder.open(self.look(), flags | _QUIET)
+        try:
+            self._check(_true(fd))  # it may have been swapped between the two
+            is_folder = bool(flags & os.O_DIRECTORY)
+            if not is_folder and not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise EffectFailed(f"{self.path} is not a plain file", path=self.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def made(self, flags: int) -> int:
+        """The same of a file that may not be there yet."""
+        try:
+            return self.open(flags)
+        except FileNotFoundError:
+            folder, name = self.parent()
+        try:
+            return os.open(name, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        finally:
+            os.close(folder)
+
+    def parent(self) -> tuple[int, str]:
+        """A descriptor of the folder it lies in, and its name there."""
+        above, name = os.path.split(self.path)
+        fd = self._folder.open(above, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._check(os.path.join(_true(fd), name))
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd, name
+
+    def _check(self, place: str) -> None:
+        self._grant.check(Capability(self._need, place))
+
+
+def _true(fd: int) -> str:
+    from lyra.sandbox.paths import true_path
+
+    return true_path(fd)
+
+
+# ---------------------------------------------------------------- what is done with one
+
+
+def _read(place: _Place) -> str:
+    with os.fdopen(place.open(os.O_RDONLY), "rb") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise LimitExceeded(f"{place.path} has more than {FILE_BYTES_MAX} bytes", path=place.path)
+    return data.decode()
+
+
+def _write(place: _Place, content: str) -> None:
+    with os.fdopen(place.made(os.O_WRONLY), "wb") as file:
+        file.truncate(0)
+        file.write(content.encode())
+
+
+def _append(place: _Place, content: str) -> None:
+    with os.fdopen(place.made(os.O_WRONLY | os.O_APPEND), "ab") as file:
+        file.write(content.encode())
+
+
+def _exists(place: _Place) -> bool:
+    try:
+        place.look()
+    except OSError:
+        return False
+    return True
+
+
+def _list(place: _Place) -> list[str]:
+    fd = place.open(os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return sorted(os.listdir(fd))
+    finally:
+        os.close(fd)
+
+
+def _remove(place: _Place) -> None:
+    """The name itself: of a symlink the link, not what it points to."""
+    folder, name = place.parent()
+    try:
+        os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+# ---------------------------------------------------------------- through the door
+
+
+def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Callable[..., Any]:
+    """`idempotent`: twice is as good as once, so a run that was killed in the middle just does it again."""
+    word = act.__name__.strip("_")
+
+    async def perform(job: Job, path: Any, *rest: Any) -> Any:
+        rights, grant = job.world.rights, job.ctx.grant
+        absolute = rights.absolute(_text(path, "a path"))
+        root = rights.root_of(absolute)
+        given = [_text(each, "a file's content") for each in rest]
+
+        async def vega_file(place: str, *given: str) -> Any:
+            if root is None:
+                raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
+            return await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+
+        needs = (Capability(need, absolute),)
+        effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent)
+        return await job.ctx.do(effect, absolute, *given)
+
+    return perform
+
+
+def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: str, *rest: Any) -> Any:
+    from lyra.sandbox.paths import Beneath
+
+    try:
+        with Beneath(root) as folder:
+            return act(_Place(folder, grant, need, path), *rest)
+    except UnicodeDecodeError:
+        raise EffectFailed(f"{path} is not text", path=path) from None
+    except OSError as error:
+        raise EffectFailed(f"{path}: {error.strerror or error}", path=path) from None
+
+
+def _text(value: Any, what: str) -> str:
+    if type(value) is not str:
+        raise Fault("TypeError", f"{what} is a str, not {kind_of(value)}")
+    return value
+
+
+FILES: Final[dict[str, Callable[..., Any]]] = {
+    "file::read": _act(_read, _READ),
+    "file::write": _act(_write, _WRITE),
+    "file::append": _act(_append, _WRITE, idempotent=False),
+    "file::exists": _act(_exists, _READ),
+    "file::list": _act(_list, _READ),
+    "file::remove": _act(_remove, _WRITE, idempotent=False),
+}

@@ -1,0 +1,339 @@
+"""Programs that start others: what a deny sees of them, what no wildcard swallows, and what stays as easy as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lyra.core.code import starts_programs
+from lyra.core.programs import program_name
+from lyra.tools.permissions import Permissions, Rule, subject_of
+from lyra.tools.permissions.command_line import read_line
+from lyra.tools.permissions.text_glob import TextGlob
+
+# Each starts `rm`, or code that nobody can read, by way of another program.
+STARTED = r"""
+rg --pre rm hi
+rg --pre=rm hi
+rg --pre 'rm -rf y' hi
+rg --hostname-bin=rm hi
+ugrep --filter='pdf:rm %' hi
+ag --pager 'rm x' hi
+tar cfI x.tar 'rm -rf y'
+tar cIf 'rm -rf y' x.tar a
+tar xfF x.tar 'rm y'
+tar cbfI 20 x.tar 'rm y' a
+tar -cI 'rm y' -f x.tar a
+tar -cI'rm y' -f x.tar a
+tar xf x.tar --to-command 'rm y'
+tar cf x.tar a --checkpoint-action exec='rm y'
+git -c core.pager='rm x' log
+git -c alias.x='!rm y' x
+git --exec-path=e log
+git --git-dir=e status
+git --git-dir e status
+git bisect run rm x
+git remote-ext h 'rm x'
+git-shell -c 'rm x'
+env -S 'rm x'
+nice -n 5 rm x
+timeout -k 1 5 rm x
+stdbuf -oL rm x
+setsid -w rm x
+ionice -c3 rm x
+chrt -f 1 rm x
+watch -n 1 rm x
+parallel rm ::: x
+ssh -o ProxyCommand='rm x' h
+rsync -e 'rm x' a h:b
+sort --compress-program rm a
+man -P 'rm x' ls
+less '+!rm x' a
+less +!rm a
+less --lesskey-content='x' a
+more '+!rm x' a
+vim -c '!rm x' a
+vim --cmd 'exe "no"' a
+nvim +'!rm x' a
+emacs -batch -eval '(shell-command "rm x")'
+emacs --batch --funcall shell
+awk 'BEGIN{system("rm x")}'
+sed '1e rm x' a
+perl -e 'system("rm x")'
+perl -I lib -e 'system("rm x")'
+perl -pe 1 'rm x |'
+perl -e 'open F, "rm x|"'
+python -c 'import os; os.system("rm x")'
+python3.11 -c 'import os; os.system("rm x")'
+python -W ignore -c 'import os; os.system("rm x")'
+python -X dev -c 'import os; os.system("rm x")'
+python -c 'eval(bytes.fromhex("00"))'
+python -c 'import timeit; timeit.timeit("x")'
+python -c 'import operator, os; operator.attrgetter("sys" + "tem")(os)("rm x")'
+python -c 'import os; os.ｓystem("rm x")'
+python -m timeit 'x'
+python -mpdb x.py
+ruby -e 'system "rm x"'
+ruby -I lib -e 'Object.send("sys" + "tem", "rm x")'
+node -pe 'require("child_process").execSync("rm x")'
+node --no-warnings -e 'k = "con" + "structor"; [][k][k]("x")()'
+node --input-type module -e 'import("x")'
+deno eval 'new Deno.Command("rm")'
+bun -e 'x'
+php -r '$f = "sys" . "tem"; $f("rm x");'
+lua -e 'os.execute("rm x")'
+Rscript -e 'system("rm x")'
+julia -E 'run(`rm x`)'
+guile -c '(system "rm x")'
+elixir -e 'x'
+erl -noshell -eval 'os:cmd("rm x").'
+octave --eval 'system("rm x")'
+gnuplot -e 'system "rm x"'
+rpm --eval '%(rm x)'
+mysql -e '\! rm x'
+psql -c '\! rm x'
+psql -c "copy t to program 'rm x'"
+sqlite3 a '.shell rm x'
+lftp -c '!rm x'
+make --eval='x:;rm y'
+flock l -c 'rm x'
+script -qc 'rm x' /dev/null
+strace -f rm x
+gdb -batch -ex 'shell rm x'
+busybox rm x
+xargs rm
+find . -execdir rm {} \;
+fd -Hx rm
+fd --exec-batch=rm
+npm exec -- rm x
+npm exec -c 'rm x'
+npx rm x
+pipx run rm x
+mise exec -- rm x
+asdf exec rm x
+nix-shell -p x --run 'rm x'
+nix develop -c rm x
+poetry run rm x
+poetry -C x run rm x
+npm --prefix=x exec rm x
+conda run -n e rm x
+docker run --rm i rm x
+docker run i rm x
+docker exec -it c rm x
+docker compose exec c rm x
+podman run i sh -c 'rm x'
+kubectl exec p -- rm x
+kubectl run p --image=i -- rm x
+su -c 'rm x'
+sudo -u bob rm x
+doas rm x
+chroot / rm x
+unshare -r rm x
+nsenter -t 1 -m rm x
+ssh-agent rm x
+xterm -e rm x
+wine rm x
+go test -exec 'rm x' ./...
+go test -exec='rm x' ./...
+go build -toolexec 'rm x' ./...
+cargo --config build.rustc-wrapper='"rm"' build
+cmake -E rm x
+cmake -P x.cmake
+bazel run --run_under='rm x' //x
+mvn -Dexec.executable=rm exec:exec
+ansible all -a 'rm x'
+hg --config alias.x='!rm y' x
+svn diff --diff-cmd rm
+cvs -e rm ci
+gpg --photo-viewer 'rm x' -k
+tcpdump -G 1 -z rm -w a
+wget -e 'use_askpass=rm' u
+aria2c --on-download-complete=rm u
+yt-dlp --exec 'rm x' u
+pdflatex -shell-escape '\write18{rm x}'
+convert '|rm x' y.png
+gs -sOutputFile='%pipe%rm x' a
+crontab jobs
+/lib64/ld-linux-x86-64.so.2 /bin/rm x
+RIPGREP_CONFIG_PATH=f rg hi
+""".strip().splitlines()
+
+# A rule for the program covers it still, and a deny of `rm` is not in its way.
+PLAIN = r"""
+rg -n --pretty rm src
+rg --pre-glob '*.pdf' hi
+tar czf x.tar.gz rm
+tar xfC x.tar rm
+less -R rm
+python3.11 rm.py -c x
+python -W ignore -m pytest -k rm
+perl rm.pl -e
+perl -I lib rm.pl
+node rm.js -e 1
+docker ps -a
+docker build -t rm .
+kubectl get pods rm
+go test ./... -run rm
+go build -o rm ./...
+cargo test -p rm
+cargo build --release
+cmake -S . -B build
+cmake --build rm
+npm run rm
+poetry install rm
+poetry -q install rm
+mvn -q -DskipTests test
+gradle build
+svn diff rm
+hg diff rm
+convert rm.png x.jpg
+crontab -l
+gpg --verify rm.sig
+openssl dgst -sha256 rm
+mysql -u root rm
+go vet ./...
+""".strip().splitlines()
+
+# Code that is read, and does nothing but calculate and print.
+HARMLESS_CODE = [
+    ("python", "import json,sys; print(json.load(sys.stdin)['rm'])"),
+    ("python", "import numpy; print(numpy.__version__)"),
+    ("python", "import a.b; print(a.b.__file__)"),
+    ("python", "import os; print(os.getcwd(), os.path.join('a', 'b'))"),
+    ("python", "from pathlib import Path; print(Path('x').read_text())"),
+    ("python", "import ast; print(ast.literal_eval('[1]'))"),
+    ("python", "print(1 != 2)"),
+    ("perl", "print if /x/"),
+    ("perl", "s/a/b/g"),
+    ("ruby", "puts 1 + 1"),
+    ("javascript", "console.log(JSON.parse('{}')['a'], process.version)"),
+    ("php", "echo 1;"),
+    ("lua", "print(1)"),
+    ("sql", "select * from t where a = 'x'"),
+    ("sql", "\\dt"),
+]
+STARTING_CODE = [
+    ("python", "getattr(x, 'y')"),
+    ("python", "import sys; sys.modules['x']"),
+    ("python", "x.__class__"),
+    ("python", "import numpy; numpy.load('x')"),
+    ("python", "from timeit import timeit"),
+    ("python", "from . import x"),
+    ("python", "import string; string.Formatter()"),
+    ("python", "print('\\x73')"),
+    ("python", "this is no Python"),
+    ("python", "(" * 3_000),
+    ("python", "#" * 5_000),
+    ("perl", "do 'x'"),
+    ("perl", "s/x/$y/ee"),
+    ("ruby", "IO.read('|x')"),
+    ("javascript", "global['x']"),
+    ("javascript", "this[k]"),
+    ("php", "include 'x';"),
+    ("lua", "load('x')()"),
+    ("sql", "\\! ls"),
+    ("cobol", "DISPLAY 'x'"),
+]
+
+
+def _decided(line: str, *rules: Rule) -> str:
+    return Permissions(rules, workspace="/w").decide(subject_of("Bash", {"command": line}, workspace="/w")).decision
+
+
+@pytest.mark.parametrize("line", STARTED)
+def test_a_deny_sees_what_another_program_starts(line: str):
+    assert _decided(line, Rule("Bash", "allow"), Rule("Bash(rm *)", "deny"), Rule("Bash(rm)", "deny")) == "deny"
+
+
+@pytest.mark.parametrize("line", STARTED)
+def test_a_rule_for_a_program_does_not_cover_what_it_starts(line: str):
+    program = line.split(maxsplit=1)[0]
+    assert _decided(line, Rule(f"Bash({program} *)", "allow")) == "ask"
+
+
+@pytest.mark.parametrize("line", PLAIN)
+def test_plain_calls_need_no_question(line: str):
+    program = line.split(maxsplit=1)[0]
+    allow, deny = Rule(f"Bash({program} *)", "allow"), Rule("Bash(rm *)", "deny")
+    assert _decided(line, allow, deny) == "allow", read_line(line).unsure
+
+
+def test_a_rule_that_names_the_subcommand_covers_what_a_container_runs():
+    line = "docker run image ls"
+    assert _decided(line, Rule("Bash(docker run *)", "allow")) == "allow"
+    assert _decided(line, Rule("Bash(docker *)", "allow")) == "ask"
+    assert _decided("docker run image rm x", Rule("Bash(docker run *)", "allow"), Rule("Bash(rm *)", "deny")) == "deny"
+
+
+def test_a_deny_of_a_subcommand_sees_it_behind_global_options():
+    for line in ("git -C e push", "git --git-dir=e push", "git -c a.b=c push origin", "timeout 5 git -C e push"):
+        assert read_line(line).touched_by(TextGlob("git push *")), line
+
+
+@pytest.mark.parametrize(("language", "code"), HARMLESS_CODE)
+def test_code_that_calculates_and_prints_is_no_doubt(language: str, code: str):
+    assert not starts_programs(code, language)
+
+
+@pytest.mark.parametrize(("language", "code"), STARTING_CODE)
+def test_code_that_starts_programs_or_hides_it_is_one(language: str, code: str):
+    assert starts_programs(code, language)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("/usr/bin/python3.11", "python"),
+        ("python3", "python"),
+        ("g++-12", "g++"),
+        ("sqlite3", "sqlite3"),
+        ("x86_64", "x86_64"),
+        ("ld-linux-x86-64.so.2", "ld.so"),
+        ("7", "7"),
+        ("base64", "base"),
+    ],
+)
+def test_a_version_is_not_part_of_a_name(word: str, name: str):
+    assert program_name(word) == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rg --pre rm hi f",
+        "tar cfI x.tar 'rm y' f",
+        "tar cIf 'rm y' x.tar f",
+        "perl -pe 1 'rm x |'",
+        "perl -I lib -e 'system(\"rm x\")'",
+        "python3 -W ignore -c 'import os; os.system(\"rm x\")'",
+        "python3 -m timeit -n 1 'import os; os.system(\"rm x\")'",
+        "vim -es -c '!rm x' -c 'qa!' f",
+        'node -pe \'require("child_process").execSync("rm x")\'',
+    ],
+)
+def test_they_do_start_it(tmp_path: Path, line: str):
+    """Seen with the real programs, where this machine has them: a `rm` that only leaves a mark is run."""
+    program = line.split(maxsplit=1)[0]
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "rm").write_text('#!/bin/sh\necho ran >> "$MARK"\n')
+    (tools / "rm").chmod(0o755)
+    (tmp_path / "f").write_text("hi\n")
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "MARK": str(tmp_path / "mark"), "HOME": str(tmp_path)}
+    subprocess.run(
+        ["/bin/bash", "-c", line],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert (tmp_path / "mark").exists()
+    assert read_line(line).touched_by(TextGlob("rm *"))

@@ -1,0 +1,76 @@
+"""Positions and changes, in every encoding an editor may ask for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lyra.vega.lsp.document import UTF8, UTF16, UTF32, Change, Document, Lines, Position
+
+TEXT = 'let a = "é";\r\nlet 🙂 = 1;\rprint(a);\n\nend'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "character"), [(UTF16, 6), (UTF8, 8), (UTF32, 5)], ids=["utf-16", "utf-8", "utf-32"]
+)
+def test_a_column_counts_units_of_its_encoding(encoding, character):
+    """Behind an emoji a column is two, four or one further."""
+    lines = Lines(TEXT, encoding)
+    offset = TEXT.index("🙂") + 1
+    assert lines.position(offset) == (1, character)
+    assert lines.offset((1, character)) == offset
+
+
+@pytest.mark.parametrize("encoding", [UTF8, UTF16, UTF32])
+def test_every_offset_comes_back(encoding):
+    lines = Lines(TEXT, encoding)
+    inside = TEXT.index("\r\n") + 1  # between the two characters of a line's end there is no position
+    for offset in range(len(TEXT) + 1):
+        assert lines.offset(lines.position(offset)) == (offset if offset != inside else offset - 1)
+
+
+def test_lines_end_as_the_protocol_says():
+    """`\\n`, `\\r\\n` and `\\r` end lines; a form feed and a line separator do not."""
+    assert len(Lines("a\nb\r\nc\rd")) == 4
+    assert len(Lines("a\fb\u2028c\x85d\x0be")) == 1
+
+
+@pytest.mark.parametrize(
+    ("position", "offset"), [((-1, 0), 0), ((0, 99), 12), ((0, -5), 0), ((99, 0), len(TEXT)), ((1, 5), 18)]
+)
+def test_a_position_outside_is_moved_to_the_edge(position, offset):
+    """Also one in the middle of a character: that is its beginning."""
+    assert Lines(TEXT, UTF16).offset(position) == offset
+
+
+def test_changes_are_applied_one_after_another():
+    document = Document("file:///a", "/a", "one\ntwo\n")
+    document.apply(Change("2", Position(1, 0), Position(1, 3)))
+    document.apply(Change("🙂", Position(0, 0), Position(0, 0)))
+    document.apply(Change("!", Position(0, 2), Position(0, 5)))
+    assert document.text == "🙂!\n2\n"
+    document.apply(Change("all new"))
+    assert document.text == "all new"
+
+
+def test_a_range_that_runs_backwards_changes_nothing_before_its_start():
+    document = Document("file:///a", "/a", "abcdef")
+    document.apply(Change("X", Position(0, 4), Position(0, 2)))
+    assert document.text == "abcdXef"
+
+
+@pytest.mark.parametrize("encoding", [UTF8, UTF16, UTF32])
+def test_random_changes_equal_those_of_a_plain_list_of_characters(encoding):
+    dice = random.Random(7)
+    document = Document("file:///a", "/a", TEXT, encoding=encoding)
+    for _ in range(300):
+        one, two = sorted((dice.randrange(len(document.text) + 1), dice.randrange(len(document.text) + 1)))
+        start, end = document.lines.position(one), document.lines.position(two)
+        one, two = document.lines.offset(start), document.lines.offset(end)
+        new = dice.choice(["", "x", "🙂", "\n", "é\r\n", "\r"])
+        wanted = document.text[:one] + new + document.text[two:]
+        document.apply(Change(new, start, end))
+        assert document.text == wanted
+        if len(wanted) < 5:
+            document.apply(Change(TEXT))

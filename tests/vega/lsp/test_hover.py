@@ -1,0 +1,132 @@
+"""Types and costs of what is under the pointer."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.vega.lsp.hover import hover
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY
+from lyra.vega.tokens import KEYWORDS
+
+from .texts import project
+
+CODER = """\
+// Writes code.
+// Slowly.
+agent Coder {
+    model "claude-sonnet-4-5"
+    budget $0.50
+    timeout 30s
+    capabilities [fs::read]
+    tool look(path: str) -> str capabilities [fs::read] { return path; }
+}
+"""
+
+
+def shown(text: str, **others: str) -> str:
+    found, path, at = project(text, **others)
+    told = hover(found, path, at)
+    return told.text if told is not None else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "heading"),
+    [
+        ("let ‸a = 1;\n", "let a: int"),
+        ("let a = [1, 2];\nprint(‸a);\n", "let a: list[int]"),
+        ("let a: map = {};\nprint(‸a);\n", "let a: map"),
+        ("let a = $1.50;\nlet ‸b = a * 2;\n", "let b: money"),
+        ('let a = str::len("x");\nprint(‸a);\n', "let a: int"),
+        ('let a = json::parse("1");\nprint(‸a);\n', "let a"),
+        ('for ‸c in "abc" { }\n', "let c: str"),
+        ("for ‸n in [1, 2] { }\n", "let n: int"),
+        ("try { } catch Error(‸e) { }\n", "let e: str"),
+        ("const ‸LIMIT = 5;\n", "const LIMIT: int = 5"),
+        ('fn f(a: int, ‸b: str = "x") { }\n', 'b: str = "x"'),
+        ('fn ‸f(a: int, b = 2) -> str { return ""; }\n', "fn f(a: int, b = 2) -> str"),
+        ("fn f(n) { return n; }\nlet x = ‸f(1);\n", "fn f(n)"),
+        ("agent A { }\nsupervisor S { child ‸a = A }\n", "child a"),
+    ],
+)
+def test_names_show_their_types(text, heading):
+    assert f"```vega\n{heading}\n```" in shown(text)
+
+
+def test_an_agent_shows_who_answers_and_what_that_costs():
+    """Model, price of a thousand tokens, budget, what it may do, and the comment above it."""
+    text = shown(CODER + "let c = spawn ‸Coder;\n")
+    assert "Writes code.\nSlowly." in text
+    assert "- model: `claude-sonnet-4-5`" in text
+    assert "- price: $0.003 in, $0.015 out per 1k tokens" in text
+    assert "- budget: `$0.50` a call" in text
+    assert "- capabilities: `[fs::read]`" in text
+    assert "- tool: `look(path: str)` with `[fs::read]`" in text
+
+
+def test_a_variable_that_holds_a_process_shows_the_agent_behind_it():
+    text = shown(CODER + 'let c = spawn Coder;\nprint(‸c <- "hi");\n')
+    assert "let c: process" in text
+    assert "per 1k tokens" in text
+
+
+def test_a_price_nobody_knows_is_said_to_be_unknown():
+    assert "- price: unknown" in shown('agent ‸A { model "anthropic/claude-from-tomorrow" }\n')
+    assert "- price: unknown" in shown('agent ‸A { model "nobodys" }\n')
+    assert "- price: free" in shown('agent ‸A { model "sim/echo" }\n')
+
+
+def test_the_text_of_a_model_shows_its_price():
+    assert "per 1k tokens" in shown('agent A { model "claude-‸sonnet-4-5" }\n')
+
+
+def test_every_function_of_the_library_shows_its_signature_and_its_sentence():
+    for module, names in {**LIBRARY, "": GLOBALS}.items():
+        for name, entry in names.items():
+            lead = f"{module}::" if module else ""
+            text = shown(f"print({lead}‸{name});\n")
+            assert entry.text in text
+            assert f"{lead}{name}(" in text
+            assert ("effect" in text.splitlines()[-1]) == (entry.how == "effect")
+
+
+def test_methods_show_the_function_behind_them():
+    assert "list::push" in shown("let xs = [1];\nxs.‸push(2);\n")
+    assert "str::upper" in shown('print("a".‸upper());\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("agent A { ‸budget $1.00 }\n", "Takes an amount of money."),
+        ("agent A { retry { ‸max_attempts 3 } }\n", "Takes a whole number, at least 1"),
+        ("agent A { ‸retry { max_attempts 3 } }\n", "Takes a block `{ … }`."),
+        ("agent A { }\nlet p = spawn A supervised by { ‸strategy restart };\n", "one of"),
+        ('tool t() ‸description "x" { }\n', "Takes a text."),
+        ('print(‸str::len(""));\n', "A module of the library"),
+        ("try { } catch ‸KeyError { }\n", "a key that a map does not have"),
+    ],
+)
+def test_settings_modules_and_errors_explain_themselves(text, part):
+    assert part in shown(text)
+
+
+def test_keywords_have_a_sentence():
+    from lyra.vega.lsp.texts import KEYWORD_TEXTS
+
+    assert set(KEYWORD_TEXTS) == set(KEYWORDS)
+    assert "Starts a process" in shown("agent A { }\nlet p = ‸spawn A;\n")
+
+
+def test_names_of_other_files_are_described_as_there():
+    text = shown('import "./team.vega" as team;\nlet c = spawn team::‸Coder;\n', team=CODER)
+    assert "per 1k tokens" in text
+    assert "`Coder`" in shown('import "./team.vega" as ‸team;\n', team=CODER)
+
+
+@pytest.mark.parametrize("text", ["‸\n", "// wo‸rd\n", 'print("wo‸rd");\n', "print(1‸2);\n", "let x = nobo‸dy;\n", ""])
+def test_nothing_is_shown_where_there_is_nothing(text):
+    assert shown(text) == ""
+
+
+def test_a_broken_text_still_shows_what_can_be_read():
+    assert "let a: int" in shown("let a = 1;\nprint(‸a);\nlet b = ;\n")
