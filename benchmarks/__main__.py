@@ -40,6 +40,7 @@ SUBJECTS = {
     "tools": "Tools at work in an agent",
     "health": "Being watched by the health monitor",
     "vega_lsp": "Vega in an editor",
+    "vega_parallel": "Calls of Vega that overlap by themselves",
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",
     "vega_vm": "Vega beside Python",
