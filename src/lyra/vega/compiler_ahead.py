@@ -179,6 +179,7 @@ class Ahead(Statements):
             else:
                 kind, flags = "ahead call", 0
                 self.spawned_function(site.node, first + 1)
+                self.globals_of(site.node, first + 3)
             self.at(site.node)
             self.emit(OP_PAR_SPAWN, first, self.other(["parallel", kind, flags, site.number, int(site.in_order)]))
             self.next_register = mark
@@ -297,6 +298,19 @@ class Ahead(Statements):
         self.next_register = mark
         return into
 
+    def globals_of(self, node: ast.Call, into: int) -> None:
+        """The slots of the globals that a function reads: what its process needs, whenever it is started."""
+        meaning = self.module.meanings[id(node.callee)]
+        assert isinstance(meaning, Symbol)
+        reads = self.linker.summaries.function(meaning).reads
+        slots = sorted(self.linker.slot(variable) for variable in reads if variable.is_global)
+        mark = self.next_register
+        run = self.register(len(slots))
+        for index, slot in enumerate(slots):
+            self.constant(slot, run + index)
+        self.emit(OP_LIST, into, run, len(slots))
+        self.next_register = mark
+
     def look(self, site: Site, into: int) -> int:
         self.at(site.node)
         self.emit(OP_PAR_JOIN, into, self._group, self.other(["parallel", "look", 0, site.number, self._pass]))
@@ -318,6 +332,7 @@ class Ahead(Statements):
         parameters = meaning.node.parameters
         arguments = self.arguments(node, parameters, meaning.name)
         self.emit(OP_LIST, first + 2, arguments, len(parameters))
+        self.globals_of(node, first + 3)
         has = self.register()
         self.at(node)
         self.emit(OP_PAR_JOIN, has, first, self.other(["parallel", "has", 0, site.number, 0]))

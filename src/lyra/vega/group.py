@@ -30,7 +30,8 @@ class NotAhead(Fault):
 
 
 class EarlyCall:
-    """One call: `arguments` are target, message, time-out and budget of a send; function and arguments of a call."""
+    """One call: `arguments` are target, message, time-out and budget of a send; function, arguments and (as a list of
+    their slots) the globals that it reads of a call."""
 
     __slots__ = ("arguments", "in_order", "kind", "number", "site", "state")
 

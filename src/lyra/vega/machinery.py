@@ -314,7 +314,7 @@ def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
     """What a call in a run of registers, behind its group, asks."""
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
-    return [r[first + 1], copied(r[first + 2])]
+    return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]
 
 
 def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
@@ -346,7 +346,7 @@ def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
 
 def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """The program comes to a call: the result of the early one; where there is none (a is false) the call follows."""
-    call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2])])
+    call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2]), list(r[b + 3])])
     r[a] = call is not None
     if call is None:
         return None

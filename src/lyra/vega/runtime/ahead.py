@@ -199,9 +199,9 @@ async def _asked(job: Job, early: Early) -> Any:
 
 
 async def _called(job: Job, early: Early) -> Any:
-    function, arguments = early.call.arguments
     world = job.world
-    pid = start_fiber(job, function, arguments)
+    pid = start_fiber(job, *early.call.arguments)
+    early.before += world.recharge_ended(pid, scopes.get())
     world.early[pid] = early
     child = job.ctx.process(pid)
     try:
@@ -263,13 +263,12 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
 
 async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Any:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
-    work = _in_turn(job, call)
     if not group.is_kept:
-        return await work
+        return await _in_turn(job, call)
 
     async def branch() -> Any:
         name_branch(job.ctx._process, _path(group, key))
-        return await work
+        return await _in_turn(job, call)
 
     task = job.world.kernel.tasks.start(branch(), name=f"vega {_path(group, key)}")
     try:
@@ -284,8 +283,9 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
         return await ask(job, target.pid, message, timeout, budget)
-    child = job.ctx.process(start_fiber(job, *call.arguments))
-    ended = await child.wait()
+    pid = start_fiber(job, *call.arguments)
+    job.world.recharge_ended(pid, scopes.get())
+    ended = await job.ctx.process(pid).wait()
     if ended.error is None:
         return job.world.read(ended.result)
     early = Early(call, Apart(scopes.get()[-1], list, None))

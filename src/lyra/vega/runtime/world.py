@@ -23,7 +23,7 @@ from lyra.vega.program import Program
 from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import Process, copied
+from lyra.vega.values import UNSET, Process, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
@@ -185,9 +185,12 @@ class World:
         kernel.mailboxes.deliver(receiver, (copied(message),))
         return True
 
-    def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
+    def seed(self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None = None) -> Any:
         """What a process needs to begin, as often as it is started."""
-        parts = [function, arguments, fiber.globals]
+        globals_ = fiber.globals
+        if slots is not None:
+            globals_ = [value if slot in slots else UNSET for slot, value in enumerate(globals_)]
+        parts = [function, arguments, globals_]
         if self.kernel.journal is None:
             return copied(parts)
         data = value_to_data(parts)
@@ -252,6 +255,16 @@ class World:
             for scope in inside[-1].chain() if inside else ():
                 if scope is not self.budget:
                     scope.charge_alone(usage)
+
+    def recharge_ended(self, pid: str, inside: Sequence[Budget]) -> Usage:
+        """The same for a function that an earlier life brought to its end: nothing of it runs again. Gives what it
+        spent then."""
+        process = self.kernel.processes.get(pid)
+        if pid not in self.spent_before or (process is not None and process.exit is None):
+            return NOTHING
+        spent = sum(self.spent_before[pid], NOTHING)
+        self.recharge(pid, inside)
+        return spent
 
     # ------------------------------------------------------------ sessions
 
