@@ -41,6 +41,7 @@ def hint(text):
 
 GOOD = [
     "let x; x = 1; print(x);",
+    "let x; print(x != null && x.field == 1);",
     "print(f(1)); fn f(a) { return g(a); } fn g(b) { return b; }",
     "fn f() { return later; } let later = 1; print(f());",
     "let x = 1; let x = x + 1; { let x = $1.00; print(x); }",
@@ -572,3 +573,14 @@ def test_names_that_are_far_too_long_or_many_take_no_time():
     problems = check(functions + "\n" + "\n".join(f"fnction_number_{n}();" for n in range(2_000)))
     assert len(problems) == 50
     assert problems[0].hint == "did you mean `function_number_0`?"
+
+
+def test_names_of_other_languages_get_a_hint():
+    assert hint('print("a".length());') == "did you mean `len`?"
+    assert hint("[1].append(2);") == "did you mean `push`?"
+    assert hint('print(len("a"));') == "did you mean `str::len` or `list::len` or `map::len`?"
+    assert hint("sleep(1s);") == "did you mean `process::sleep`?"
+
+
+def test_functions_of_the_library_cannot_be_assigned_to():
+    assert errors("print = 5;") == [(1, 1, "`print` is a function of the library and cannot be assigned to")]

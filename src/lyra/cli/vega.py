@@ -34,6 +34,9 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "runs": Lazy(
         "lyra.cli.vega_runs", "runs", "List durable runs: how each stands, its program, when it began, what it cost."
     ),
+    "trace": Lazy(
+        "lyra.cli.vega_trace", "trace", "Show what a run did: its calls as a tree, with cost, tokens, latency, retries."
+    ),
     "test": Lazy("lyra.cli.vega_test", "test", "Run the test blocks of programs."),
 }
 

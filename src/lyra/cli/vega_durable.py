@@ -62,6 +62,8 @@ def project_store(session: Session, file: str) -> str | None:
         if above == folder:
             return None
         folder = above
+    if not _names_store(os.path.join(folder, _FILE)):
+        return None
     from lyra.config import Config
 
     config = Config.load(os.path.dirname(os.path.abspath(file)), flags=session.flags)
@@ -69,6 +71,15 @@ def project_store(session: Session, file: str) -> str | None:
         return None
     target = config.kernel.store.reveal().removeprefix("sqlite://")
     return None if target == "memory" or "://" in target else target
+
+
+def _names_store(path: str) -> bool:
+    """Whether the word is in the file at all: most programs are spared the reading of their settings."""
+    try:
+        with open(path, "rb") as file:
+            return b"store" in file.read()
+    except OSError:
+        return False
 
 
 def fresh_id(file: str) -> str:
@@ -138,6 +149,10 @@ def live(
     def asks(interrupt: Interrupt) -> None:
         output.warn(printable(_asked(space.name, interrupt)))
 
+    def began(run_id: str) -> None:
+        """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
+        output.warn(f"run {run_id}")
+
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
@@ -145,11 +160,9 @@ def live(
             output.live.start()
         config = session.config if session.flags else None
         chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(space, program, chosen, before=before, config=config, asks=asks)
-        # Said once it is true: from here on whatever happens to this process, the run is there to go on with.
-        life.kernel.on_event(lambda _: output.warn(f"run {space.name}"), {"run.began"})
-        life.kernel.on_event(lambda event: output.warn(f"warning: {event.data['message']}"), {"store.full"})
+        life = Life(space, program, chosen, before=before, config=config, began=began, asks=asks)
         if heard:
+            calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 

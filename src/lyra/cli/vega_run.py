@@ -2,8 +2,8 @@
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes on
-after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
+that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes
+on after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def run(
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes on
-    with `vega resume`.
+    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes
+    on with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
@@ -124,8 +124,11 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
             )
         async with kernel_of(session) as kernel:
+            calls.know(program)
             kernel.on_event(calls, calls.KINDS)
-            return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
+            return await run_program(
+                program, stdout=output.write, stderr=output.warn, kernel=kernel, alone=True, **options
+            )
 
     try:
         return asyncio.run(with_servers(session, program, options, main))
@@ -253,20 +256,37 @@ class Calls:
         self.speculative_usd = 0.0
         self._trace = trace
         self._model = model or ""
-        self._models: dict[str, str] = {}  # of each agent, the last it asked
+        self._written: dict[str, list[str]] = {}  # the models of each agent, as the program names them
         self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
         self._early: dict[str, dict[str, Any] | None] = {}  # by process: calls that nobody has come to
+
+    def know(self, program: Program) -> None:
+        """Records name models as the program does; `--model` is in place of all."""
+        from lyra.vega.link import link
+        from lyra.vega.runtime.rights import settings_of
+
+        linked = link(program)
+        for name, info in program.agents.items():
+            models = (settings_of(linked, info.configuration) or {}).get("model") or []
+            self._written[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
+
+    def _named(self, agent: str, parts: list[dict[str, Any]]) -> str:
+        """The model that was asked last, or would have been: a call that was refused asked none."""
+        written = self._written.get(agent) or [self._model]
+        if not parts:
+            return written[0]
+        asked: str = parts[-1]["model"]
+        return next((name for name in written if name and asked.endswith(f"/{name}")), asked)
 
     def __call__(self, event: Any) -> None:
         data = event.data
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
-            self._models[data["agent"]] = data["model"]
             if event.pid in self._early and self._early[event.pid] is None:
                 self._early[event.pid] = data  # one that is cut off has no more than this
         elif event.kind == "agent.answered":
             parts = self._parts.pop(data["span_id"], [])
-            record = _record(data, parts, self._models.get(data["agent"], self._model))  # one refused asked none
+            record = _record(data, parts, self._named(data["agent"], parts))
             if event.pid in self._early:
                 self._early[event.pid] = record
             else:
@@ -300,7 +320,7 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
         "trace_id": turn["trace_id"],
         "span_id": turn["span_id"],
         "agent": turn["agent"],
-        "model": parts[-1]["model"] if parts else model,
+        "model": model,
         "input_tokens": turn["input_tokens"],
         "output_tokens": turn["output_tokens"],
         "cost_usd": turn["cost_usd"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lyra.vega.lsp.completion import complete
-from lyra.vega.lsp.diagnostics import diagnose, fix_of
+from lyra.vega.lsp.diagnostics import diagnose, fixes_of
 from lyra.vega.lsp.document import Change, Document
 from lyra.vega.lsp.hover import hover
 from lyra.vega.lsp.layout import formatted
@@ -56,7 +56,8 @@ def ask(project: Project, dice: random.Random) -> None:
     text, size = known.text, len(known.text)
     for remark in diagnose(known, thorough=dice.random() < 0.2):
         assert 0 <= remark.at <= remark.end <= size
-        fix_of(remark, text)
+        for fix in fixes_of(remark, text):
+            assert 0 <= fix.at <= fix.end <= size
     for each in coloured(known):
         assert 0 <= each.at <= each.at + each.length <= size
     for entry in outline(known):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lyra.vega import check
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.lsp.diagnostics import diagnose, fix_of
+from lyra.vega.lsp.diagnostics import Remark, diagnose, fixes_of
 from lyra.vega.lsp.project import Project
 from lyra.vega.parser import Parsed, parse_all
 from lyra.vega.source import Source
@@ -26,10 +26,8 @@ def known_of(found: Project, path: str) -> Analysis:
 
 def mended(text: str) -> str:
     for remark in reversed(remarks(text)):
-        fix = fix_of(remark, text)
-        if fix is not None:
-            at, end, new, _ = fix
-            text = text[:at] + new + text[end:]
+        for fix in fixes_of(remark, text)[:1]:
+            text = text[: fix.at] + fix.text + text[fix.end :]
     return text
 
 
@@ -93,13 +91,20 @@ def test_a_missing_import_is_told():
 
 
 def test_what_only_the_compiler_sees_is_told_when_asked():
-    """A name of an imported file in a circle is taken on trust by the checker."""
+    text = "print(1);\nfn main(one, two) { print(one + two); }\n"
+    known = Analysis(text, "/work/main.vega")
+    assert diagnose(known) == []
+    (remark,) = diagnose(known, thorough=True)
+    assert remark.message == "`main` has at most one parameter: the arguments"
+    assert text[remark.at :].startswith("fn main")
+
+
+def test_a_circle_of_imports_is_told_at_the_import():
     main = 'import "./one.vega" as one;\nconst A = 1;\n'
-    found, path, _ = project(main, one='import "./main.vega" as main;\nfn f() { return main::missing; }\n')
-    known = known_of(found, path)
-    quick, thorough = diagnose(known), diagnose(known, thorough=True)
-    assert len(thorough) >= len(quick)
-    assert all(0 <= remark.at <= remark.end <= len(main) for remark in thorough)
+    found, path, _ = project(main, one='import "./main.vega" as main;\n')
+    (remark,) = diagnose(known_of(found, path), thorough=True)
+    assert main[remark.at : remark.end] == '"./one.vega"'
+    assert "imports itself" in remark.message
 
 
 def test_a_hint_that_names_a_word_can_be_taken():
@@ -120,11 +125,17 @@ def test_a_hint_that_names_a_word_can_be_taken():
 def test_a_keyword_of_another_language_can_be_mended():
     assert mended("var x = 1;\n") == "let x = 1;\n"
     assert mended("function f() { }\n") == "fn f() { }\n"
+    assert mended("if true and false { }\n") == "if true && false { }\n"
 
 
 def test_a_hint_without_a_word_offers_nothing():
     (remark,) = remarks('print("a;\n')
-    assert fix_of(remark, 'print("a;\n') is None
+    assert fixes_of(remark, 'print("a;\n') == []
+
+
+def test_of_several_words_that_may_be_meant_each_is_a_fix():
+    remark = Remark(6, 11, "unknown name `slice`", "did you mean `str::slice` or `list::slice`?")
+    assert [fix.text for fix in fixes_of(remark, "print(slice);\n")] == ["str::slice", "list::slice"]
 
 
 # ---------------------------------------------------------------- imports are checked once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -67,6 +68,13 @@ def test_the_manifest_names_files_that_are_there():
     json.loads((EXTENSION / "language-configuration.json").read_text())
 
 
+def test_a_folder_that_is_not_trusted_starts_no_command_of_its_choice():
+    manifest = json.loads((EXTENSION / "package.json").read_text())
+    limits = manifest["capabilities"]["untrustedWorkspaces"]
+    assert limits["supported"] == "limited"
+    assert limits["restrictedConfigurations"] == ["vega.command"]
+
+
 def test_every_part_the_grammar_includes_is_in_it():
     text = json.dumps(grammar())
     included = set(re.findall(r'"include": "#(\w+)"', text))
@@ -76,16 +84,21 @@ def test_every_part_the_grammar_includes_is_in_it():
 # ---------------------------------------------------------------- the grammar, by VS Code's engine
 
 
-def scopes(text: str) -> dict[tuple[int, int], list[str]]:
-    """Line and column → the scopes there."""
+@functools.cache
+def all_scopes() -> dict[str, dict[tuple[int, int], list[str]]]:
+    """Of each text: line and column → the scopes there. One run of node for all of them."""
     installed("vscode-textmate", "vscode-oniguruma")
-    out = node(HERE / "tokenize.mjs", MODULES, EXTENSION / "syntaxes" / "vega.tmLanguage.json", text=text)
-    return {(line, at): names for line, start, end, names in json.loads(out) for at in range(start, end)}
+    texts = [EVERYTHING, *dict.fromkeys(text for text, _, _ in PLACES)]
+    out = node(HERE / "tokenize.mjs", MODULES, EXTENSION / "syntaxes" / "vega.tmLanguage.json", text=json.dumps(texts))
+    return {
+        text: {(line, at): names for line, start, end, names in found for at in range(start, end)}
+        for text, found in zip(texts, json.loads(out), strict=True)
+    }
 
 
 def test_the_grammar_agrees_with_the_lexer():
     """Keywords, numbers, strings and comments of a program with everything in it have their colours, and no others."""
-    found = scopes(EVERYTHING)
+    found = all_scopes()[EVERYTHING]
     lexed = lex(Source("", EVERYTHING))
     by_word = {word: scope for scope, words in KEYWORD_SCOPES.items() for word in words}
 
@@ -122,35 +135,35 @@ SOFT = frozenset(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "part", "scope"),
-    [
-        ('print("a ${str::len("b")} c");', "str", "support.module.vega"),
-        ('print("a ${str::len("b")} c");', " c", "string.quoted.double.vega"),
-        ('print("a ${ {"k": 1}["k"] } c");', " c", "string.quoted.double.vega"),
-        ('print("\\n");', "\\n", "constant.character.escape.vega"),
-        ('print("\\q");', "\\q", "invalid.illegal.escape.vega"),
-        ('let a = "open\nlet b = 1;', "let b", "storage.type.vega"),
-        ('let a = """two\nlines""";', "lines", "string.quoted.triple.vega"),
-        ("let budget = $0.50;", "$0.50", "constant.numeric.money.vega"),
-        ("let wait = 100ms;", "100ms", "constant.numeric.duration.vega"),
-        ("agent Coder {\n    model x\n}", "Coder", "entity.name.type.class.vega"),
-        ("agent Coder {\n    model x\n}", "model", "support.type.property-name.vega"),
-        ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "max_attempts", "support.type.property-name.vega"),
-        ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "let", "storage.type.vega"),
-        ("let model = 1;", "model", "variable.other.vega"),
-        ("fn ask(what: str) -> int { }", "ask", "entity.name.function.vega"),
-        ("fn ask(what: str) -> int { }", "int", "support.type.vega"),
-        ("c <- text timeout 5s;", "<-", "keyword.operator.send.vega"),
-        ("c <- text timeout 5s;", "timeout", "keyword.control.vega"),
-        ("// let", "let", "comment.line.double-slash.vega"),
-        ("/* let\nlet */ let x;", "let x", "storage.type.vega"),
-    ],
-)
+PLACES = [
+    ('print("a ${str::len("b")} c");', "str", "support.module.vega"),
+    ('print("a ${str::len("b")} c");', " c", "string.quoted.double.vega"),
+    ('print("a ${ {"k": 1}["k"] } c");', " c", "string.quoted.double.vega"),
+    ('print("\\n");', "\\n", "constant.character.escape.vega"),
+    ('print("\\q");', "\\q", "invalid.illegal.escape.vega"),
+    ('let a = "open\nlet b = 1;', "let b", "storage.type.vega"),
+    ('let a = """two\nlines""";', "lines", "string.quoted.triple.vega"),
+    ("let budget = $0.50;", "$0.50", "constant.numeric.money.vega"),
+    ("let wait = 100ms;", "100ms", "constant.numeric.duration.vega"),
+    ("agent Coder {\n    model x\n}", "Coder", "entity.name.type.class.vega"),
+    ("agent Coder {\n    model x\n}", "model", "support.type.property-name.vega"),
+    ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "max_attempts", "support.type.property-name.vega"),
+    ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "let", "storage.type.vega"),
+    ("let model = 1;", "model", "variable.other.vega"),
+    ("fn ask(what: str) -> int { }", "ask", "entity.name.function.vega"),
+    ("fn ask(what: str) -> int { }", "int", "support.type.vega"),
+    ("c <- text timeout 5s;", "<-", "keyword.operator.send.vega"),
+    ("c <- text timeout 5s;", "timeout", "keyword.control.vega"),
+    ("// let", "let", "comment.line.double-slash.vega"),
+    ("/* let\nlet */ let x;", "let x", "storage.type.vega"),
+]
+
+
+@pytest.mark.parametrize(("text", "part", "scope"), PLACES)
 def test_places_have_their_colours(text, part, scope):
     at = text.index(part)
     line, column = text.count("\n", 0, at), at - (text.rfind("\n", 0, at) + 1)
-    assert scope in scopes(text)[line, column]
+    assert scope in all_scopes()[text][line, column]
 
 
 # ---------------------------------------------------------------- the program

@@ -1,5 +1,5 @@
-// The tokens that VS Code's own engine finds in a text: `node tokenize.mjs MODULES GRAMMAR < text`, one JSON list of
-// [line, start, end, scopes] on stdout.
+// The tokens that VS Code's own engine finds in texts: `node tokenize.mjs MODULES GRAMMAR`, a JSON list of texts on stdin,
+// for each a list of [line, start, end, scopes] on stdout.
 import { createRequire } from "node:module";
 import fs from "node:fs";
 import path from "node:path";
@@ -19,15 +19,18 @@ const registry = new textmate.Registry({
   loadGrammar: async () => textmate.parseRawGrammar(fs.readFileSync(file, "utf8"), file),
 });
 const grammar = await registry.loadGrammar("source.vega");
-const found = [];
-let stack = textmate.INITIAL;
-fs.readFileSync(0, "utf8")
-  .split("\n")
-  .forEach((line, number) => {
+
+function tokens(text) {
+  const found = [];
+  let stack = textmate.INITIAL;
+  text.split("\n").forEach((line, number) => {
     const told = grammar.tokenizeLine(line, stack);
     stack = told.ruleStack;
     for (const token of told.tokens) {
       found.push([number, token.startIndex, token.endIndex, token.scopes]);
     }
   });
-console.log(JSON.stringify(found));
+  return found;
+}
+
+console.log(JSON.stringify(JSON.parse(fs.readFileSync(0, "utf8")).map(tokens)));

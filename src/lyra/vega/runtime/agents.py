@@ -145,6 +145,12 @@ class Cell:
         async with self:
             yield
 
+    async def conversation(self) -> KernelProcess:
+        """The process that remembers, of an agent that does."""
+        await self.ready()
+        assert self.session is not None
+        return self.session
+
     async def __aenter__(self) -> None:
         """A call's turn: once the agent is there, and not too many others are running."""
         if self._turns is not None:

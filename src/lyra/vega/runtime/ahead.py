@@ -22,7 +22,17 @@ from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
-from lyra.vega.runtime.calls import ask, content_text, crash, failed, in_time, mocked_reply, once, read_answer
+from lyra.vega.runtime.calls import (
+    ask,
+    content_text,
+    crash,
+    failed,
+    in_time,
+    mocked_reply,
+    once,
+    read_answer,
+    was_asked,
+)
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import start_fiber
 from lyra.vega.values import ErrorValue, Fault
@@ -187,11 +197,14 @@ async def _asked(job: Job, early: Early) -> Any:
         return mocked[0]
     if cell.plan.keeps:
         return await ask(job, target.pid, message, timeout, None)
+    content = content_text(message)
+    if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
+        return read_answer(cell, await once(job, cell, content, None, early))
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
     async with cell.turn() if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
         try:
-            return read_answer(cell, await once(job, cell, content_text(message), None, early))
+            return read_answer(cell, await once(job, cell, content, None, early))
         except LyraError as error:
             if "crash" in OFF:
                 failed(job, cell, error)

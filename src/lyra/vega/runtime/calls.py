@@ -18,7 +18,7 @@ from lyra.agents.content import content_of
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held
 from lyra.core.budget import Budget
-from lyra.core.effect import Effect
+from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
     AgentFailed,
     ConfigError,
@@ -29,6 +29,7 @@ from lyra.errors import (
     LyraError,
     NoSuchProcess,
 )
+from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
@@ -54,6 +55,7 @@ __all__ = [
     "once",
     "read_answer",
     "stop",
+    "was_asked",
 ]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
@@ -75,9 +77,13 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     try:
         async with in_time(cell, limit_s):
-            with job.waiting(pid):
-                async with cell:
-                    answer = await (_remembered if cell.plan.keeps else once)(job, cell, content_text(message), limit)
+            call, content = _remembered if cell.plan.keeps else once, content_text(message)
+            if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
+                answer = await call(job, cell, content, limit)  # whether the agent is there now is another matter
+            else:
+                with job.waiting(pid):
+                    async with cell:
+                        answer = await call(job, cell, content, limit)
             answer = read_answer(cell, answer)
     except Divergence:
         raise  # the journal's business, not the agent's
@@ -112,6 +118,17 @@ def _typed(answer: Any, written: Type) -> Any:
 
 def content_text(message: Any) -> str:
     return shown(message)
+
+
+def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
+    """Whether an earlier life came to this call and made it: as an `effect`, where a conversation was asked."""
+    entry = upcoming(job.ctx._process)
+    if entry is None:
+        return False
+    if cell.plan.keeps:
+        return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
+    word = job.world.kernel.programs.name(program_of(cell.plan.agent))
+    return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
 async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
@@ -160,15 +177,15 @@ def stop(job: Job, child: ChildHandle) -> None:
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call with memory: the next message of the conversation, as an effect of the caller's."""
-    assert cell.session is not None
-    session = cell.session
 
-    async def vega_ask(content: str) -> Any:
+    async def vega_ask(content: str, *, idempotency_key: str) -> Any:
+        session = await cell.conversation()
         with Held(scopes, inside(limit)):
-            pending = job.world.runtime.ask(session, content_of(content))
+            # Asked again under its own name after a crash, it is the same question: what came of it is found.
+            pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
         return await pending
 
-    effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}")
+    effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}", idempotent=True)
     return await job.ctx.do(effect, content)
 
 
@@ -196,11 +213,12 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
     if early is not None and "crash" not in OFF:
         early.crashes.append((cell, error))
         return
-    front = cell.front
-    if front is not None and front.exit is None:
-        cell.down()
+    pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
+    if pid is not None:
+        if cell.front is not None and cell.front.pid == pid:
+            cell.down()
         with suppress(NoSuchProcess):
-            job.ctx.send(front.pid, {CRASH: error.message})
+            job.ctx.send(pid, {CRASH: error.message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

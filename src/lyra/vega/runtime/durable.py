@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lyra.config import Config
     from lyra.kernel.handle import Handle
+    from lyra.kernel.recall import ProcessState
     from lyra.store.space import Space
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
@@ -38,6 +39,7 @@ __all__ = ["Life", "answer_note", "cancel_note", "end"]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
+_ASK: Final = b"lyra.ask"
 
 
 def answer_note(interrupt_id: str, response: Mapping[str, Any]) -> bytes:
@@ -51,7 +53,8 @@ def cancel_note() -> bytes:
 
 
 class Life:
-    """`before` is the run as earlier lives left it, None for a new one; `asks` is told of each question that waits."""
+    """`before` is the run as earlier lives left it, None for a new one; `began` is told its id once it is durable,
+    `asks` of each question that waits."""
 
     def __init__(
         self,
@@ -61,11 +64,14 @@ class Life:
         *,
         before: Run | None = None,
         config: Config | None = None,
+        began: Callable[[str], object] = lambda _: None,
         asks: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self._space = space
         self._before = before
+        self._began_with = began
         self._asks = asks
+        self._asked: set[str] = set()  # questions that were told
         programs = [vega_process, agent_front]
         if config is None:
             self.kernel = Kernel(space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES)
@@ -85,9 +91,11 @@ class Life:
             self._recall(self._before)
         await kernel.start()
         try:
-            self._record.came_back()
+            self._record.open()
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
+            if self._before is not None:
+                self._expect(self._before)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._listen()
@@ -96,15 +104,16 @@ class Life:
                 ended = await main.wait()
             finally:
                 standstill.stop()
-                world.is_over = True
+                world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
+            self._record.end(ended)
             if standstill.error is not None:
                 raise standstill.error
             return value_of(world, ended)
         finally:
             world.close()
-            await kernel.close(drain_s=0.0)
+            await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
     def _recall(self, before: Run) -> None:
         """What a life has to know of those before it, which no program's replay tells."""
@@ -118,18 +127,35 @@ class Life:
                     world.spent_before.setdefault(above, []).append(Usage.from_data(state.spent))
                     found = before.processes.get(above)
                     above = found.created.parent if found is not None else ""
-            if state.created.program == front and state.exit is None:
-                world.expected.add(state.created.parent if state.created.guarded else pid)
+            if state.created.program == front:
+                _, name, settings = codec.decode(_arguments(before, state))
+                world.expected[state.created.parent if state.created.guarded else pid] = (name, settings)
+
+    def _expect(self, before: Run) -> None:
+        """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
+        again, and must find them."""
+        for pid, state in before.processes.items():
+            process = self.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
+                continue
+            heard = [entry.value for entry in state.effects.values() if entry.kind == "receive"]
+            for raw in (*heard, *(message for _, message, _, _ in state.inbox)):
+                if _ASK in bytes(raw):
+                    found = codec.decode(bytes(raw))
+                    request_id = found.get("lyra.ask", "") if isinstance(found, dict) else ""
+                    if _is_open(before, request_id):
+                        stream = "/" in request_id
+                        self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
 
     def _began(self, facts: dict[str, Any]) -> Handle:
-        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or neither."""
+        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or none."""
         kernel, world = self.kernel, self.world
         program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
         sources = facts.pop("sources", None)
         world.runtime.name = kernel.entropy.text(12)
         facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program}
         facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(sources)) if sources else ""
-        self._record.begin(facts)
+        self._record.begin(facts, self._began_with)
         grant = world.rights.grant
         if world.options.grant is not None:
             grant = world.options.grant.narrow(grant)
@@ -138,24 +164,23 @@ class Life:
     # ------------------------------------------------------------ people
 
     def _listen(self) -> None:
-        kernel = self.kernel
-
-        def created(event: Any) -> None:
-            found = kernel.interrupts.get(event.data["id"])
-            if found.status == "pending":
-                self._asks(found)
-
-        kernel.on_event(created, {"interrupt.created"})
-        for waiting in kernel.interrupts.pending():
-            self._asks(waiting)
-        kernel.tasks.start(self._look(), name="vega notes")
+        self.kernel.tasks.start(self._look(), name="vega notes")
 
     async def _look(self) -> None:
         kernel, space = self.kernel, self._space
+        is_full = False
         while True:
             for number, data in await kernel.call(space.notes):
                 await self._take(codec.decode(data))
                 await kernel.call(space.drop_note, number)
+            for waiting in kernel.interrupts.pending():
+                if waiting.id not in self._asked:
+                    self._asked.add(waiting.id)
+                    self._asks(waiting)
+            full = None if kernel.journal is None else kernel.journal.stuck
+            if full is not None and not is_full:
+                self.world.options.warn(f"warning: {full.message}")
+            is_full = full is not None
             await kernel.outside_pause(_LOOK_S)
 
     async def _take(self, note: dict[str, Any]) -> None:
@@ -168,8 +193,27 @@ class Life:
             self.world.options.warn(f"an answer was not used: {refusal.message}")
 
 
+def _arguments(before: Run, state: ProcessState) -> bytes:
+    created = state.created
+    return before.space.get_blob(created.blob) if created.blob else bytes(created.args)
+
+
+def _is_open(before: Run, request_id: str) -> bool:
+    """Whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a stream."""
+    if not request_id.startswith("~"):
+        return False
+    pid, colon, key = request_id[1:].partition(":")
+    asker = before.processes.get(pid if colon else pid.rpartition("/")[0])
+    if asker is None or asker.exit is not None:
+        return False
+    if not colon:
+        return True
+    entry = asker.effects.get(int(key) if key.isdigit() else key)
+    return entry is not None and not entry.done
+
+
 async def end(space: Space, before: Run) -> None:
-    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. Its programs do not run."""
+    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. No program is run."""
     kernel = Kernel(space)
     kernel.states[RunState.NAME] = RunState()
     while True:

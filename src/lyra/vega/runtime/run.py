@@ -57,6 +57,7 @@ def run(
     load: Load | None = None,
     picture: Picture | None = None,
     servers: Any = None,
+    alone: bool = False,
     sequential: bool = False,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
@@ -66,6 +67,7 @@ def run(
     are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
     whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
     makes every call in its turn, without overlap.
+    `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -82,7 +84,7 @@ def run(
         servers=servers,
         sequential=sequential,
     )
-    work = run_async(program, options, kernel=kernel, settings=settings)
+    work = run_async(program, options, kernel=kernel, settings=settings, alone=alone)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -116,17 +118,22 @@ def _writer(given: TextIO | Callable[[str], object] | None, usual: TextIO) -> Ca
 
 
 async def run_async(
-    program: Program, options: Options, *, kernel: Kernel | None = None, settings: Mapping[str, Any] | None = None
+    program: Program,
+    options: Options,
+    *,
+    kernel: Kernel | None = None,
+    settings: Mapping[str, Any] | None = None,
+    alone: bool = False,
 ) -> Any:
     """The same in a running loop."""
     if kernel is not None:
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
         world.tracks_processes = True
-        return await run_world(world)
+        return await run_world(world, alone=alone)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await run_world(World(own, program, options))
+        return await run_world(World(own, program, options), alone=True)
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
@@ -140,7 +147,7 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
     return Kernel.from_config(Config.load(flags=flags), mailbox_messages_max=MAILBOX_MESSAGES)
 
 
-async def run_world(world: World) -> Any:
+async def run_world(world: World, *, alone: bool = False) -> Any:
     """The program of a World, from its beginning to its end."""
     await world.foreign.start()
     grant = world.rights.grant
@@ -148,7 +155,7 @@ async def run_world(world: World) -> Any:
         grant = world.options.grant.narrow(grant)
     handle = world.kernel.spawn(vega_process, world.run_id, None, grant=grant)
     standstill = None
-    if not world.tracks_processes and not world.is_durable:
+    if alone and not world.is_durable:
         standstill = Standstill(world, handle.pid)
     try:
         ended = await handle.wait()

@@ -16,7 +16,7 @@ from lyra.agents.trace import Span, current_span
 from lyra.core import codec
 from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
-from lyra.errors import AgentFailed, CapabilityDenied, ConfigError
+from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
+    from lyra.vega.runtime.saving import Saver
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -134,7 +135,7 @@ class World:
         self.budget: Budget = Budget.of(options.budget)
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
-        self.expected: set[str] = set()  # agents of an earlier life that are not back yet
+        self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
         self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
@@ -147,6 +148,7 @@ class World:
         self.main: Job | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
+        self.fibers = 0  # processes written in Vega that are alive, where that is counted
         self.is_over = False  # its main process has ended
         self.picture = options.picture
         if self.picture is not None:
@@ -232,20 +234,24 @@ class World:
         found = self.cells.get(pid)
         if found is None:
             found = self.cells[pid] = Cell(plan)
-            self.expected.discard(pid)
-            self.kernel.find_again(pid).watch((found.gone, None))
+            self.expected.pop(pid, None)
+            process = self.kernel.find_again(pid)
+            if process.exit is not None:
+                found.gone(process)
+            else:
+                process.watch((found.gone, None))
         return found
 
     def is_agent(self, pid: str) -> bool:
         return pid in self.cells or pid in self.expected
 
     async def cell_of(self, pid: str) -> Cell:
-        """Where callers find an agent; one of an earlier life is waited for."""
-        while pid not in self.cells:
-            process = self.kernel.processes.get(pid)
-            if process is None or process.exit is not None:
-                raise AgentFailed("the agent is gone", status="gone")
+        """Where callers find an agent; one of an earlier life may not be back yet."""
+        while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
+        if pid not in self.cells:
+            name, settings = self.expected[pid]
+            self.cell(pid, self.plan(name, self.read(settings)))
         return self.cells[pid]
 
     def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
@@ -265,6 +271,19 @@ class World:
         spent = sum(self.spent_before[pid], NOTHING)
         self.recharge(pid, inside)
         return spent
+
+    def saver(self, job: Job) -> Saver:
+        """Saves a process of a durable run now and then; one that was saved goes on from there."""
+        from lyra.vega.runtime.saving import Saver, restored
+
+        if job.ctx.restored is not None:
+            job.fiber = restored(self, job, job.ctx.restored)
+        self.fibers += 1
+        job.ctx._process.watch((self._fiber_ended, None))
+        return Saver(job)
+
+    def _fiber_ended(self, _: object) -> None:
+        self.fibers -= 1
 
     # ------------------------------------------------------------ sessions
 
