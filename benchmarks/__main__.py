@@ -44,6 +44,7 @@ SUBJECTS = {
     "vega_parallel": "Calls of Vega that overlap by themselves",
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",
+    "vega_workers": "Vega's workers, and uvloop",
     "vega_vm": "Vega beside Python",
 }
 

@@ -37,6 +37,13 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_serve
 @click.option("--sequential", is_flag=True, help="Make every call in its turn: nothing overlaps by itself.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Run processes in N threads; more than 1 gains nothing while Python has its global lock.",
+)
 @db_option
 @click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
 @json_option
@@ -52,6 +59,7 @@ def run(
     sequential: bool,
     trace: bool,
     live: bool,
+    workers: int,
     db: str | None,
     run_id: str | None,
     as_json: bool,
@@ -75,11 +83,13 @@ def run(
         options = {"model": model, "budget": limit, "args": args, "sequential": sequential}
         store = _store(session, file, db, run_id)
         if store is not None:
+            if workers > 1:
+                raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
             from lyra.cli.vega_start import start
 
             start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
             return
-        value = _ran(session, program, output, calls, heard=heard, **options)
+        value = _ran(session, program, output, calls, heard=heard, workers=workers, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)

@@ -30,7 +30,7 @@ from lyra.vega.replay.hurry import run_hurried
 from lyra.vega.replay.journal import AGENT, VEGA, Journal
 from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Spent, Step, Timeline, brief
 from lyra.vega.runtime.agents import AgentPlan, Cell
-from lyra.vega.runtime.driver import FUEL
+from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job

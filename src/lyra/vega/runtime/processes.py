@@ -38,9 +38,7 @@ def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] 
     fiber = job.fiber.child(function, arguments)
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
-    if world.tracks_processes:
-        world.started.append(process.pid)
-    return process.pid
+    return _tracked(job, process.pid)
 
 
 def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:

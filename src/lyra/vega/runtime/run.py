@@ -59,6 +59,7 @@ def run(
     servers: Any = None,
     alone: bool = False,
     sequential: bool = False,
+    workers: int = 1,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
@@ -68,6 +69,7 @@ def run(
     whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
     makes every call in its turn, without overlap.
     `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
+    `workers` are the threads that processes run in; one is the loop's own, and best where Python has its global lock.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -83,6 +85,7 @@ def run(
         picture=picture,
         servers=servers,
         sequential=sequential,
+        workers=workers,
     )
     work = run_async(program, options, kernel=kernel, settings=settings, alone=alone)
     try:
@@ -177,10 +180,12 @@ async def _stop(world: World, main: str) -> None:
     be told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
+        if world.fleet is not None:
+            world.fleet.bring_all()
         found = [kernel.processes.get(pid) for pid in (main, *world.started)]
         live = [process for process in found if process is not None and process.exit is None]
     else:
-        live = [process for process in kernel.processes.values() if process.exit is None and process.waits_outside]
+        live = [process for process in kernel.processes.present() if process.exit is None and process.waits_outside]
     for process in live:
         kernel.kill(process.pid)
     with suppress(TimeoutError):

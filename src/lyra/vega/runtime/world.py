@@ -16,14 +16,17 @@ from lyra.agents.trace import Span, current_span
 from lyra.core import codec
 from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
+from lyra.core.check import whole
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.crew import WORKERS_MAX, Crew
+from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import UNSET, Process, copied
+from lyra.vega.values import UNSET, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
@@ -44,8 +47,8 @@ _PART: Final = "vega"
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
     the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
-    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `sequential`
-    makes every call in its turn."""
+    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `workers` are the
+    threads that its light processes run in; `sequential` makes every call in its turn."""
 
     __slots__ = (
         "args",
@@ -59,6 +62,7 @@ class Options:
         "sequential",
         "servers",
         "warn",
+        "workers",
         "write",
     )
 
@@ -77,6 +81,7 @@ class Options:
         picture: Picture | None = None,
         servers: Any = None,
         sequential: bool = False,
+        workers: int = 1,
     ) -> None:
         self.write = write
         self.warn = warn
@@ -90,6 +95,7 @@ class Options:
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
         self.picture = picture
         self.servers = servers
+        self.workers = whole(workers, "workers", least=1, most=WORKERS_MAX)
 
 
 class Worlds(dict[str, "World"]):
@@ -146,6 +152,7 @@ class World:
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self._fleet: Fleet | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
         self.fibers = 0  # processes written in Vega that are alive, where that is counted
@@ -161,8 +168,18 @@ class World:
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(Span(self.trace_id, ""))
-        if self.kernel.journal is None:
-            self.linked.post = self.post
+        if self.fleet is not None:
+            self.linked.post = self.fleet.post
+            if self.picture is None:  # who watches a run sees every process
+                self.linked.spawn = self.fleet.spawn
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """Who steps the light processes; none with a journal, which an open kernel has or has not."""
+        if self._fleet is None and self.kernel.journal is None:
+            workers = self.options.workers
+            self._fleet = Fleet(self) if workers == 1 else Crew(self, workers)
+        return self._fleet
 
     @property
     def is_durable(self) -> bool:
@@ -173,19 +190,6 @@ class World:
     def boxed(self, value: Any) -> Any:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
-
-    def post(self, target: Any, message: Any) -> bool:
-        """Carry a message to a process written in Vega without leaving the machine; False: it takes more than that."""
-        kernel = self.kernel
-        if type(target) is not Process or target.pid in self.cells or kernel.labels.state.pids:
-            return False
-        receiver = kernel.processes.get(target.pid)
-        if receiver is None:
-            return True  # as to the dead: it goes nowhere
-        if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
-            return False
-        kernel.mailboxes.deliver(receiver, (copied(message),))
-        return True
 
     def seed(self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None = None) -> Any:
         """What a process needs to begin, as often as it is started."""
@@ -201,12 +205,13 @@ class World:
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
-        if type(seed) is Fiber:
+        kind = Fiber if self.fleet is None else Member
+        if type(seed) is kind:
             return seed
         if seed is None:
-            return Fiber.start(self.linked)
+            return kind.start(self.linked)
         function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
-        return Fiber.call(self.linked, function, arguments, globals_)
+        return kind.call(self.linked, function, arguments, globals_)
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
@@ -330,6 +335,8 @@ class World:
         return self.main.fiber.globals
 
     def close(self) -> None:
+        if self._fleet is not None:
+            self._fleet.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
 
 
