@@ -40,6 +40,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         world.enter_sessions(seed.get("sessions", ()))
+        if ctx.pid in world.early:
+            scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
@@ -108,6 +110,7 @@ async def _answer(job: Job, effect: VmEffect) -> None:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    if not is_main and not job.world.is_over:  # one that is stopped at the end of the run did not fail
+    is_early = job.ctx.pid in job.world.early  # whoever comes to it will say so
+    if not is_main and not is_early and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

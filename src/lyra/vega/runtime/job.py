@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lyra.core.budget import Budget
     from lyra.kernel.context import Context
+    from lyra.vega.runtime.ahead import Flock
     from lyra.vega.runtime.world import World
 
 __all__ = ["Job", "ended_because"]
@@ -58,7 +59,7 @@ class Job:
     def is_quiet(self) -> bool:
         """Whether all there is of the process is its fiber: nothing that it began is under way elsewhere."""
         state = self._state
-        if state is not None and (state.groups or state.spans or state.mocked):
+        if state is not None and (state.groups or state.ahead or state.spans or state.mocked):
             return False
         mine = f"{self.ctx._process.pid}/"
         return not any(name.startswith(mine) for name in self.world.streams)
@@ -132,7 +133,7 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
+    __slots__ = ("ahead", "due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self.numbers = 0
@@ -141,6 +142,7 @@ class State:
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
+        self.ahead: dict[int, Flock] = {}
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

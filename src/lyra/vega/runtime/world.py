@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.trace import Span, current_span
 from lyra.core import codec
-from lyra.core.budget import Budget, Usage
+from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
 from lyra.core.check import whole
 from lyra.errors import CapabilityDenied, ConfigError
@@ -26,12 +26,13 @@ from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import copied
+from lyra.vega.values import UNSET, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
@@ -48,7 +49,7 @@ class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
     the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
     kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `workers` are the
-    threads that its light processes run in."""
+    threads that its light processes run in; `sequential` makes every call in its turn."""
 
     __slots__ = (
         "args",
@@ -59,6 +60,7 @@ class Options:
         "model",
         "picture",
         "python",
+        "sequential",
         "servers",
         "warn",
         "workers",
@@ -79,6 +81,7 @@ class Options:
         grant: Any = None,
         picture: Picture | None = None,
         servers: Any = None,
+        sequential: bool = False,
         workers: int = 1,
     ) -> None:
         self.write = write
@@ -89,6 +92,7 @@ class Options:
         self.functions = dict(functions or {})
         self.python = python
         self.folder = os.path.realpath(folder or os.getcwd())
+        self.sequential = sequential
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
         self.picture = picture
         self.servers = servers
@@ -144,6 +148,8 @@ class World:
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
+        self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
@@ -186,9 +192,12 @@ class World:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
-    def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
+    def seed(self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None = None) -> Any:
         """What a process needs to begin, as often as it is started."""
-        parts = [function, arguments, fiber.globals]
+        globals_ = fiber.globals
+        if slots is not None:
+            globals_ = [value if slot in slots else UNSET for slot, value in enumerate(globals_)]
+        parts = [function, arguments, globals_]
         if self.kernel.journal is None:
             return copied(parts)
         data = value_to_data(parts)
@@ -265,6 +274,16 @@ class World:
             for scope in inside[-1].chain() if inside else ():
                 if scope is not self.budget:
                     scope.charge_alone(usage)
+
+    def recharge_ended(self, pid: str, inside: Sequence[Budget]) -> Usage:
+        """The same for a function that an earlier life brought to its end: nothing of it runs again. Gives what it
+        spent then."""
+        process = self.kernel.processes.get(pid)
+        if pid not in self.spent_before or (process is not None and process.exit is None):
+            return NOTHING
+        spent = sum(self.spent_before[pid], NOTHING)
+        self.recharge(pid, inside)
+        return spent
 
     def saver(self, job: Job) -> Saver:
         """Saves a process of a durable run now and then; one that was saved goes on from there."""
