@@ -32,6 +32,14 @@ fn main(args) {
     END
 }
 """
+_CHAINED = """
+agent A { model "sim/echo" }
+fn main(args) {
+    let a = spawn A;
+    let x = "x";
+    for let i = 0; i < COUNT; i = i + 1 { x = a <- x; }
+}
+"""
 _TOGETHER = """
 agent A { model "sim/echo" }
 fn worker(main) {
@@ -47,7 +55,7 @@ fn main(args) {
 
 
 def _options() -> Options:
-    return Options(write=lambda _: None, warn=print, sequential=True)
+    return Options(write=lambda _: None, warn=print)
 
 
 async def _plain(source: str) -> float:
@@ -115,11 +123,11 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
 def run(size: Size) -> list[Row]:
     calls, rounds = size.of(2_000, 100), size.of(5, 1)
     together = min(_over_us(_TOGETHER.replace("COUNT", str(calls // 50)), calls, rounds))
-    alone = min(_over_us(_ALONE.replace("COUNT", str(calls)).replace("END", ""), calls, rounds))
+    alone = min(_over_us(_CHAINED.replace("COUNT", str(calls)), calls, rounds))
     back, wide = (_resumed_s(size.of(5_000, 100), sequential=sequential) for sequential in (True, False))
     return [
         Row("a durable agent call over a plain one, 50 at once", Figure(together), goals=(at_most(LIMIT_US, "µs"),)),
-        Row("the same, one after the other", Figure(alone), note="a commit for each"),
+        Row("the same, each asked what the one before answered", Figure(alone), note="a commit for each"),
         Row("resume of 10 000 effects", Figure(back, "s"), goals=(at_most(RESUME_S, "s"),), note="wall time"),
         Row("the same, all of them calls beside each other", Figure(wide, "s"), note="nothing is saved on the way"),
     ]

@@ -103,7 +103,9 @@ WAIT = 'receive { "never" => {} after 50ms => {} }\n'
 def test_a_long_loop_is_not_replayed_from_its_beginning(tmp_path):
     """The process was saved on the way: what was before that is forgotten, and asked for by nobody."""
     source = AGENT + "let n = 0;\nlet seen = [];\nfor let i = 0; i < 400; i = i + 1 {\n"
-    source += '  n = n + str::len(a <- "x${i}");\n  seen.push(i);\n}\nprint("there");\n' + WAIT + "print([n, seen.len()]);"
+    source += (
+        '  n = n + str::len(a <- "x${i}");\n  seen.push(i);\n}\nprint("there");\n' + WAIT + "print([n, seen.len()]);"
+    )
     lives = Lives(tmp_path, source, sequential=True)
     assert lives.one(until="there") == ["there"]
     main = lives.run().main
@@ -158,7 +160,9 @@ print(budget::limit() > 1000);
 def test_a_session_remembers_what_was_spent_in_it(tmp_path):
     """Also where the process was not saved: what is replayed has been paid, and counts."""
     source = AGENT + 'session budget $10.00 {\n  print(a <- "one");\n  print("there");\n' + WAIT
-    source += "  print(budget::used());\n  try { while true { a <- \"more\"; } } catch BudgetExceeded { print(\"out\"); }\n}\n"
+    source += (
+        '  print(budget::used());\n  try { while true { a <- "more"; } } catch BudgetExceeded { print("out"); }\n}\n'
+    )
     calm = Lives(tmp_path / "calm", source)
     whole = calm.one()
     lives = Lives(tmp_path / "killed", source)

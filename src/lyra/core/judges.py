@@ -256,7 +256,7 @@ def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 1, value)
         elif starts_programs(word, "sqlite"):
             yield Reach(at + 1, code=True)
-        elif (order[:1] == "." and order[1:2] not in ("", "/")) or _SQLITE_WRITES.search(word):
+        elif (order[:1] == "." and order[1:2] not in ("", "/", ".")) or _SQLITE_WRITES.search(word):
             yield Reach(at + 1)
 
 

@@ -16,7 +16,7 @@ from lyra.tools.permissions.inner import Inner, is_input, own_input, script_in
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
 
-__all__ = ["TAKES_ORDERS", "orders_of"]
+__all__ = ["TAKES_ORDERS", "orders_of", "takes_input"]
 
 TAKES_ORDERS: Final = frozenset(
     {
@@ -47,7 +47,6 @@ def orders_of(words: list[Word], name: str, command: Command, script: Script) ->
     for word in words:
         if word.expands and word.raw.startswith(("<(", ">(")):
             yield Inner(doubt=f"{name!r} gets a file that only the shell knows")
-    words_given = [word.text for word in words]
     texts = command.documents
     for _, operator, target in command.redirects:
         if operator == "<<<":
@@ -55,17 +54,21 @@ def orders_of(words: list[Word], name: str, command: Command, script: Script) ->
     for text in texts:
         if name in _SHELL_ORDERS:
             yield from script_in(text)
-        elif name in _LETTERS and not _reads_letters(words_given):
+        elif name in _LETTERS and not _reads_letters([word.text for word in words]):
             continue
         elif UNKNOWN in text or starts_programs(text, language_of(name)):
             yield Inner(doubt=f"{name!r} may run what it is given")
-    if not own_input(command) and reads_orders(name, words_given):
-        if command.fed or (script.piped and script.defines):
-            yield Inner(doubt=f"it pipes into {name!r}")
-        script.hungry.append(command)
+    if (command.fed or (script.piped and script.defines)) and takes_input(words, name, command):
+        yield Inner(doubt=f"it pipes into {name!r}")
+    script.hungry.append((command, name, words))
 
 
-def reads_orders(name: str, words: Sequence[str]) -> bool:
+def takes_input(words: list[Word], name: str, command: Command) -> bool:
+    """Whether it takes orders from an input that it does not name itself."""
+    return not own_input(command) and _reads_orders(name, [word.text for word in words])
+
+
+def _reads_orders(name: str, words: Sequence[str]) -> bool:
     """Whether this call takes from its input what it is to do."""
     if len(words) == 2 and (words[1] in _ASKS or words[1] in _ASKS_SHORT.get(name, ())):
         return False
@@ -124,11 +127,10 @@ def _reads_queries(words: Sequence[str]) -> bool:
 
 def _reads_rules(words: Sequence[str]) -> bool:
     """make: only where its file is the input."""
-    return any(word in ("-", "-f-") or word.endswith("=-") or _is_device(word) for word in words[1:])
-
-
-def _is_device(word: str) -> bool:
-    return "/" in word and is_input(word)
+    for word in words[1:]:
+        if word[-1:] == "-" or ("/" in word and is_input(word)):
+            return True
+    return False
 
 
 def _reads_jobs(words: Sequence[str]) -> bool:

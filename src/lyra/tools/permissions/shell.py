@@ -24,7 +24,9 @@ _REDIRECT: Final = re.compile(
 )
 _ARGUMENT: Final = re.compile(r" ([A-Za-z_./:=@%+,^~\]\-][A-Za-z0-9_./:=@%+,^~\]\-]*)(?=[ \t\n;&|)]|$)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TWICE: Final = frozenset({">&", "<&", "&>", "&>>"})
 _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
+_BLANKS: Final = frozenset(" \t\\")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
 _COPROC_NAME: Final = re.compile(r"[ \t]+[A-Za-z_][A-Za-z0-9_]*(?=[ \t]+(?:[{(]|(?:if|while|until|for|case|select)\b))")
 _TIME_COMPOUND: Final = re.compile(r"[ \t]*(?:-p[ \t]+)?(?:[{(!]|(?:if|while|until|for|case|select|time)\b|\[\[)")
@@ -132,7 +134,8 @@ class _Reader(WordReader):
                 command.words.append(Word(found[1], found[1]))
                 last = self.at = found.end()
                 continue
-            self.blank()
+            if text[self.at : self.at + 1] in _BLANKS:
+                self.blank()
             if self.at >= self.end:
                 break
             char = text[self.at]
@@ -286,7 +289,7 @@ class _Reader(WordReader):
             expands = not any(char in target.raw for char in "'\"\\")
             delimiter = target.raw if expands else target.text
             self.pending.append((command, delimiter, operator == "<<-", expands))
-        elif operator in (">&", "<&", "&>", "&>>") and any(char in target.text for char in "$`"):
+        elif operator in _TWICE and ("$" in target.text or "`" in target.text):
             self.script.doubt("bash expands the target of a redirection in it twice")
         command.redirects.append((found[0], operator, target))
 

@@ -99,7 +99,7 @@ class Script:
         self.compound = False  # more than one simple command: an operator, a group, a substitution
         self.piped = False
         self.defines = False  # a function, which runs where it is called
-        self.hungry: list[Command] = []  # take orders from an input that they do not name themselves
+        self.hungry: list[tuple[Command, str, list[Word]]] = []  # may take orders from an input that others name
         self.spent = 0  # characters read, texts inside texts counted again
         self.text = ""  # of the outermost, with its lines joined
         self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates in turn

@@ -253,7 +253,7 @@ def _input(command: Command, script: Script, *, named: bool) -> Iterator[Inner]:
     if script.piped:
         yield Inner(doubt="it pipes into a shell")
     if not named:
-        script.hungry.append(command)
+        script.hungry.append((command, "", []))
 
 
 def _eval(words: list[Word]) -> Iterator[Inner]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
+    from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
 __all__ = ["SEGMENT_FUEL", "read"]
@@ -193,7 +194,8 @@ class _Reading:
             folder=began["folder"],
             sequential=True,
         )
-        self.world = _World(self.kernel, run.program(), options, MAIN)
+        self.program = _program(run)
+        self.world = _World(self.kernel, self.program, options, MAIN)
         self.world.record = _Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
@@ -246,6 +248,9 @@ class _Reading:
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
             self.waits[pid] = waits
+            ended = self.journal.ended.get(pid)
+            if ended is not None and ended[2].reason in _BY_ITSELF:
+                self.notes.append(f"process {pid} ended, and its journal leads no further than: {waits}")
         self._open.discard(pid)
         if not self._open and self._done is not None:
             self._done.set()
@@ -266,7 +271,7 @@ class _Reading:
         ranked.sort(key=lambda one: one[:3])
         steps = [step for *_, step in ranked]
         journal.charge(steps)
-        timeline = Timeline(self.run.id, self.run.program(), self.run.sources(), steps, self._facts())
+        timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
@@ -458,3 +463,14 @@ def _ending(ended: rows.Terminated) -> dict[str, Any]:
 
 
 _QUIET: Final = frozenset({"normal", "shutdown", "killed"})
+_BY_ITSELF: Final = frozenset({"normal", "error"})
+
+
+def _program(run: Run) -> Program:
+    try:
+        return run.program()
+    except StoreError as error:
+        raise StoreError(
+            f"the program of run {run.id} ({run.hash[:12]}) is not in its store: {error.message}",
+            hint="without it nobody can say what the run did; restore the store from a backup",
+        ) from None
