@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lyra.errors import BytecodeError
-from lyra.vega.opcodes import OP_CLOSURE, OP_LIBRARY
+from lyra.vega.opcodes import OP_CALL, OP_CALL_PURE, OP_CLOSURE, OP_LIBRARY
 from lyra.vega.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
@@ -30,6 +30,7 @@ class Code:
         "index",
         "name",
         "parameters",
+        "pure",
         "required",
         "template",
     )
@@ -43,6 +44,7 @@ class Code:
         self.parameters = len(function.parameters)
         self.required = function.required
         self.captures = function.captures
+        self.pure: Any = None  # of a pure function, see `tier2`
         self.constants: list[Any] = list(function.constants)
         self.template: list[Any] = [None] * function.registers + function.constants[: function.pinned]
         for op, _, _, c in function.code:
@@ -60,17 +62,46 @@ class Linked:
     """All functions of a program, with its hash, by which saved processes name it. A host may set `post`: it carries a
     message at once and says True, or says False and is asked by the effect."""
 
-    __slots__ = ("functions", "hash", "post", "program")
+    __slots__ = ("functions", "hash", "post", "program", "tier")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
         self.hash = content_hash
         self.post: Callable[[Any, Any], bool] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
+        self.tier: Any = None
 
 
-def link(program: Program) -> Linked:
-    """A program ready to run. The program must be verified, or fresh from the compiler."""
+def link(program: Program, *, is_tiered: bool = False) -> Linked:
+    """A program ready to run. The program must be verified, or fresh from the compiler.
+
+    With `is_tiered` pure functions are generated as Python: quicker, but a call of one is a single step, whatever the
+    fuel; a host that shares its time says in `tier.contended` when a call has to give way.
+    """
     from lyra.vega.bytecode import content_hash
 
-    return Linked(program, content_hash(program))
+    linked = Linked(program, content_hash(program))
+    if is_tiered:
+        _add_tier(linked)
+    return linked
+
+
+def _add_tier(linked: Linked) -> None:
+    """Calls of pure functions become CALL_PURE. A function is pure when it has a tree and calls pure ones only."""
+    trees = {code.index: code.function.tree for code in linked.functions if code.function.tree is not None}
+    grown = True
+    while grown:
+        unfit = [index for index, tree in trees.items() if any(called not in trees for called in tree[3])]
+        for index in unfit:
+            del trees[index]
+        grown = bool(unfit)
+    if not trees:
+        return
+    from lyra.vega.tier2.switch import Pure, Tier
+
+    linked.tier = Tier(trees)
+    for index in trees:
+        linked.functions[index].pure = Pure(linked.tier, index)
+    for code in linked.functions:
+        if any(op == OP_CALL and b in trees for op, _, b, _ in code.code):
+            code.code = [(OP_CALL_PURE if op == OP_CALL and b in trees else op, a, b, c) for op, a, b, c in code.code]

@@ -33,6 +33,7 @@ from lyra.vega.operators import (
     store,
     subtract,
 )
+from lyra.vega.tier2.switch import MISS
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
 __all__ = ["run"]
@@ -389,6 +390,22 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     code = f.code
                     pc = 0
                     ticks -= 1
+                    if ticks < 0:
+                        break
+                elif op == 0x47:  # CALL_PURE
+                    y = functions[b]
+                    x = y.pure(r[c : c + y.parameters])
+                    ticks -= 1
+                    if x is not MISS:
+                        r[a] = x
+                    else:
+                        stack = (stack, f, pc, r, a)
+                        depth += 1
+                        x = r[c : c + y.parameters]
+                        r, f = y.template.copy(), y
+                        r[: len(x)] = x
+                        code = f.code
+                        pc = 0
                     if ticks < 0:
                         break
                 elif op == 0x45:  # LIBRARY

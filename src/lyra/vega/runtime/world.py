@@ -120,7 +120,9 @@ class World:
         self.kernel = kernel
         self.options = options
         self.run_id = run_id
-        self.linked: Linked = link(program)
+        self.linked: Linked = link(program, is_tiered=True)
+        if self.linked.tier is not None:
+            self.linked.tier.contended = self._is_contended
         self.runtime: Runtime = runtime_of(kernel)
         self.foreign = Foreign(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.foreign.rights)
@@ -237,6 +239,10 @@ class World:
     def globals(self) -> list[Any]:
         assert self.main is not None
         return self.main.fiber.globals
+
+    def _is_contended(self) -> bool:
+        """Whether a long computation keeps anybody waiting: another process, or the journal's keeper."""
+        return len(self.kernel.processes) > 1 or self.is_durable
 
     def close(self) -> None:
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
