@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz vegafaults soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
+.PHONY: help run test check lint sim crash damage races fuzz vegafaults tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…,
 
 vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-faults $(COUNT)
+
+tiers: $(VENV)/.installed-check ## Run random pure functions interpreted and as generated code (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing vega-tiers $(COUNT)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing soak $(COUNT)

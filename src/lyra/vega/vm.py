@@ -33,7 +33,7 @@ from lyra.vega.operators import (
     store,
     subtract,
 )
-from lyra.vega.tier2.switch import MISS
+from lyra.vega.tier2 import MISS
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
 __all__ = ["run"]
@@ -47,6 +47,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
     stack, depth = fiber.stack, fiber.depth
     f, pc, r, ticks = fiber.code, fiber.pc, fiber.registers, fiber.ticks
     code = f.code
+    if fiber.linked.tier is not None:
+        fiber.linked.tier.turn()
     integer, array, text = int, list, str  # locals are quicker than globals
     x: Any
     y: Any

@@ -6,8 +6,10 @@ the fibers, `agents` and `calls` ask models, `library` touches the outside.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of
@@ -121,8 +123,6 @@ class World:
         self.options = options
         self.run_id = run_id
         self.linked: Linked = link(program, is_tiered=True)
-        if self.linked.tier is not None:
-            self.linked.tier.contended = self._is_contended
         self.runtime: Runtime = runtime_of(kernel)
         self.foreign = Foreign(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.foreign.rights)
@@ -145,6 +145,8 @@ class World:
     def begin(self, main: Job) -> None:
         """The main process begins. Without a journal nobody has to know of a message but its receiver."""
         self.main = main
+        if self.linked.tier is not None:
+            self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(Span(self.trace_id, ""))
@@ -240,9 +242,13 @@ class World:
         assert self.main is not None
         return self.main.fiber.globals
 
-    def _is_contended(self) -> bool:
-        """Whether a long computation keeps anybody waiting: another process, or the journal's keeper."""
-        return len(self.kernel.processes) > 1 or self.is_durable
+    def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a long computation keeps anybody waiting: another process, the journal's keeper, a task beside the
+        run, or something that just came (Ctrl-C does). Asked from another thread; of a loop that does not tell what
+        it has ready (`uvloop`), the answer is yes."""
+        if self.kernel.live > 1 or self.is_durable or getattr(loop, "_ready", True):
+            return True
+        return len(asyncio.all_tasks(loop)) > 1
 
     def close(self) -> None:
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)

@@ -10,3 +10,11 @@ The generated code has to be right only where it succeeds. On anything else (an 
 recursion too deep, time for somebody else's turn) it gives up, and the machine makes the same call again instruction by
 instruction: a pure call may be made twice, and the machine knows the exact error and its place.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MISS"]
+
+MISS: Final = object()  # the machine has to make this call

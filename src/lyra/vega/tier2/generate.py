@@ -16,9 +16,11 @@ from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery, operators, values
 from lyra.vega.stdlib.natives import native
 from lyra.vega.tier2.guards import OFF
-from lyra.vega.tier2.kinds import Facts, Row, Trees, binary_kind, called, is_positive, kind_of_value
+from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive
+from lyra.vega.tier2.shapes import CHANGING, nodes
+from lyra.vega.tier2.switch import GiveUp
 
-__all__ = ["GiveUp", "namespace", "python_of", "row_name"]
+__all__ = ["namespace", "python_of", "row_name"]
 
 SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 _STEP_MAX: Final = 1 << 30
@@ -29,10 +31,6 @@ _ARITHMETIC: Final[dict[str, type[ast.operator]]] = {"+": ast.Add, "-": ast.Sub,
 _ORDERINGS: Final[dict[str, type[ast.cmpop]]] = {"<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE}
 _EQUALITIES: Final[dict[str, type[ast.cmpop]]] = {"==": ast.Eq, "!=": ast.NotEq}
 _GENERAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}
-
-
-class GiveUp(Exception):
-    """The machine has to make this call."""
 
 
 def _sure(value: Any) -> bool:
@@ -53,10 +51,9 @@ def _walked(value: Any) -> Any:
 
 
 def namespace() -> dict[str, Any]:
-    """What generated functions see: the machine's own functions, and `STOP`."""
+    """What generated functions see: the machine's own functions. (`STOP` is there already.)"""
     return {
         "__builtins__": {"len": len, "list": list, "type": type, "int": int, "GiveUp": GiveUp},
-        "STOP": False,
         "give_up": _gave_up,
         "equal": values.equal,
         "shown": values.shown,
@@ -122,13 +119,11 @@ def _fits(value: ast.expr, again: ast.expr, is_positive: bool) -> ast.expr:
 
 
 class _Maker:
-    def __init__(
-        self, trees: Trees, row: Row, facts: Facts, rows: dict[Row, Facts], into: dict[str, Any]
-    ) -> None:
+    def __init__(self, trees: Trees, row: Row, facts: Facts, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
         self.row = row
         self.parameters, _, self.body = trees[row[0]][:3]
         self.facts = facts
-        self.rows: dict[Row, Any] = dict(rows)
+        self.look = Look.again(trees, row, rows)
         self.into = into
         self.temporaries = 0
         self.least: dict[int, int] = {}  # of slots that a test before has bounded
@@ -195,11 +190,11 @@ class _Maker:
 
     def _store_statement(self, slot: int, at: list[Any], value: list[Any]) -> list[ast.stmt]:
         whole, kinds = _name(f"v{slot}"), (self.facts.slots[slot], self.kind(at))
-        if kinds == ("list", "int") and self._is_positive(at):
-            target = ast.Subscript(whole, self.value(at), _STORE)
-            # Python evaluates the value first; both are pure, and whichever fails, the call is made again.
-            return [ast.Assign([target], self.value(value))]
-        if kinds[0] == "map" and kinds[1] in ("str", "int"):
+        is_plain = (kinds == ("list", "int") and self._is_positive(at)) or (
+            kinds[0] == "map" and kinds[1] in ("str", "int")
+        )
+        # Python evaluates the value before the index, which is the same unless the value changes something.
+        if is_plain and (at[0] in ("slot", "constant") or not _changes(value) or "order" in OFF):
             return [ast.Assign([ast.Subscript(whole, self.value(at), _STORE)], self.value(value))]
         return [ast.Expr(_call("store", whole, self.value(at), self.value(value)))]
 
@@ -261,23 +256,7 @@ class _Maker:
     # ------------------------------------------------------------ kinds
 
     def kind(self, node: list[Any]) -> str:
-        what = node[0]
-        if what == "constant":
-            return kind_of_value(node[1])
-        if what == "slot":
-            return self.facts.slots[node[1]]
-        if what == "binary":
-            return binary_kind(node[1], self.kind(node[2]), self.kind(node[3]))
-        return self._look.kind(node)
-
-    @property
-    def _look(self) -> Any:
-        from lyra.vega.tier2.kinds import _Look
-
-        look = _Look.__new__(_Look)
-        look.slots, look.items, look.results = self.facts.slots[:], self.facts.items[:], _Results(self.rows)
-        look.sets = {}
-        return look
+        return self.look.kind(node)
 
     def _kinds(self, node: list[Any]) -> tuple[str, str]:
         return self.kind(node[2]), self.kind(node[3])
@@ -294,7 +273,7 @@ class _Maker:
             return False
         if operator == "-":
             return self._is_positive(left) or (left[0] == "slot" and left[1] in self.least)
-        return operator == "+" and left == ["slot", slot] and slot in self.bounded and right[1] == 1
+        return operator == "+" and left == ["slot", slot] and right[1] == 1 and ("bound" in OFF or slot in self.bounded)
 
     # ------------------------------------------------------------ values
 
@@ -445,7 +424,7 @@ class _Maker:
         return _call("Err" if is_error else "Ok", self.value(value))
 
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
-        row = called(function, tuple(self.kind(value) for value in arguments), self.rows)
+        row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
         return _call(row_name(row), *(self.value(value) for value in arguments))
 
     def _library(self, full: str, arguments: list[Any]) -> ast.expr:
@@ -454,11 +433,9 @@ class _Maker:
         return _call(name, *(self.value(value) for value in arguments))
 
 
-class _Results(dict[Row, str]):
-    """The results of rows that are all known, as the look at kinds wants them."""
-
-    def __init__(self, rows: dict[Row, Facts]) -> None:
-        super().__init__({row: facts.result for row, facts in rows.items()})
+def _changes(value: list[Any]) -> bool:
+    """Whether computing a value changes a list or map."""
+    return any(node[0] == "push" or (node[0] == "library" and node[1] in CHANGING) for node in nodes([value]))
 
 
 def _count_sets(statements: list[Any], slot: int) -> int:

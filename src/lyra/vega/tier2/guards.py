@@ -12,6 +12,8 @@ GUARDS: Final[dict[str, str]] = {
     "truncate": "division and remainder are Python's only where nothing is negative",
     "index": "an index below zero is none, though Python takes it",
     "sign": "what is never negative is known, not supposed",
+    "order": "an index is computed before the value that is stored there, where it makes a difference",
+    "bound": "only a counter that its loop bounds is stepped without a look at 64 bits",
     "mutation": "only what the function made itself is changed in it",
     "poll": "whoever waits for their turn gets it",
 }

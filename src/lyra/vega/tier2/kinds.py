@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.tier2.trees import FRESH
+from lyra.vega.tier2.shapes import FRESH
 
-__all__ = ["Facts", "Kinds", "Row", "Trees", "binary_kind", "called", "is_positive", "kind_of_value", "solve"]
+__all__ = ["Facts", "Kinds", "Look", "Row", "Trees", "binary_kind", "called", "is_positive", "kind_of_value", "solve"]
 
 Kinds = tuple[str, ...]
 Row = tuple[int, Kinds]  # a function and the kinds of its arguments
@@ -59,7 +59,7 @@ def solve(trees: Trees, root: Row) -> dict[Row, Facts]:
     results: dict[Row, str] = {root: "never"}
     while True:
         before = dict(results)
-        found = {row: _Look(trees, row, results).facts() for row in list(results)}
+        found = {row: Look(trees, row, results).facts() for row in list(results)}
         for row, facts in found.items():
             results[row] = joined(results[row], facts.result)
         if results == before:
@@ -74,7 +74,7 @@ def called(row_function: int, kinds: Kinds, results: dict[Row, str]) -> Row:
     return row
 
 
-class _Look:
+class Look:
     def __init__(self, trees: Trees, row: Row, results: dict[Row, str]) -> None:
         function, kinds = row
         self.parameters, count, self.body = trees[function][:3]
@@ -84,6 +84,13 @@ class _Look:
         self.items += ["never"] * (count - len(kinds))
         self.result = "never"
         self.sets: dict[int, list[list[Any]]] = {}  # every value of a slot; under `~slot`, of what is in its list
+
+    @classmethod
+    def again(cls, trees: Trees, row: Row, facts: dict[Row, Facts]) -> Look:
+        """A look at a row when all is known: `kind` gives what was found."""
+        look = cls(trees, row, {other: known.result for other, known in facts.items()})
+        look.slots, look.items = facts[row].slots[:], facts[row].items[:]
+        return look
 
     def facts(self) -> Facts:
         while True:
@@ -245,7 +252,6 @@ class _Look:
             if kept == found:
                 return frozenset(found)
             found = kept
-
 
     def _is_int(self, slot: int) -> bool:
         if slot < 0:

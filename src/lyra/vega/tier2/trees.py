@@ -23,28 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.core.limits import VEGA_TREE_DEPTH_MAX, VEGA_TREE_NODES_MAX
 from lyra.vega import ast
 from lyra.vega.scopes import ModuleScope, Symbol, Unit, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.tier2.guards import OFF
+from lyra.vega.tier2.shapes import CHANGING, CONSTANTS, LEFT_OUT, changes_only_its_own
 
 if TYPE_CHECKING:
     from lyra.vega.compiler import Linker
 
-__all__ = ["CHANGING", "FRESH", "tree_of"]
-
-# Library functions that change their first argument, and those that give a list or map of their own.
-CHANGING: Final = frozenset({"list::pop", "list::insert", "list::remove", "map::set", "map::remove"})
-FRESH: Final = frozenset(
-    {
-        *("list::reverse", "list::slice", "list::concat", "list::range", "list::unique", "list::flatten", "list::zip"),
-        *("str::split", "str::lines", "map::keys", "map::values", "map::entries", "map::merge", "regex::find_all"),
-    }
-)
-_CONSTANTS: Final = frozenset({type(None), bool, int, float, str})
-_DEPTH_MAX: Final = 40  # of a tree; Python's own compiler has a limit too
-# Functions of functions are run by the machine, which can stop in the middle of them.
-_LEFT_OUT: Final = frozenset({"str::builder", "assert"})
+__all__ = ["tree_of"]
 
 
 class _Unfit(Exception):
@@ -69,25 +58,16 @@ class _Tree:
         self.linker = linker
         self.module = module
         self.slots: dict[int, int] = {}
-        self.changed: set[int] = set()  # slots that something is pushed to or stored in
-        self.borrowed: set[int] = set()  # slots that may hold what others hold too
-        self.copies: list[tuple[int, int]] = []  # (slot, the slot it was set from)
         self.calls: set[int] = set()
         self.has_loop = False
         self.depth = 0
+        self.left = VEGA_TREE_NODES_MAX
 
     def function(self, node: ast.Function | ast.Lambda) -> list[Any]:
         for parameter in node.parameters:
-            self.borrowed.add(self.slot(self.module.declared[id(parameter)]))
+            self.slot(self.module.declared[id(parameter)])
         body = self.block(node.body)
-        grown = True
-        while grown:
-            grown = False
-            for slot, source in self.copies:
-                if source in self.borrowed and slot not in self.borrowed:
-                    self.borrowed.add(slot)
-                    grown = True
-        if self.changed & self.borrowed and "mutation" not in OFF:
+        if not changes_only_its_own(len(node.parameters), body) and "mutation" not in OFF:
             raise _Unfit
         return [len(node.parameters), len(self.slots), body, sorted(self.calls), self.has_loop]
 
@@ -100,7 +80,7 @@ class _Tree:
 
     def block(self, block: ast.Block) -> list[Any]:
         self.depth += 1
-        if self.depth > _DEPTH_MAX:
+        if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
         made = [part for statement in block.statements for part in self.statement(statement)]
         self.depth -= 1
@@ -108,7 +88,8 @@ class _Tree:
 
     def statement(self, node: ast.Statement) -> list[Any]:
         rule = _STATEMENTS.get(type(node))
-        if rule is None:
+        self.left -= 1
+        if rule is None or self.left < 0:
             raise _Unfit
         return rule(self, node)
 
@@ -119,16 +100,7 @@ class _Tree:
         if variable.is_const:
             raise _Unfit  # may be read above its place
         value = ["constant", None] if node.value is None else self.value(node.value)
-        return [self.set(self.slot(variable), value)]
-
-    def set(self, slot: int, value: list[Any]) -> list[Any]:
-        if value[0] == "slot":
-            self.copies.append((slot, value[1]))
-        elif value[0] == "push":
-            self.copies.append((slot, value[1]))
-        elif not _is_own(value):
-            self.borrowed.add(slot)
-        return ["set", slot, value]
+        return [["set", self.slot(variable), value]]
 
     def assign(self, node: ast.Assign) -> list[Any]:
         target = node.target
@@ -136,7 +108,7 @@ class _Tree:
             meaning = self.module.meanings.get(id(target))
             if not isinstance(meaning, Variable):
                 raise _Unfit
-            return [self.set(self.slot(meaning), self.value(node.value))]
+            return [["set", self.slot(meaning), self.value(node.value)]]
         if type(target) is not ast.Index:
             raise _Unfit
         slot = self.own_slot(target.target)
@@ -147,15 +119,13 @@ class _Tree:
         meaning = self.module.meanings.get(id(node))
         if type(node) is not ast.Name or not isinstance(meaning, Variable) or meaning.literal is not None:
             raise _Unfit
-        slot = self.slot(meaning)
-        self.changed.add(slot)
-        return slot
+        return self.slot(meaning)
 
     def if_(self, node: ast.If) -> list[Any]:
         otherwise: list[Any] = []
         if node.otherwise is not None:
             self.depth += 1
-            if self.depth > _DEPTH_MAX:
+            if self.depth > VEGA_TREE_DEPTH_MAX:
                 raise _Unfit
             otherwise = self.if_(node.otherwise) if type(node.otherwise) is ast.If else self.block(node.otherwise)  # type: ignore[arg-type]
             self.depth -= 1
@@ -177,7 +147,6 @@ class _Tree:
         self.has_loop = True
         source = self.value(node.source)
         slot = self.slot(self.module.declared[id(node)])
-        self.borrowed.add(slot)
         return [["each", slot, source, self.block(node.body)]]
 
     def return_(self, node: ast.Return) -> list[Any]:
@@ -193,10 +162,11 @@ class _Tree:
 
     def value(self, node: ast.Expression) -> list[Any]:
         rule = _VALUES.get(type(node))
-        if rule is None:
+        self.left -= 1
+        if rule is None or self.left < 0:
             raise _Unfit
         self.depth += 1
-        if self.depth > _DEPTH_MAX:
+        if self.depth > VEGA_TREE_DEPTH_MAX:
             raise _Unfit
         made = rule(self, node)
         self.depth -= 1
@@ -206,7 +176,7 @@ class _Tree:
         return [self.value(node) for node in nodes]
 
     def literal(self, node: ast.Literal) -> list[Any]:
-        if type(node.value) not in _CONSTANTS:
+        if type(node.value) not in CONSTANTS:
             raise _Unfit
         return ["constant", node.value]
 
@@ -267,7 +237,7 @@ class _Tree:
         module = callee.module if isinstance(callee, ast.Path) else ""
         full = f"{module}::{callee.name}" if module else callee.name
         entry = (LIBRARY.get(module, {}) if module else GLOBALS).get(callee.name)
-        if full in self.linker.host_names or entry is None or entry.how != "pure" or full in _LEFT_OUT:
+        if full in self.linker.host_names or entry is None or entry.how != "pure" or full in LEFT_OUT:
             raise _Unfit
         if not entry.required <= len(arguments) <= entry.most:
             raise _Unfit
@@ -284,20 +254,6 @@ class _Tree:
         return ["library", full, self.values(arguments)]
 
 
-def _is_own(value: list[Any]) -> bool:
-    """Whether a value is nobody else's: new, or nothing that can be changed."""
-    what = value[0]
-    if what in ("index", "call", "variant"):
-        return False
-    return what != "library" or value[1] in FRESH or _result(value[1]) in ("int", "float", "str", "bool", "duration")
-
-
-def _result(full: str) -> str:
-    module, _, name = full.rpartition("::")
-    entry = (LIBRARY.get(module, {}) if module else GLOBALS).get(name)
-    return "any" if entry is None else entry.result
-
-
 Rule = Callable[[Any, Any], list[Any]]
 _STATEMENTS: Final[dict[type, Rule]] = {
     ast.Block: _Tree.block,
@@ -311,8 +267,8 @@ _STATEMENTS: Final[dict[type, Rule]] = {
     ast.Return: _Tree.return_,
     ast.Throw: _Tree.throw,
     ast.ExpressionStatement: _Tree.expression_statement,
-    ast.Break: lambda tree, node: [["break"]],
-    ast.Continue: lambda tree, node: [["continue"]],
+    ast.Break: lambda _, __: [["break"]],
+    ast.Continue: lambda _, __: [["continue"]],
 }
 _VALUES: Final[dict[type, Rule]] = {
     ast.Literal: _Tree.literal,
