@@ -23,6 +23,7 @@ CHECKS = [
     "vertex",
     "bedrock",
     "mcp",
+    "lsp",
     "sqlite",
     "config",
     "store",

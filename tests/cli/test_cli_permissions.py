@@ -86,3 +86,16 @@ def test_what_an_untrusted_project_allows_is_told_to_be_passed_over(lyra):
     assert done.stdout.startswith("ask: ")
     assert "allow and mode counts once the project is trusted" in done.stderr
     assert lyra("permissions", "explain", "--trust-project", "Bash", "ls").stderr == ""
+
+
+def test_what_no_rule_can_allow_is_said(lyra):
+    """The guard against inside addresses and the workspace stand behind the rules."""
+    for tool, value, said in (
+        ("WebFetch", "http://169.254.169.254/", "it is refused whatever the rules say: "),
+        ("Read", "/etc/passwd", "outside the workspace: `lyra agent` reaches it with --add-dir alone"),
+        ("WebFetch", "https://example.com/", ""),
+        ("Read", "here.txt", ""),
+    ):
+        done = lyra("permissions", "explain", "--allow", tool, tool, value)
+        assert done.stdout.startswith("allow: ")
+        assert (said in done.stderr) if said else (done.stderr == "")

@@ -105,6 +105,12 @@ def test_a_wrong_file_is_exit_2_and_the_others_are_tested(vega: Vega):
     assert done.stdout == "ok  b.vega: b\n1 passed\n"
 
 
+def test_a_wrong_file_alone_is_not_said_to_have_no_tests(vega: Vega):
+    vega.write("a.vega", 'test "a" { assert(nope); }')
+    done = vega("test", "a.vega")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_as_json(vega: Vega):
     vega.write("a.vega", 'test "yes" { }\ntest "no" { assert(false); }')
     told = vega.json("test", code=1)

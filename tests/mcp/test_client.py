@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from lyra.agents.content import Image
+from lyra.config import Config
 from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers
 from lyra.mcp.settings import Value
-from tests.mcp.support import free_port, program, run, tiny, using
+from tests.mcp.support import QUICK, Using, free_port, program, run, tiny, using
 
 
 def test_tools_are_ours_with_their_schemas(tmp_path):
@@ -289,3 +290,34 @@ def test_nothing_is_started_before_it_is_needed(tmp_path):
 
     run(main())
     assert not started.exists()
+
+
+def test_what_rules_deny_is_shut_for_programs_too(tmp_path, monkeypatch):
+    """Read(…) and Edit(…) denies and protected names of the files, for a server that may write the project."""
+    for name in ("private/plan", "open", "kept", "infra/main"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("ours")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = program("server.py", writable=(str(tmp_path),))
+    (tmp_path / ".lyra").mkdir()
+    rules = 'deny = ["Read(private/**)", "Edit(kept)"]\nprotected = ["infra"]\n'
+    (tmp_path / ".lyra/permissions.toml").write_text(rules)
+    config = Config.load(str(tmp_path), {})
+
+    async def main():
+        monkeypatch.setattr("lyra.mcp.servers.load_settings", lambda *_: [settings])
+        options = {"approvals": Approvals(None), "supervision": QUICK}
+        async with McpServers.load(config, str(tmp_path), **options) as servers:
+            await servers.start()
+            use = Using(servers)
+            assert await use.call("mcp__own__read", path="open") == "ours"
+            assert await use.call("mcp__own__read", path="kept") == "ours"
+            for path in ("private/plan", f"{tmp_path}/private/plan"):
+                await use.error("mcp__own__read", path=path)
+            for path in ("kept", "infra/main", "private/new"):
+                await use.error("mcp__own__write", path=path)
+            await use.call("mcp__own__write", path="open")
+
+    run(main())
+    assert [(tmp_path / name).read_text() for name in ("kept", "infra/main", "private/plan")] == ["ours"] * 3
+    assert (tmp_path / "open").read_text() != "ours"

@@ -44,6 +44,15 @@ def test_names_are_what_providers_take():
     assert tool_names("files", ["a/b"])["a/b"] == "mcp__files__a_b"
 
 
+@pytest.mark.parametrize("name", ["é", "../../x", "\u202eevil", "日本x"])
+def test_a_name_that_lost_its_letters_is_known_by_a_mark(name):
+    """A rule for one of them is a rule for no other."""
+    made = tool_names("s", [name])[name]
+    assert made == tool_names("s", ["other", name])[name]
+    assert len(made.rpartition("_")[2]) == 6
+    assert tool_names("s", ["_x"])["_x"] == "mcp__s___x"
+
+
 def test_no_server_can_look_like_another():
     """Wherever the `__` is put."""
     keys = server_keys(["a", "a_", "a__b", "a_b", "日本", "x" * 64, "A.B"])
@@ -142,6 +151,7 @@ def test_pictures():
 def test_results_have_an_end():
     """Long texts, long data and long errors are cut."""
     assert len(output_of(result(text("x" * 10**6)), "t")) < 100_100
+    assert output_of(result(text("a\x1b[2J\u202eb\0\tc\n")), "t") == "a⟨U+001B⟩[2J⟨U+202E⟩b⟨U+0000⟩\tc\n"
     assert len(output_of(result(structured_content={"a": "x" * 10**6}), "t")) < 100_100
     with pytest.raises(ToolError) as caught:
         output_of(result(text("y" * 10**6), is_error=True), "t")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import os
 import re
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -189,6 +190,13 @@ async def test_a_packed_body_is_unpacked_and_never_swells():
     assert (len(answer.body), answer.truncated) == (1000, True)
     async with serving(lambda head: page(zlib.compress(b"text"), Content_Encoding="deflate")) as server:
         assert (await server.get("http://example.org/")).body == b"text"
+    two = gzip.compress(b"first ") + gzip.compress(b"second") + bytes(8)
+    async with serving(lambda head: page(two, Content_Encoding="gzip")) as server:
+        assert (await server.get("http://example.org/")).body == b"first second"
+    half = gzip.compress(os.urandom(5_000))[:3_000]
+    async with serving(lambda head: page(half, Content_Encoding="gzip")) as server:
+        with pytest.raises(ToolError, match="ends before its end"):
+            await server.get("http://example.org/")
     async with serving(lambda head: page(b"?", Content_Encoding="br")) as server:
         with pytest.raises(ToolError, match="packed"):
             await server.get("http://example.org/")

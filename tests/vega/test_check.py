@@ -41,6 +41,7 @@ def hint(text):
 
 GOOD = [
     "let x; x = 1; print(x);",
+    "let x; print(x != null && x.field == 1);",
     "print(f(1)); fn f(a) { return g(a); } fn g(b) { return b; }",
     "fn f() { return later; } let later = 1; print(f());",
     "let x = 1; let x = x + 1; { let x = $1.00; print(x); }",
@@ -175,7 +176,7 @@ def test_what_was_probably_meant(text, expected):
         ('str::len("a", 1);', 1, 15, "`str::len` takes 1 argument, and 2 are given"),
         ("str::len(1);", 1, 10, "`s` of `str::len` must be a str, and this is an int"),
         ("print(1, 2);", 1, 10, "`print` takes at most 1 argument, and 2 are given"),
-        ("process::sleep(100);", 1, 16, "`d` of `process::sleep` must be a duration, and this is an int"),
+        ("process::sleep(100);", 1, 16, "`duration` of `process::sleep` must be a duration, and this is an int"),
         ("[1].len(2);", 1, 9, "`.len` takes no arguments, and 1 are given"),
         ('"a".lenn();', 1, 5, "a str has no method `lenn`"),
         ("let f = |x| x; f(1, 2);", 1, 21, "`f` takes 1 argument, and 2 are given"),
@@ -539,3 +540,47 @@ def test_random_programs_are_judged_without_failing(seed):
     places = [problem.at for problem in problems]
     assert places == sorted(places)
     assert all(0 <= at <= len(text) for at in places)
+
+
+# ---------------------------------------------------------------- maps whose keys are known
+
+
+def test_a_record_says_what_it_has():
+    """A field too few, one too many asked for, and one of the wrong kind; more fields than needed do no harm."""
+    record = "let p: {name: str, age: int} = "
+    assert errors(record + '{"name": "n"};') == [(1, 32, "`p` lacks `age`")]
+    assert errors(record + '{"name": 1, "age": 2};') == [(1, 41, "`name` of `p` must be a str, and this is an int")]
+    good = record + '{"name": "n", "age": 2, "more": 3};\n'
+    assert errors(good + "print(p.nme);") == [(2, 9, "{name: str, age: int} has no field `nme`")]
+    assert errors(good + 'print(p["nme"]);') == [(2, 9, "{name: str, age: int} has no field `nme`")]
+    assert errors(good + 'p.age = "x";') == [(2, 9, "what is stored here must be an int, and this is a str")]
+    assert hint(good + "print(p.nme);") == "did you mean `name`?"
+    assert errors(good + 'let k = "name"; print(p[k]); print(p.age + 1);') == []
+
+
+def test_a_map_that_is_no_record_may_grow():
+    assert (
+        errors('for m in [{"a": 1}, {"a": 2}] { m["b"] = 3; print(m.b); } let n = {"a": 1}; n.b = ""; print(n.b);')
+        == []
+    )
+
+
+def test_names_that_are_far_too_long_or_many_take_no_time():
+    """Looking for what was meant costs in proportion to both."""
+    long = "x" * 200_000
+    assert len(check(f"let {long} = 1; print({long[1:]}y);")) == 1
+    functions = "\n".join(f"fn function_number_{n}() {{ }}" for n in range(3_000))
+    problems = check(functions + "\n" + "\n".join(f"fnction_number_{n}();" for n in range(2_000)))
+    assert len(problems) == 50
+    assert problems[0].hint == "did you mean `function_number_0`?"
+
+
+def test_names_of_other_languages_get_a_hint():
+    assert hint('print("a".length());') == "did you mean `len`?"
+    assert hint("[1].append(2);") == "did you mean `push`?"
+    assert hint('print(len("a"));') == "did you mean `str::len` or `list::len` or `map::len`?"
+    assert hint("sleep(1s);") == "did you mean `process::sleep`?"
+
+
+def test_functions_of_the_library_cannot_be_assigned_to():
+    assert errors("print = 5;") == [(1, 1, "`print` is a function of the library and cannot be assigned to")]

@@ -601,3 +601,23 @@ def test_long_chains_of_operators_and_branches_are_no_nesting():
 
 def test_a_source_has_a_size_limit():
     assert problems(" " * (VEGA_SOURCE_CHARS_MAX + 1))[0][:2] == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('print "x";', "write `print(…)`"),
+        ("throw new Error(1);", "errors are thrown by name: `throw Error(…)`"),
+        ("let f = (x) => x;", "a function without a name is a lambda: `|x| …`"),
+        ("let a, b = 1;", "one `let` for each name"),
+        ("let [a, b] = [1, 2];", "to take a list apart: `match list { [a, b] => … }`"),
+        ("for i in 0..3 { }", "all ints from 0 up to before 3: `list::range(0, 3)`"),
+        ("fn f(x): int { }", "write `fn f(…) -> type {`"),
+        ("print(2 ** 3);", "a power is `math::pow(x, y)`"),
+        ("if x in xs { }", "whether a list or text has something in it: `whole.has(part)`"),
+        ('a <- "x" timeot 5s;', "did you mean `timeout`?"),
+        ("print(1), 2;", ""),
+    ],
+)
+def test_habits_of_other_languages_get_a_hint(text, hint):
+    assert parse_all(Source("t", text)).problems[0].hint == hint

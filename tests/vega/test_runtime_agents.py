@@ -275,7 +275,7 @@ def test_a_program_runs_on_a_durable_kernel(tmp_path):
         async with Kernel(tmp_path / "run.db") as kernel:
             return lines, await vega.run(source, kernel=kernel, stdout=lines.append)
 
-    lines, value = asyncio.run(main())
+    lines, value = asyncio.run(asyncio.wait_for(main(), 60))
     assert lines == ["hithere", "[6, 20]", "xy", "one ", "two", "late"]
     assert value == {"k": 500_000}
 

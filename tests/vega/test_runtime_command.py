@@ -16,9 +16,10 @@ __all__ = ["vega"]  # the fixture
 
 def test_a_program_that_can_never_go_on_ends_with_an_error(vega: Vega):
     vega.write("a.vega", 'print("before");\nreceive { x => {} }\n')
-    done = vega("run", "a.vega")
-    assert (done.returncode, done.stdout) == (1, "before\n")
-    assert "error[Deadlock]" in done.stderr
+    for flags in ([], ["--trace"]):
+        done = vega("run", "a.vega", *flags)
+        assert (done.returncode, done.stdout) == (1, "before\n")
+        assert "error[Deadlock]" in done.stderr
     assert "a.vega:2:1" in done.stderr
 
 
@@ -68,6 +69,20 @@ def test_all_calls_of_a_run_are_one_trace_and_nest_in_its_spans(vega: Vega):
     assert len(set(parents[1:6])) == 1
     assert parents[1] is not None
     assert parents[6] is None
+
+
+def test_records_name_models_as_the_program_does(vega: Vega):
+    """Also of a call that was refused before a model was asked."""
+    source = """
+        agent A { model "claude-sonnet-4-20250514" max_tokens 100 }
+        let a = spawn A;
+        try { a <- "x" budget $0.000001; } catch BudgetExceeded { print("too dear"); }
+    """
+    vega.write("a.vega", source)
+    done = vega("run", "a.vega", "--trace", ANTHROPIC_API_KEY="a key")
+    (record,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.stdout == "too dear\n"
+    assert (record["model"], record["status"]) == ("claude-sonnet-4-20250514", "budget_exceeded")
 
 
 def test_tools_of_the_servers_that_lyra_toml_names(vega: Vega):

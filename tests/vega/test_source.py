@@ -70,3 +70,10 @@ def test_the_error_speaks_with_its_first_error():
     error = source_error(CheckError, problems)
     assert (error.message, error.line, error.column, error.hint) == ("bad", 2, 1, "h")
     assert error.fields["problems"] == problems
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line():
+    source = Source("t", "\ufeffab\ncd")
+    assert [source.place(at) for at in (0, 1, 2, 4)] == [(1, 1), (1, 1), (1, 2), (2, 1)]
+    assert source.line(1) == "ab"
+    assert Source("t", "\ufeff").place(0) == (1, 1)

@@ -219,7 +219,7 @@ def test_depth_is_bounded_and_the_same_however_it_is_stepped():
         ("fn f(a) { } f(1, 2);", "takes 1"),
         ("fn f(a) { } f(b: 1);", "no parameter `b`"),
         ("fn f(a) { } f(1, a: 1);", "given twice"),
-        ('str::split("a");', "needs `separator`"),
+        ('str::split("a");', "needs `sep`"),
         ("spawn Nobody;", "no agent `Nobody`"),
         ("const X = 1; X = 2;", "const"),
         ("fn f() { } f = 1;", "cannot be assigned"),

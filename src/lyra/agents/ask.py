@@ -270,8 +270,11 @@ def _reserve_in(scopes: tuple[Budget, ...], usage: Usage) -> tuple[Reservation, 
 # ---------------------------------------------------------------------- the call
 
 
-async def perform(ask: Ask) -> Completion:
-    """One try. Text goes to the caller as it comes; the answer is the fold of the stream."""
+async def perform(ask: Ask, *, idempotency_key: str = "") -> Completion:
+    """One try. Text goes to the caller as it comes; the answer is the fold of the stream.
+
+    The key is the call's own, the same for each of its tries and after a crash.
+    """
     runtime = ask.runtime
     if ask.lost.items:
         try:
@@ -286,7 +289,10 @@ async def perform(ask: Ask) -> Completion:
     provider = ask.provider
     assert provider is not None
     fold = Fold()
-    source = provider.stream(ask.request)
+    request = ask.request
+    if idempotency_key:
+        request = msgspec.structs.replace(request, idempotency_key=runtime.key(idempotency_key))
+    source = provider.stream(request)
     events = source if ask.timeouts is None else _in_time(source, ask.timeouts, provider.name)
     try:
         if sink is None:

@@ -17,7 +17,7 @@ from lyra.agents.act import run_tools
 from lyra.agents.ask import Ask, model_effect
 from lyra.agents.content import message_of
 from lyra.agents.context import CHECK_TOKENS, fit
-from lyra.agents.events import Done, Failed, Restart, UsageTold
+from lyra.agents.events import Done, Failed, Restart, Text, UsageTold
 from lyra.agents.execution import AgentState
 from lyra.agents.memory import recalled
 from lyra.agents.records import turn_record
@@ -29,6 +29,7 @@ from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
 from lyra.kernel.context import Context, next_key, read
+from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
@@ -70,6 +71,8 @@ async def serve(ctx: Context, agent: Agent) -> None:
     kernel = process.kernel
     runtime = runtime_of(kernel)
     session = runtime.begin(process, agent, ctx.restored)
+    if ctx.restored is not None:
+        _tell_again(runtime, session, ctx.restored)
     kept = len(session.messages)
     own = (session.trace_id, session.parent_span)
     while True:
@@ -82,22 +85,43 @@ async def serve(ctx: Context, agent: Agent) -> None:
             over = await passed(process, "turn")
             if over is not None:  # whatever the agent is like now
                 session.replay(over)
+                _tell_again(runtime, session, over)
                 continue
         pending = runtime.pending.get(request_id)
         if pending is not None:
             pending.running = process.pid
             session.asked_in(pending.span, own)
+        failure = None
         if request_id and _is_given_up(process, session, pending):
             runtime.take(request_id)
         else:
-            await _answer(ctx, runtime, session, request_id, content)
+            failure = await _answer(ctx, runtime, session, request_id, content)
         if not session.durable:
             continue
+        told: dict[str, Any] = {"request": request_id} if request_id else {}
+        if failure is not None:
+            told["error"] = error_to_row(failure)
         if len(session.messages) - kept < _CHECKPOINT_EVERY:
-            await written(process, "turn", begin, session.since(mark))
+            await written(process, "turn", begin, {**session.since(mark), **told})
         else:
             kept = len(session.messages)
-            await ctx.checkpoint(session.to_data())
+            await ctx.checkpoint({**session.to_data(), **told})
+
+
+def _tell_again(runtime: Runtime, session: Session, over: dict[str, Any]) -> None:
+    """A turn came to its end in an earlier life: whoever asks for it again is told what came of it then."""
+    pending = runtime.take(over.get("request", ""))
+    if pending is None:
+        return
+    failed = over.get("error")
+    if failed is not None:
+        _tell(pending, None, error_from_row(failed), session)
+        return
+    text = session.messages[-1].text if session.messages else ""
+    if pending.sink is not None:
+        pending.sink.put(Text(text))
+    output = session.agent.output
+    _tell(pending, text if output is None else output.read(text), None, session)
 
 
 def _is_given_up(process: Process, session: Session, pending: Pending | None) -> bool:
@@ -116,8 +140,10 @@ def _opened(message: Any) -> tuple[str, Any]:
     return "", message
 
 
-async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: str, content: Any) -> None:
-    """One turn, and its end told to whoever asked."""
+async def _answer(
+    ctx: Context, runtime: Runtime, session: Session, request_id: str, content: Any
+) -> BaseException | None:
+    """One turn, and its end told to whoever asked; gives why there is no answer."""
     process = ctx._process
     mark, digest = len(session.messages), session.digest
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
@@ -128,7 +154,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
-        if cancelled.args != (GIVEN_UP,):
+        if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # given up, and told to end as well
             raise
         process.uncancel()
         session.cut_back(mark, digest)
@@ -150,6 +176,7 @@ async def _answer(ctx: Context, runtime: Runtime, session: Session, request_id: 
         pending = runtime.take(request_id)
         if pending is not None:
             _tell(pending, value, failure, session)
+    return failure
 
 
 def _ended(runtime: Runtime, process: Process, session: Session, value: Any, failure: BaseException | None) -> None:
@@ -374,6 +401,10 @@ async def _ask_models(
             else:
                 runtime.record(process, session, ask, completion=completion)
                 if ask.sink is not None:
+                    if not ask.attempts:  # it came from the journal, where nobody has shown it
+                        ask.sink.begin()
+                        ask.sink.text(completion.message.text)
+                        ask.sink.settle()
                     ask.sink.put(_usage_event(completion, ask))
                 return completion
     finally:

@@ -119,9 +119,17 @@ def _sayable(message: Any) -> Any:
 # ---------------------------------------------------------------------- together
 
 
-async def parallel(*works: Any, limit: int | None = None) -> list[Any]:
-    """The results of awaitables (or functions that give one), in their order; all at once, or `limit` at a time."""
-    return await in_order(works, limit=limit)
+def parallel(*works: Any, limit: int | None = None) -> Any:
+    """The results of awaitables (or functions that give one), in their order; all at once, or `limit` at a time.
+
+    As a decorator, `@lyra.parallel`, the same function with its agent calls made side by side: those that are awaited
+    one after another and do not need each other (see docs/how-to/parallel-python.md).
+    """
+    if len(works) == 1 and limit is None and inspect.isfunction(works[0]) and works[0].__name__ != "<lambda>":
+        from lyra.agents.overlap.reading import overlapping
+
+        return overlapping(works[0])
+    return in_order(works, limit=limit)
 
 
 async def batch(*calls: Any, limit: int = LIMIT, on: Kernel | Context | None = None) -> list[Any]:

@@ -18,6 +18,7 @@ from lyra.agents.session import Session
 from lyra.agents.trace import current_span
 from lyra.core import codec
 from lyra.core.budget import Budget
+from lyra.core.effect import canonical_hash
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
@@ -65,8 +66,10 @@ class Runtime:
         "_secrets",
         "_threads",
         "_tokens",
+        "awaited",
         "client",
         "kernel",
+        "name",
         "pending",
         "sessions",
         "settings",
@@ -77,27 +80,40 @@ class Runtime:
         self.settings = ModelSettings(kernel.config, kernel.clock)
         self.client: LLMClient = kernel.parts.get("models") or LLMClient(self.settings.providers)
         self.pending: dict[str, Pending] = {}
+        self.awaited: dict[str, Pending] = {}  # questions of an earlier life whose askers are coming back
         self._asked: dict[str, set[str]] = {}  # pid → the requests it was given and has not answered
         self.sessions: dict[str, Session] = {}
         self._found: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
+        self.name = ""  # of all its kernel's lives, where whoever made it knows one
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
 
     # ------------------------------------------------------------------ asking
 
-    def ask(self, process: Process, content: Any, *, budget: Any = None, stream: bool = False) -> Pending:
-        """Put a question to an agent process; the answer comes to what is returned."""
+    def ask(
+        self, process: Process, content: Any, *, budget: Any = None, stream: bool = False, request_id: str = ""
+    ) -> Pending:
+        """Put a question to an agent process; the answer comes to what is returned.
+
+        One with a `request_id` of its own may be asked again under it in a later life of the kernel: what became of it
+        is found then (`expect`), and it is put to nobody twice.
+        """
         kernel = self.kernel
-        self._requests += 1
-        # With a journal it may be read in a later life of the kernel, where it must find nobody.
-        request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         inside = scopes.get()
         if budget is not None:
             inside = (*inside, Budget.of(budget))
+        known = self.awaited.pop(request_id, None) if request_id else None
+        if known is not None:
+            known.scopes = inside
+            return known
+        if not request_id:
+            self._requests += 1
+            # With a journal it may be read in a later life of the kernel, where it must find nobody.
+            request_id = str(self._requests) if kernel.journal is None else f"{self._life}.{self._requests}"
         pending = Pending(self, request_id, process.pid, inside, Sink(kernel) if stream else None)
         if inside:
             self._limit_time(pending)
@@ -106,17 +122,26 @@ class Runtime:
         if process.exit is not None:
             pending.fail(_ended(process))
             return pending
-        self.pending[request_id] = pending
         pending.asker = caller.get()
         if kernel.labels.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
+        self._await(pending, process)
+        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
+        return pending
+
+    def _await(self, pending: Pending, process: Process) -> None:
+        self.pending[pending.id] = pending
         asked = self._asked.get(process.pid)
         if asked is None:
             asked = self._asked[process.pid] = set()
             process.watch((self._over, None))
-        asked.add(request_id)
-        kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
-        return pending
+        asked.add(pending.id)
+
+    def expect(self, request_id: str, process: Process, inside: tuple[Budget, ...], *, stream: bool) -> None:
+        """A question that an earlier life put to a process: whoever asked it will ask again."""
+        pending = Pending(self, request_id, process.pid, inside, Sink(self.kernel) if stream else None)
+        self.awaited[request_id] = pending
+        self._await(pending, process)
 
     def _limit_time(self, pending: Pending) -> None:
         """The seconds of the scopes around a question are a deadline; each scope's begin with its first question."""
@@ -157,8 +182,16 @@ class Runtime:
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for this answer any more: end the work on it, if it has begun."""
         process = self.kernel.processes.get(pending.running)
-        if process is not None and process.exit is None and pending.id in self.pending:
+        if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
+
+    def key(self, of_call: str) -> str:
+        """The idempotency key of a request: the call's own, behind what tells this store from others, in which there
+        may be a process of the same pid."""
+        if not self.name:
+            journal = self.kernel.journal
+            self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
+        return f"{self.name}:{of_call}"
 
     # ------------------------------------------------------------------ the process's side
 

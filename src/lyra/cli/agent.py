@@ -164,7 +164,7 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
     from lyra.mcp import McpServers
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
-    async with McpServers.load(session.config, outfit.folder) as servers:
+    async with McpServers.load(session.config, outfit.folder, denied=outfit.permissions.denied) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
         states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]

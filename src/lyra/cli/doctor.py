@@ -40,6 +40,7 @@ _EXTRAS: Final = {
     "vertex": ("google.auth", "Gemini on Google's Vertex"),
     "bedrock": ("botocore", "models on Amazon Bedrock"),
     "mcp": ("mcp_types", "MCP servers"),
+    "lsp": ("pygls", "Vega in editors"),
 }
 
 

@@ -16,11 +16,11 @@ from lyra.cli.app import Group, json_option
 from lyra.cli.render import document, note, printable
 from lyra.core.check import did_you_mean
 from lyra.core.tool import check_tool_name
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, LyraError
 from lyra.tools.permissions.answers import Answers
 from lyra.tools.permissions.decision import MODES, Decision
 from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
-from lyra.tools.permissions.subjects import TOOLS, facts_of, subject_of
+from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 
 __all__ = ["permissions"]
 
@@ -75,6 +75,8 @@ def explain(
         document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
     else:
         _show(decision)
+        if decision.decision != "deny":
+            _beyond_rules(subject)
     if with_exit_code and decision.decision == "deny":
         ctx.exit(3)
 
@@ -93,6 +95,19 @@ def _known(tool: str) -> str:
         meant = f"; did you mean {TOOLS[near].name}?" if near else ""
         note(f"no built-in tool is named {tool}: it is judged as one of your own{meant}")
     return tool
+
+
+def _beyond_rules(subject: Subject) -> None:
+    """Say where no rule and no answer is enough."""
+    if subject.kind == "path" and not subject.inside:
+        note("it is outside the workspace: `lyra agent` reaches it with --add-dir alone, whatever the rules say")
+    elif subject.kind == "url" and subject.value is not None:
+        from lyra.sandbox.addresses import target_of
+
+        try:
+            target_of(subject.value)
+        except LyraError as error:
+            note(f"it is refused whatever the rules say: {printable(error.message)}")
 
 
 def _show(decision: Decision) -> None:

@@ -39,7 +39,8 @@ which checks what the program may do. Arguments may be given by the names of the
 ## Methods
 
 `value.name(…)` is `module::name(value, …)` of the value's kind: `"a,b".split(",")`, `[1, 2].len()`, `m.keys()`. These
-kinds have names of their own besides:
+kinds have names of their own besides. A map's own functions are called the same way, `m.name(…)`, where no method has
+that name:
 
 {methods}
 

@@ -13,6 +13,12 @@ from lyra.cli.app import Group, Lazy
 __all__ = ["COMMANDS", "vega"]
 
 COMMANDS: Final[dict[str, Lazy]] = {
+    "answer": Lazy(
+        "lyra.cli.vega_runs",
+        "answer",
+        "Answer the question that a run waits for; without an answer, list the questions.",
+    ),
+    "cancel": Lazy("lyra.cli.vega_runs", "cancel", "End a run for good, also one that another process is at work on."),
     "check": Lazy("lyra.cli.vega_source", "check", "Find the mistakes in programs without running them."),
     "compile": Lazy("lyra.cli.vega_source", "compile_", "Compile a program to a .vgb file."),
     "disasm": Lazy("lyra.cli.vega_source", "disasm", "Show the instructions of a program."),
@@ -20,7 +26,16 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "lsp": Lazy("lyra.cli.vega_lsp", "lsp", "Help editors: the language server, on stdin and stdout."),
     "new": Lazy("lyra.cli.vega_new", "new", "Start a project: a program, a test, a README."),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
+    "resume": Lazy(
+        "lyra.cli.vega_runs", "resume", "Go on with a run that was killed or stopped, and print its whole output."
+    ),
     "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "runs": Lazy(
+        "lyra.cli.vega_runs", "runs", "List durable runs: how each stands, its program, when it began, what it cost."
+    ),
+    "trace": Lazy(
+        "lyra.cli.vega_trace", "trace", "Show what a run did: its calls as a tree, with cost, tokens, latency, retries."
+    ),
     "test": Lazy("lyra.cli.vega_test", "test", "Run the test blocks of programs."),
 }
 

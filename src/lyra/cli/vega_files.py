@@ -65,6 +65,11 @@ class Files:
         name = self.name if _same(path, self.name) else path
         return name, self._text(name, read(path))
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """What was read so far, by name: the sources of the program."""
+        return dict(self._texts)
+
     def line(self, name: str, number: int) -> str:
         """A line of a file that was read, or can be."""
         text = self._texts.get(name)

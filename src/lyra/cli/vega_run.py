@@ -2,7 +2,8 @@
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none.
+that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes on
+after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Command, Session, json_option
+from lyra.cli.vega_durable import db_option, project_store, store_file
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.vega.program import Program
 
-__all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
+__all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_servers"]
 
 
 @click.command(cls=Command, name="run")
@@ -34,6 +36,8 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run"]
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@db_option
+@click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
 @json_option
 @click.pass_context
 def run(
@@ -46,12 +50,15 @@ def run(
     budget: str | None,
     trace: bool,
     live: bool,
+    db: str | None,
+    run_id: str | None,
     as_json: bool,
 ) -> None:
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main.
+    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes on
+    with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
@@ -63,7 +70,14 @@ def run(
         program = files.program()
         if live and not as_json:  # which has room for nothing else
             output.watch()
-        value = _ran(session, program, output, calls, heard=heard, model=model, budget=limit, args=args)
+        options = {"model": model, "budget": limit, "args": args}
+        store = _store(session, file, db, run_id)
+        if store is not None:
+            from lyra.cli.vega_start import start
+
+            start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
+            return
+        value = _ran(session, program, output, calls, heard=heard, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -74,10 +88,17 @@ def run(
         failed = error
     output.close()
     if as_json:
-        _tell(file, output, calls, value, failed)
+        tell(file, output, calls, value, failed)
     elif failed is not None:
         say_error(failed, files.line)
     ctx.exit(0 if failed is None else 1)
+
+
+def _store(session: Session, file: str, db: str | None, run_id: str | None) -> str | None:
+    """The file that the run is kept in, if it is durable."""
+    if db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in session.flags):
+        return store_file(session, db)
+    return project_store(session, file)
 
 
 def _ran(session: Session, program: Program, output: Output, calls: Calls, *, heard: bool, **options: Any) -> Any:
@@ -101,17 +122,20 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
                 program, stdout=output.write, stderr=output.warn, settings=_settings(session), **options
             )
         async with kernel_of(session) as kernel:
+            calls.know(program)
             kernel.on_event(calls, calls.KINDS)
-            return await run_program(program, stdout=output.write, stderr=output.warn, kernel=kernel, **options)
+            return await run_program(
+                program, stdout=output.write, stderr=output.warn, kernel=kernel, alone=True, **options
+            )
 
     try:
-        return asyncio.run(_with_servers(session, program, options, main))
+        return asyncio.run(with_servers(session, program, options, main))
     finally:
         output.end_watch()
         output.check()
 
 
-async def _with_servers(
+async def with_servers(
     session: Session, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
 ) -> Any:
     """The run; where the program imports tools from MCP servers, with those of lyra.toml."""
@@ -125,7 +149,10 @@ async def _with_servers(
 
 
 def _settings(session: Session) -> dict[str, str]:
-    return dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    if not session.flags:
+        return {}
+    given = dict(flag.split("=", 1) for flag in session.flags)  # loaded once already: each has its `=`
+    return {**given, "kernel.store": "memory"}  # a durable run has a journal, and is another matter
 
 
 def kernel_of(session: Session) -> Kernel:
@@ -134,7 +161,7 @@ def kernel_of(session: Session) -> Kernel:
     from lyra.vega.runtime.run import MAILBOX_MESSAGES
 
     if session.flags:
-        return Kernel.from_config(session.config, mailbox_messages_max=MAILBOX_MESSAGES)
+        return Kernel.from_config(session.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
     return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
 
 
@@ -225,14 +252,31 @@ class Calls:
         self.cost_usd = 0.0
         self._trace = trace
         self._model = model or ""
-        self._models: dict[str, str] = {}  # of each agent, the last it asked
+        self._written: dict[str, list[str]] = {}  # the models of each agent, as the program names them
         self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
+
+    def know(self, program: Program) -> None:
+        """Records name models as the program does; `--model` is in place of all."""
+        from lyra.vega.link import link
+        from lyra.vega.runtime.rights import settings_of
+
+        linked = link(program)
+        for name, info in program.agents.items():
+            models = (settings_of(linked, info.configuration) or {}).get("model") or []
+            self._written[name] = [self._model] if self._model else models if isinstance(models, list) else [models]
+
+    def _named(self, agent: str, parts: list[dict[str, Any]]) -> str:
+        """The model that was asked last, or would have been: a call that was refused asked none."""
+        written = self._written.get(agent) or [self._model]
+        if not parts:
+            return written[0]
+        asked: str = parts[-1]["model"]
+        return next((name for name in written if name and asked.endswith(f"/{name}")), asked)
 
     def __call__(self, event: Any) -> None:
         data = event.data
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
-            self._models[data["agent"]] = data["model"]
             return
         self.count += 1
         self.cost_usd += data["cost_usd"] or 0.0
@@ -240,8 +284,8 @@ class Calls:
         if self._trace is not None:
             import json
 
-            model = self._models.get(data["agent"], self._model)  # one that was refused asked none
-            self._trace(json.dumps(_record(data, parts, model), allow_nan=False, default=str))
+            record = _record(data, parts, self._named(data["agent"], parts))
+            self._trace(json.dumps(record, allow_nan=False, default=str))
 
 
 def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> dict[str, Any]:
@@ -250,7 +294,7 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
         "trace_id": turn["trace_id"],
         "span_id": turn["span_id"],
         "agent": turn["agent"],
-        "model": parts[-1]["model"] if parts else model,
+        "model": model,
         "input_tokens": turn["input_tokens"],
         "output_tokens": turn["output_tokens"],
         "cost_usd": turn["cost_usd"],
@@ -262,11 +306,14 @@ def _record(turn: dict[str, Any], parts: list[dict[str, Any]], model: str) -> di
 
 
 # ---------------------------------------------------------------- --json
-def _tell(file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None) -> None:
+def tell(
+    file: str, output: Output, calls: Calls, value: Any, failed: VegaError | None, run_id: str | None = None
+) -> None:
     from lyra.cli.render import document
 
     document(
         {
+            **({} if run_id is None else {"run": run_id}),
             "file": file,
             "ok": failed is None,
             "output": output.lines,

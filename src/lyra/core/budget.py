@@ -321,6 +321,12 @@ class Budget:
                 used[index] += amount
                 taken[index] += amount
 
+    def charge_alone(self, usage: Usage) -> None:
+        """Record spending that the scopes above have counted already."""
+        for index, amount in usage.items:
+            self._used[index] += amount
+            self._taken[index] += amount
+
     # ------------------------------------------------------------ asking
     def remaining(self, dimension: str = "usd") -> Money | int | None:
         """The least of limit − used − reserved here and above, never below 0; None without a limit."""

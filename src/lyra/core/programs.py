@@ -184,14 +184,28 @@ def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
         if at:
             yield Reach(at + 1, begins=at + 1)
         return
-    runners = _RUNNERS[name]
-    at = next((at for at, word in enumerate(words[1:], 1) if word[:1] != "-" or word in runners), 0)
-    if at and words[at] in runners:
+    at = _runner_in(words, _RUNNERS[name])
+    if at:
         after = at + 1
         if after < len(words) and words[after][:1] == "-":
             yield Reach(len(words), begins=after)
         else:
             yield Reach(len(words), " ".join(words[after:]))
+
+
+def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
+    """Where the word stands that runs the rest: the first but for options, and what may be an option's value."""
+    plain = 0
+    for at, word in enumerate(words[1:], 1):
+        if word in runners:
+            return at
+        if word[:1] == "-":
+            plain = 0 if "=" in word else -1
+        else:
+            plain += 1
+            if plain > 0:
+                return 0
+    return 0
 
 
 def named_words(words: Sequence[str]) -> int:

@@ -112,7 +112,8 @@ class Door:
                 started = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
                 journal.write(process.pid, "effect.started", rows.encode(started))
                 stage = _STARTED
-                if not effect.idempotent:
+                if not effect.idempotent or effect.takes_key:
+                    # A key that went out is in the journal: nothing else will ever carry it, and a retry will.
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")
@@ -310,10 +311,9 @@ class Door:
                 if retry is None or process.out_of_time or not retry.should_retry(error, attempt):
                     raise
                 delay_s = retry.delay(attempt, self._kernel.rng, error)
-                self._kernel.publish(
-                    process.pid,
-                    "effect.retried",
-                    {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": str(error)},
+                self._retried(
+                    process,
+                    {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": text_of(error)},
                 )
                 await self._kernel.pause(process, delay_s)
                 if gate is not None and (turn := gate.admit(process, tokens)) is not None:
@@ -327,6 +327,14 @@ class Door:
                 if gate is not None:
                     gate.succeeded()
                 return value
+
+    def _retried(self, process: Process, told: dict[str, Any]) -> None:
+        """Told to whoever listens, and kept for whoever asks later how a call went; no replay needs it."""
+        journal = self._kernel.journal
+        if journal is None:
+            self._kernel.publish(process.pid, "effect.retried", told)
+        else:
+            journal.write(process.pid, "effect.retried", codec.encode(told))
 
     async def _run_in_time(self, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The same, bounded by the kernel's clock."""

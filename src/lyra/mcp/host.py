@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lyra.core.capability import Capability
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import Entropy
 from lyra.core.policy import Backoff, Supervision
@@ -35,6 +36,7 @@ class Host:
     approvals: Approvals
     folder: str | None = None  # of tokens
     sandbox: Sandbox = field(default_factory=Sandbox)
+    denied: tuple[Capability, ...] = ()  # what rules deny to be read or written: shut for every program
     consent: Callable[[ServerSettings], Awaitable[bool]] | None = None
     reapprove: Callable[[str, Offered], Awaitable[bool]] | None = None
     elicit: Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]] | None = None

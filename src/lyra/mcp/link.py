@@ -65,7 +65,9 @@ async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncI
     from lyra.mcp import sdk
 
     if settings.transport == "stdio":
-        async with sdk.stdio(settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended) as streams:
+        async with sdk.stdio(
+            settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended, denied=host.denied
+        ) as streams:
             yield streams
         return
     tokens = sdk.Tokens(host.folder, settings.fingerprint(host.workspace), sdk.client_of(settings))

@@ -40,9 +40,14 @@ def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
     made: dict[str, str] = {}
     for name, word in plain.items():
         # One that is spelt exactly so keeps its name; those that were changed to look like it do not.
-        contested = word != name and (word in plain or counts[word] > 1)
+        contested = word != name and (word in plain or counts[word] > 1 or _is_bare(word, name))
         made[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
     return made
+
+
+def _is_bare(word: str, name: str) -> bool:
+    """Whether too little is left of a name to know it by: letters that were none of ours, or its beginning."""
+    return not name.isascii() or word.startswith("_") is not name.startswith("_")
 
 
 def _marked(word: str, name: str, most: int) -> str:

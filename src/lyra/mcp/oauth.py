@@ -34,14 +34,13 @@ _ANSWER_S: Final = 300.0
 _LOGINS_MAX: Final = 3  # within _LOGINS_S: a server that is never content is not followed
 _LOGINS_S: Final = 600.0
 _HEAD_BYTES_MAX: Final = 16_384
+_BASIC, _POST = "client_secret_basic", "client_secret_post"
 
 
 class Tokens:
     """What the SDK keeps between two runs; without a folder, for the life of this object."""
 
-    def __init__(
-        self, folder: str | None, fingerprint: str, client: OAuthClientInformationFull | None = None
-    ) -> None:
+    def __init__(self, folder: str | None, fingerprint: str, client: OAuthClientInformationFull | None = None) -> None:
         self._client = client  # registered by hand: it is in the settings, and never here
         self._path = Path(folder, "mcp-tokens", f"{fingerprint}.json") if folder else None
         self._memory: dict[str, Any] = {}
@@ -93,7 +92,7 @@ def client_of(settings: ServerSettings) -> OAuthClientInformationFull | None:
     secret = os.environ.get(variable, "")
     if variable and not secret:
         raise AuthRequired(f"the client's secret is not there: export {variable}=…")
-    method = "client_secret_basic" if secret else "none"
+    method = _BASIC if secret else "none"
     return OAuthClientInformationFull(client_id=name, client_secret=secret or None, token_endpoint_auth_method=method)
 
 
@@ -138,10 +137,9 @@ class _Provider(OAuthClientProvider):
 
     async def _perform_authorization(self) -> httpx2.Request:
         client, known = self.context.client_info, self.context.oauth_metadata
-        spoken = (known.token_endpoint_auth_methods_supported if known else None) or ["client_secret_basic"]
-        if client and client.client_secret and client.issuer is None and client.token_endpoint_auth_method not in spoken:
-            if "client_secret_post" in spoken:
-                client.token_endpoint_auth_method = "client_secret_post"
+        spoken = (known.token_endpoint_auth_methods_supported if known else None) or [_BASIC]
+        if client and client.token_endpoint_auth_method == _BASIC and _BASIC not in spoken and _POST in spoken:
+            client.token_endpoint_auth_method = _POST
         return await super()._perform_authorization()
 
 

@@ -8,6 +8,7 @@ ToolError with the server's words.
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ __all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of"]
 OUTPUT_CHARS_MAX: Final = 100_000
 _ERROR_CHARS_MAX: Final = 4_000
 _IMAGES_MAX: Final = 8
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -78,6 +80,11 @@ def _structured(value: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
+    """So much of it; what a terminal would act on, and what turns text around, stands as its code."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _shortened(text, most))
+
+
+def _shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     half = most // 2

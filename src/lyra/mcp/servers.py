@@ -88,8 +88,11 @@ class McpServers:
 
     @classmethod
     def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
-        """Those of lyra.toml and of the folder's `.mcp.json`."""
-        return cls(load_settings(config, folder), workspace=folder, **options)
+        """Those of lyra.toml and of the folder's `.mcp.json`; what the permission files deny is `denied` to them."""
+        settings = load_settings(config, folder)
+        if "denied" not in options:
+            options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
+        return cls(settings, workspace=folder, **options)
 
     # ------------------------------------------------------------ life
     async def __aenter__(self) -> Self:
@@ -246,6 +249,14 @@ class McpServers:
         if connection.state.state == "disconnected":
             await connection.start()
         return connection
+
+
+def _denied(folder: str) -> tuple[Capability, ...]:
+    """What the permission files that hold for a folder deny to be read or written."""
+    from lyra.tools.permissions.settings import load_layers, permissions_of
+
+    home = os.path.expanduser("~")
+    return permissions_of(load_layers(folder, home=home), workspace=folder, home=home).denied
 
 
 def _expected(connection: Connection) -> ServerState:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from lyra.core.capability import Grant
+from lyra.core.capability import Capability, Grant
 from lyra.mcp.questions import Questions
 from lyra.mcp.settings import ServerSettings
 from lyra.mcp.state import Failed, Failure
@@ -47,8 +47,11 @@ _NOT_FOUND: Final = (126, 127)
 Ended = Callable[[Failed], None]
 
 
-def profile_of(settings: ServerSettings, workspace: str) -> Profile:
-    """What the program may touch: the project read-only, what the settings open, and no network unless they name it."""
+def profile_of(settings: ServerSettings, workspace: str, denied: Sequence[Capability] = ()) -> Profile:
+    """What the program may touch: the project read-only, what the settings open, and no network unless they name it.
+
+    What rules deny to be read or written (`denied`) is shut for it as for any command.
+    """
     hosts = [f"net.http:{host}" for host in settings.network]
     inside = [path for path in settings.writable if path == workspace]
     return Profile(
@@ -60,13 +63,17 @@ def profile_of(settings: ServerSettings, workspace: str) -> Profile:
         egress=Grant(allow=hosts) if hosts else None,
         limits=Limits(wall_s=_LIFE_S, cpu_s=_CPU_S),
         start=settings.start_folder(workspace) if settings.cwd else "",
+        grant=Grant(["*"], denied) if denied else None,
     )
 
 
 @asynccontextmanager
-async def stdio(settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended) -> AsyncIterator[Any]:
+async def stdio(
+    settings: ServerSettings, *, sandbox: Sandbox, workspace: str, ended: Ended, denied: Sequence[Capability] = ()
+) -> AsyncIterator[Any]:
     """The streams of a running program; `ended` is told when it is over, and why."""
-    pipes = await sandbox.pipes(settings.argv, profile_of(settings, workspace), line_bytes_max=LINE_BYTES_MAX)
+    profile = profile_of(settings, workspace, denied)
+    pipes = await sandbox.pipes(settings.argv, profile, line_bytes_max=LINE_BYTES_MAX)
     inward, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, outward = anyio.create_memory_object_stream[SessionMessage](0)
     ours = asyncio.Event()  # it is we who end it

@@ -1,9 +1,9 @@
 """Answers on their way in, made short enough to be read in the event loop without holding it up.
 
-A server may send 32 MiB; a model reads a hundred thousand characters. `Trim` looks at each piece as it arrives, never at
-the whole: a text that is longer than anybody will read is cut where it stands, bytes in base64 are kept up to a size
-and then spoilt (which is seen where they are decoded), and an answer of too many values ends with an error. What
-is left is JSON as before. `shorten` bounds the parts of a result, since the SDK makes an object of each.
+A server may send 32 MiB; a model reads a hundred thousand characters. `Trim` looks at each piece as it arrives, and
+never at the whole: a text that is longer than anybody will read is cut where it stands, bytes in base64 are kept up to
+a size and then spoilt (which is seen where they are decoded), and an answer of too many values ends with an error.
+What is left is JSON as before. `shorten` bounds the parts of a result, since the SDK makes an object of each.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class Trim:
         if self._commas > VALUES_MAX:
             raise TooLarge(f"an answer of more than {VALUES_MAX} values")
         if quote >= 0:
-            is_value = self._between.strip() == b':"'
-            self._is_binary = is_value and self._last in _BINARY
+            self._is_binary = self._last in _BINARY and self._between[:-1].strip() == b":"
             self._inside, self._is_cut, self._text, self._length = True, False, [], 0
         return end
 

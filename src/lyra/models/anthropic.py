@@ -46,10 +46,7 @@ class Anthropic(RemoteProvider):
     def headers(self, request: Request) -> dict[str, str]:
         sampling = request.temperature is not None or request.top_p is not None
         version = self.settings.api_version or (_VERSION_WITH_SAMPLING if sampling else _VERSION)
-        headers = {"x-api-key": self.settings.key(), "anthropic-version": version}
-        if request.idempotency_key:
-            headers["idempotency-key"] = request.idempotency_key
-        return headers
+        return {"x-api-key": self.settings.key(), "anthropic-version": version}
 
     def body(self, request: Request) -> dict[str, Any]:
         return body_of(request)

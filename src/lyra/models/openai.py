@@ -34,10 +34,7 @@ class OpenAI(RemoteProvider):
 
     def headers(self, request: Request) -> dict[str, str]:
         key = self.settings.key()
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        if request.idempotency_key:
-            headers["idempotency-key"] = request.idempotency_key
-        return headers
+        return {"authorization": f"Bearer {key}"} if key else {}
 
     def body(self, request: Request) -> dict[str, Any]:
         if self.api == "responses":

@@ -112,7 +112,10 @@ class RemoteProvider(LLMProvider):
             body = msgspec.json.encode(self.body(request))
             await self.ready()
             url = self.url(request)
-            headers = await self.signed(url, body, {**self.headers(request), **self.settings.sent_headers()})
+            sent = {**self.headers(request), **self.settings.sent_headers()}
+            if request.idempotency_key:
+                sent["idempotency-key"] = request.idempotency_key
+            headers = await self.signed(url, body, sent)
             reader = self.reader(request)
             head = b""
             begun = False

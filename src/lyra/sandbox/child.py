@@ -33,7 +33,9 @@ _CAPABILITIES: Final = 64  # more than there are; unknown ones are refused by nu
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _CAP_VERSION: Final = 0x20080522
 _SIGNALS: Final = signal.valid_signals()
-_LIBRARIES: Final = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}  # of the interpreter
+_LIBRARIES: Final = {
+    name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ
+}  # of the interpreter
 
 
 class Fence:

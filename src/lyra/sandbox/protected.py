@@ -4,8 +4,8 @@ The names are two short tables: what later runs programs on the user's behalf (h
 stays read-only, what holds keys is hidden. `find` looks for them in the whole tree but for the folders of other
 people's packages, near folders first, within bounds and without following a symlink; it says when it had to stop
 early. What was protected once stays so for this process, whatever a command does to the search or to a link that led
-there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells afterwards what is new, and
-`aside` takes it out of the way.
+there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells afterwards
+what is new, and `aside` takes it out of the way.
 """
 
 from __future__ import annotations

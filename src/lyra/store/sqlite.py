@@ -62,6 +62,7 @@ class SqliteStore(SqlStore):
         self.path = Path(os.path.abspath(path))
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
+        self._insert = INSERT_BATCH
         self._known: tuple[int, int, int] | None = None  # (data_version, epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
         self._file: tuple[int, int] | None = None
@@ -222,7 +223,7 @@ class SqliteStore(SqlStore):
             if self._known != (version, epoch, first - 1):
                 self._admit(first, epoch)
             for batch in batches:
-                cursor.execute(INSERT_BATCH, batch)
+                cursor.execute(self._insert, batch)
             cursor.execute("COMMIT")
         except BaseException as error:
             self._undo()

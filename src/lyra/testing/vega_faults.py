@@ -277,6 +277,10 @@ fn worker(main, number, p) {
     main <- ["worker", done, failed];
 }
 
+fn dying() { process::sleep(700ms); throw "dead"; }
+fn reader(p) { process::link(spawn fn dying()); for chunk in p <~ "cut off" { } }
+fn leaver(p) { for chunk in p <~ "left" { process::exit("enough"); } }
+
 fn crashing(main) { receive { "go" => { main <- "up"; throw "worker crashed"; } } }
 
 supervisor Pool { strategy restart max_restarts 50 window 1s
@@ -292,6 +296,7 @@ let agents = [
     spawn Careful supervised by { strategy restart max_restarts 100 window 60s backoff constant(1s) },
 ];
 for i in list::range(0, 6) { spawn fn worker(me, i, agents[i % 3]); }
+for p in agents { spawn fn reader(p); spawn fn leaver(p); }
 for i in list::range(0, 5) {
     let p = process::whereis("one");
     if p != null { p <- "go"; receive { "up" => {} after 5s => {} } }

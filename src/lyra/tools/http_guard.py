@@ -216,11 +216,20 @@ async def _content(chunks: AsyncIterator[bytes], encoding: str, most: int) -> tu
             if unpack is None:
                 made += rest[:room]
                 break
+            if unpack.eof:
+                if not rest.startswith(_GZIP):
+                    break  # what comes after the end is padding
+                unpack = _unpacker(encoding)  # the next member of several
             made += unpack.decompress(rest, room)
-            rest = unpack.unconsumed_tail
+            rest = unpack.unconsumed_tail or unpack.unused_data
         if len(made) > most:
             return bytes(made[:most]), True
+    if unpack is not None and made and not unpack.eof:
+        raise ToolError("the packed answer ends before its end", reason="io_error")
     return bytes(made), False
+
+
+_GZIP: Final = b"\x1f"  # the first byte of a member
 
 
 def _unpacker(encoding: str) -> Any:

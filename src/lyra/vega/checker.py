@@ -107,9 +107,10 @@ class Checker(StatementChecker):
         name, text = found
         if name in self.files:  # seen before, or a circle: then its names are filled in by whoever is at it
             return Binding("import", ANY, members=self.files[name] or None)
-        return Binding("import", ANY, members=self._imported(Source(name, text)))
+        return Binding("import", ANY, members=self.imported(Source(name, text)))
 
-    def _imported(self, source: Source) -> dict[str, Binding] | None:
+    def imported(self, source: Source) -> dict[str, Binding] | None:
+        """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
         members = self.files[source.name] = {}
         module, problems, _ = parse_all(source)
         scope: Scope | None = None

@@ -31,7 +31,7 @@ from lyra.vega.ast import (
     Unary,
 )
 from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, Scopes, Signature, nearest, of_entry
-from lyra.vega.checker_types import ANY, BOOL, STR, Kind, an, kind_of_literal, of_operator, of_word
+from lyra.vega.checker_types import ANY, BOOL, FOREIGN_METHODS, STR, Kind, an, kind_of_literal, of_operator, of_word
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 
 __all__ = ["KINDS", "NOT_CALLED", "ExpressionChecker"]
@@ -266,7 +266,9 @@ class ExpressionChecker(Scopes):
         if kind.name == "null":
             self.fault(node, f"null has no method `{node.name}`")
         elif signature is None and (methods or kind.name in _SCALARS) and kind.name != "map":
-            near = nearest(node.name, methods)
+            near = nearest(node.name, methods) or next(
+                (name for name in FOREIGN_METHODS.get(node.name, ()) if name in methods), None
+            )
             at = self.source.text.find(node.name, node.target.end, node.end)
             message = f"{an(kind)} has no method `{node.name}`"
             self.error(at, at + len(node.name), message, f"did you mean `{near}`?" if near else None)

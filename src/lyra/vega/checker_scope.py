@@ -147,6 +147,8 @@ class Scopes:
         near = None if many else nearest(name, self.scope.all_names() | set(GLOBALS))
         if near is None and name in LIBRARY:
             hint = hint or f"`{name}` is a module: `{name}::{next(iter(LIBRARY[name]))}(…)`"
+        elif near is None and (found := [f"`{module}::{name}`" for module, rows in LIBRARY.items() if name in rows]):
+            hint = f"did you mean {' or '.join(found[:3])}?"
         self.error_on(node, f"unknown name `{name}`", f"did you mean `{near}`?" if near else hint)
 
     def kind_of_type(self, written: Type | None) -> Kind:

@@ -48,7 +48,7 @@ from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, nearest
 from lyra.vega.checker_settings import SettingsChecker
 from lyra.vega.checker_types import ANY, STR, Kind, an
 from lyra.vega.facts import ends
-from lyra.vega.stdlib.table import ERRORS
+from lyra.vega.stdlib.table import ERRORS, GLOBALS
 
 __all__ = ["StatementChecker"]
 
@@ -133,7 +133,7 @@ class StatementChecker(SettingsChecker):
             if node.value is not None:
                 self.wanted(node.value, declared, kind, f"`{node.name}`")
             binding = Binding("variable", declared, is_declared=True)
-        elif node.name in self.assigned:
+        elif node.name in self.assigned or kind.name == "null":  # one that is null is asked before it is used
             binding = Binding("variable")
         else:
             # What a list or map holds may change without an assignment, so only that it is one is kept.
@@ -156,7 +156,10 @@ class StatementChecker(SettingsChecker):
             self.wanted(node.value, wanted, kind, "what is stored here")
             return
         binding = self.scope.find(target.name)
-        if binding is None:
+        if binding is None and target.name in GLOBALS:
+            hint = f"a variable of your own is `let {target.name} = …`"
+            self.error_on(target, f"`{target.name}` is a function of the library and cannot be assigned to", hint)
+        elif binding is None:
             self.unknown(target, target.name, f"a new variable is `let {target.name} = …`")
         elif binding.role != "variable":
             self.error_on(target, f"`{target.name}` is {ROLES[binding.role]} and cannot be assigned to")

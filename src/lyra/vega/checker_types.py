@@ -18,6 +18,7 @@ from lyra.vega.values import Duration
 __all__ = [
     "ANY",
     "BOOL",
+    "FOREIGN_METHODS",
     "NULL",
     "STR",
     "Kind",
@@ -85,6 +86,19 @@ FOREIGN: Final[dict[str, str]] = {
     "None": "null",
     "time": "duration",
     "usd": "money",
+}
+
+# What other languages call methods.
+FOREIGN_METHODS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("length", "size", "count"), ("len",)),
+    **dict.fromkeys(("append", "add", "push_back"), ("push", "add")),
+    **dict.fromkeys(("includes", "contains_key", "exists"), ("has",)),
+    **dict.fromkeys(("toUpperCase", "to_upper"), ("upper",)),
+    **dict.fromkeys(("toLowerCase", "to_lower"), ("lower",)),
+    **dict.fromkeys(("substring", "substr"), ("slice",)),
+    **dict.fromkeys(("strip",), ("trim",)),
+    **dict.fromkeys(("forEach", "for_each"), ("each",)),
+    **dict.fromkeys(("indexOf",), ("index_of",)),
 }
 
 _INNER_MOST: Final = {"list": 1, "map": 2, "result": 2, "stream": 1, "future": 1}

@@ -13,14 +13,19 @@ from lyra.vega.opcodes import (
     OP_LENGTH,
     OP_METHOD,
     OP_PUSH,
+    OP_UNLESS_LIST,
 )
-from lyra.vega.scopes import Symbol
+from lyra.vega.scopes import Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.values import UNSET
 
 __all__ = ["Calls"]
 
-_VEGA_METHODS: Final = frozenset(name for name, entry in LIBRARY["list"].items() if entry.how == "vega")
+# Methods of lists that are written in Vega, with how many values, the list among them, they take.
+_VEGA_METHODS: Final = {
+    name: range(entry.required, entry.most + 1) for name, entry in LIBRARY["list"].items() if entry.how == "vega"
+}
+_ANY_NUMBER: Final = 0x7FFFFFFF  # of items, for UNLESS_LIST
 
 
 class Calls(Expressions):
@@ -97,16 +102,42 @@ class Calls(Expressions):
             whole = self.operand(node.target, values[1])
             item = self.expression(values[1])
             self.at(node)
+            no_list = self.unless_list(node.target, whole)
             self.emit(OP_PUSH, into, whole, item)
-        elif node.name in _VEGA_METHODS:
+            if no_list is not None:
+                end = self.jump()
+                self.patch(no_list)
+                first = self.register(2)
+                self.move(first, whole)
+                self.move(first + 1, item)
+                self.emit(OP_METHOD, into, first, self.other([node.name, 2]))
+                self.patch(end)
+        elif (count := _VEGA_METHODS.get(node.name)) is not None and len(values) in count:
             first = self.run_of(values)
+            self.at(node)
+            no_list = self.unless_list(node.target, first)
             self.linker.prelude_call(self, node, f"list::{node.name}", first, len(values), into)
+            if no_list is not None:
+                end = self.jump()
+                self.patch(no_list)
+                self.emit(OP_METHOD, into, first, self.other([node.name, len(values)]))
+                self.patch(end)
         else:
             first = self.run_of(values)
             self.at(node)
             self.emit(OP_METHOD, into, first, self.other([node.name, len(values)]))
         self.next_register = mark
         return into
+
+    def unless_list(self, target: ast.Expression, register: int) -> int | None:
+        """Before what only lists do: a jump (to be patched) for other values, since a map may hold a function of the
+        same name. None where it can only be a list."""
+        meaning = self.module.meanings.get(id(target))
+        if type(target) is ast.ListLiteral or (
+            isinstance(meaning, Variable) and meaning.began_as_list and not meaning.is_assigned
+        ):
+            return None
+        return self.emit(OP_UNLESS_LIST, 0, register, _ANY_NUMBER)
 
 
 def _signature(parameters: list[ast.Parameter]) -> str:

@@ -154,7 +154,10 @@ _ROWS: Final = (
         constant="name",
     ),
     Opcode(0x73, "ERROR_TEXT", "to", "from", "-", "the text of an error"),
-    Opcode(0x74, "UNLESS_LIST", "target", "from", "number", "goes on at a unless b is a list of exactly c items"),
+    Opcode(
+        *(0x74, "UNLESS_LIST", "target", "from", "number"),
+        "goes on at a unless b is a list of exactly c items, with c = 2147483647 of any number",
+    ),
     Opcode(0x75, "UNLESS_VARIANT", "target", "from", "number", "goes on at a unless b is an Ok, or with c = 1 an Err"),
     Opcode(0x76, "NO_MATCH", "from", "-", "-", "throws MatchError: no arm fits", leaves=True),
     Opcode(0x77, "ITEM", "to", "from", "number", "the item at a known index of a list just tested"),

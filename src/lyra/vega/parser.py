@@ -180,6 +180,8 @@ class Parser(Statements):
         at = self.starts[self.i]
         self.i += 1
         name, parameters, result = self._head("function")
+        if self.kinds[self.i] == ":":
+            self.fail_here("what a function gives stands behind `->`", f"write `fn {name}(…) -> type {{`")
         body = self.block("before the body of the function")
         return Function(name, parameters, result, body, at=at, end=self.ends[self.i - 1])
 

@@ -43,6 +43,15 @@ _STARTS: Final = frozenset(
     {"agent", "break", "const", "continue", "defer", "fn", "for", "if", "import", "let", "parallel", "return"}
     | {"session", "supervisor", "throw", "tool", "try", "while"}
 )
+# What somebody used to another language writes behind a value, by its first token.
+_HABITS: Final = {
+    "in": "whether a list or text has something in it: `whole.has(part)`",
+    "=>": "a function without a name is a lambda: `|x| …`",
+    ",": "one `let` for each name",
+    ":": "a `{` that begins a statement opens a block",
+    "fn": "every function may wait; `await` is for futures and streams",
+}
+_VALUES: Final = frozenset({"name", "string", "template", "int", "float", "money", "duration"})
 # Words that may follow a whole expression: of a send, and of `spawn`.
 _BEHIND: Final = ("timeout", "budget", "supervised")
 
@@ -144,6 +153,8 @@ class Cursor:
         if self.kinds[self.i] != "name":
             return None
         word = self.values[self.i]
+        if word in _HABITS:
+            return _HABITS[word]
         near = FOREIGN.get(word) or did_you_mean(word, KEYWORDS)
         return f"did you mean `{near}`?" if near else None
 
@@ -226,9 +237,14 @@ class Cursor:
         if self.kinds[i] in ("end", "}") or self.begins_line():
             self.note(end, end, f"missing `;` after {what}")
             return
-        hint = "a `{` that begins a statement opens a block" if self.kinds[i] == ":" else None
+        hint = _HABITS.get(self.kinds[i])
+        if (self.kinds[i] == "," and "let" not in what) or (self.kinds[i] == "fn" and self.values[i - 1] != "async"):
+            hint = None
         if self.kinds[i] == "name" and (near := did_you_mean(self.values[i], _BEHIND)):
             hint = f"did you mean `{near}`?"
+        elif self.kinds[i - 1] == "name" and self.kinds[i] in _VALUES and self.word_hint() is None:
+            word = self.values[i - 1]
+            hint = f"errors are thrown by name: `throw {self.values[i]}(…)`" if word == "new" else f"write `{word}(…)`"
         self.expected("`;`", where=f"after {what}", hint=hint)
 
     # ---------------------------------------------------------------- going on

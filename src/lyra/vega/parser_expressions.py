@@ -116,6 +116,8 @@ class Expressions(Cursor):
             index = self.expression()
             self.close("]", opened, "after the index")
             return Index(left, index, at=at, end=self.ends[self.i - 1])
+        if self.kinds[self.i] == ".":
+            self.fail_here("there is no `..`", "all ints from 0 up to before 3: `list::range(0, 3)`")
         name = self.any_word("a name after `.`")
         if self.kinds[self.i] == "(":
             arguments = self.arguments()
@@ -328,6 +330,7 @@ def _no_expression(parser: Any) -> Expression:
         "fn": "a function without a name is a lambda: `|x| …`",
         "=": "equality is `==`",
         "+": "there is no prefix `+`, and `++` is written `x = x + 1`",
+        "*": "a power is `math::pow(x, y)`" if before == "*" else None,
         "if": "`if` is a statement; as a value use `match`",
         "}": None,
     }

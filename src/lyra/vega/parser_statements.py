@@ -126,6 +126,8 @@ class Statements(Patterns):
     def _let_open(self) -> Let:
         at = self.starts[self.i]
         self.i += 1
+        if self.kinds[self.i] in ("[", "{"):
+            self.fail_here("`let` declares one name", "to take a list apart: `match list { [a, b] => … }`")
         name = self.name("the name of a variable")
         kind = self.type_() if self.take(":") else None
         value = self.expression() if self.take("=") else None

@@ -47,6 +47,7 @@ class Variable:
         self.is_early = False  # a closure may be made before it is set
         self.is_global = False
         self.is_const = False
+        self.began_as_list = False  # and is one for good unless it is assigned
         self.register = -1
         self.slot = -1
         self.literal: ast.Literal | None = None  # of a `const`
@@ -237,7 +238,7 @@ class Resolver:
             variable.is_early = variable.is_captured
             return
         self.walk(node.value, scope)
-        self.declare(node, node.name, scope)
+        self.declare(node, node.name, scope).began_as_list = type(node.value) is ast.ListLiteral
 
     def const_name(self, node: ast.Const, scope: Scope) -> None:
         """A const may be used above its declaration; one that is a literal needs no variable at all."""

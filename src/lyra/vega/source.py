@@ -86,7 +86,8 @@ class Source:
     def starts(self) -> list[int]:
         """The offset of each line; found at the first question, since most sources have no mistake."""
         if self._starts is None:
-            text, starts, at = self.text, [0], 0
+            text, at = self.text, 0
+            starts = [1 if text.startswith("\ufeff") else 0]  # a byte order mark is no part of the line
             while (at := text.find("\n", at) + 1) > 0:
                 starts.append(at)
             self._starts = starts
@@ -94,7 +95,7 @@ class Source:
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset; one past the end is the end."""
-        offset = max(0, min(offset, len(self.text)))
+        offset = max(self.starts[0], min(offset, len(self.text)))
         line = bisect_right(self.starts, offset)
         return line, offset - self.starts[line - 1] + 1
 

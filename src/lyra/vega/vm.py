@@ -238,7 +238,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = r[b][c]
                     elif op == 0x74:  # UNLESS_LIST
                         x = r[b]
-                        if type(x) is not array or len(x) != c:
+                        if type(x) is not array or (len(x) != c and c != 0x7FFFFFFF):
                             pc = a
                     elif op == 0x87:  # PRINT
                         effect = VmEffect("print", (shown(r[a]),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from lyra.errors import ToolError
 from lyra.tools.builtin import Workspace
 from lyra.tools.builtin.search import search_tools
+from lyra.tools.builtin.search_worker import glob_regex
 from tests.tools.builtin.conftest import Tools
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="needs ripgrep")
@@ -86,6 +88,15 @@ def test_glob_newest_first(tree, pattern: str, expected: list[str]):
     order = sorted(FILES, key=list(FILES).index, reverse=True)
     wanted = [name for name in order if name in expected] if pattern != "[!a].py" else [".hidden/f.py", "b.py"]
     assert found == (wanted or ["no file has such a name"])
+
+
+def test_a_pattern_of_many_any_folders_takes_no_longer():
+    """`**/` five hundred times is `**/` once, for a path two hundred folders deep as well."""
+    pattern = re.compile(glob_regex("**/" * 500 + "x"))
+    began = time.thread_time()
+    assert pattern.fullmatch("d/" * 200 + "y") is None
+    assert pattern.fullmatch("d/" * 200 + "x")
+    assert time.thread_time() - began < 1
 
 
 def test_glob_in_a_folder(tree):

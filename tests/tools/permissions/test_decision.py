@@ -247,3 +247,16 @@ def test_a_name_alone_is_said_to_be_a_pattern():
         assert decision.reason.endswith(said)
     exact = Permissions([Rule("Read(./.env)", "allow", workspace="/w")], workspace="/w")
     assert exact.decide(subject, tainted=True).allowed
+
+
+def test_a_link_is_judged_by_its_own_name_too():
+    """Where it leads is not the whole of it: a protected name stays protected, wherever its file lies."""
+    permissions = made(allow=["Write", "Edit"])
+
+    def decided(tool: str, name: str) -> str:
+        subject = subject_of(tool, {"file_path": name}, workspace="/work", path="/work/real/file")
+        return permissions.decide(subject, attended=False).decision
+
+    assert decided("Read", ".env") == decided("Read", "/work/sub/.env") == "deny"
+    assert decided("Write", "lyra.toml") == decided("Edit", ".git/config") == decided("Write", ".env") == "deny"
+    assert (decided("Read", "plain"), decided("Write", "plain")) == ("allow", "allow")

@@ -118,6 +118,8 @@ asdf exec rm x
 nix-shell -p x --run 'rm x'
 nix develop -c rm x
 poetry run rm x
+poetry -C x run rm x
+npm --prefix=x exec rm x
 conda run -n e rm x
 docker run --rm i rm x
 docker run i rm x
@@ -183,6 +185,7 @@ cmake -S . -B build
 cmake --build rm
 npm run rm
 poetry install rm
+poetry -q install rm
 mvn -q -DskipTests test
 gradle build
 svn diff rm

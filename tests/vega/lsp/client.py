@@ -102,7 +102,7 @@ class Client:
             "capabilities": {**general, "textDocument": completion},
             **more,
         }
-        result = self.get("initialize", params)
+        result: dict[str, Any] = self.get("initialize", params)
         self.tell("initialized", {})
         return result
 
@@ -148,7 +148,8 @@ class Client:
                     continue
                 if version is None or told.get("version") in (None, version):
                     del self.notes[: index + 1]
-                    return told["diagnostics"]
+                    found: list[dict[str, Any]] = told["diagnostics"]
+                    return found
             self.notes.append(self.hear())
         raise AssertionError(f"nothing was said about {name}")
 

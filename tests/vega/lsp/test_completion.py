@@ -155,6 +155,7 @@ def test_inside_a_string_only_its_expressions():
     assert "total" in offered('let total = 1;\nprint("it is ${‸}");\n')
     assert "len" in offered('let total = 1;\nprint("it is ${str::‸}");\n')
     assert "print" in offered('print("it is ${f("x ${‸')
+    assert "print" in offered("print(" + '"${' * 20 + "‸")
 
 
 def test_inside_an_import_files(tmp_path):

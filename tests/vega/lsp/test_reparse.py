@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.vega.lexer import Lexed, lex
 from lyra.vega.lsp.reparse import reparsed
 from lyra.vega.parser import parse_all
 from lyra.vega.source import Source
@@ -53,10 +54,12 @@ def test_only_the_piece_around_the_change_is_read(monkeypatch):
     text = "".join(f"fn f{number}() {{ return {number}; }}\n" for number in range(100))
     before = whole(text)
     read = []
-    from lyra.vega.lsp import reparse
 
-    lex = reparse.lex
-    monkeypatch.setattr(reparse, "lex", lambda source: read.append(source.text) or lex(source))
+    def noted(source: Source) -> Lexed:
+        read.append(source.text)
+        return lex(source)
+
+    monkeypatch.setattr("lyra.vega.lsp.reparse.lex", noted)
     found = reparsed(before, text, text.replace("return 50;", "return 50 + 1;"))
     assert found is not None
     assert len(found.module.statements) == 100

@@ -165,22 +165,42 @@ fn main() {
 
 
 def test_without_a_plan_there_are_no_lenses(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", None)
     monkeypatch.setitem(sys.modules, "lyra.vega.plan", None)
     assert overlaps(Analysis(REVIEWS, "x")) == []
 
 
+def call(line: int, *, file: str = "x", in_loop: bool = False) -> dict[str, object]:
+    return {"line": line, "file": file, "in_loop": in_loop}
+
+
 def test_lenses_are_what_the_plan_says(monkeypatch):
-    """In order of place; of a broken text, none."""
-    plan = ModuleType("lyra.vega.plan")
-    plan.overlaps = lambda module, source, load=None: [(6, "overlaps with line 5"), (5, "overlaps with line 6")]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "lyra.vega.plan", plan)
-    assert overlaps(Analysis(REVIEWS, "x")) == [(5, "overlaps with line 6"), (6, "overlaps with line 5")]
+    """In order of place; calls of other files are named with them; of a broken text, none."""
+    groups = [
+        {"calls": [call(6), call(5), call(3, file="/work/team.vega")]},
+        {"calls": [call(9, in_loop=True)]},
+        {"calls": [call(12), call(12)]},
+    ]
+
+    class Plan:
+        def to_data(self):
+            return {"groups": groups}
+
+    plan = ModuleType("lyra.vega.plan.plan")
+    plan.plan_of = lambda text, name, load=None: Plan()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lyra.vega.plan", ModuleType("lyra.vega.plan"))
+    monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", plan)
+    assert overlaps(Analysis(REVIEWS, "x")) == [
+        (5, "overlaps with team.vega:3, line 6"),
+        (6, "overlaps with team.vega:3, line 5"),
+        (9, "overlaps with the other turns of its loop"),
+        (12, "overlaps with another call of this line"),
+    ]
     assert overlaps(Analysis("let x = ;", "x")) == []
 
 
 def test_calls_that_overlap_say_so():
     """The real plan: two calls of an agent that keeps no memory."""
-    pytest.importorskip("lyra.vega.plan")
+    pytest.importorskip("lyra.vega.plan.plan")
     found = dict(overlaps(Analysis(REVIEWS, "x")))
-    assert set(found) == {5, 6}
-    assert "overlaps with" in found[5]
+    assert found == {5: "overlaps with line 6", 6: "overlaps with line 5"}

@@ -46,7 +46,7 @@ def glob_regex(pattern: str) -> str:
     """A glob as a regular expression over a path: `**` any folders, `*` and `?` within a name, `[…]`, `{a,b}`."""
     if "/" not in pattern:
         pattern = f"**/{pattern}"
-    pattern = pattern.lstrip("/")
+    pattern = re.sub(r"(?:\*\*/+){2,}", "**/", pattern.lstrip("/"))  # each would be tried with every folder
     out, at, braces = [], 0, 0
     while at < len(pattern):
         char = pattern[at]

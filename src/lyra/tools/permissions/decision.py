@@ -187,7 +187,7 @@ class Permissions:
         if subject.kind == "path" and subject.inside and subject.doubt is None:
             if self.mode == "accept-edits" and subject.act == "write":
                 return Decision("allow", None, "the mode is accept-edits", "mode")
-            if subject.act == "read" and _SECRETS.search(subject.value or ""):
+            if subject.act == "read" and _is_secret(subject):
                 return Decision("ask", None, f"{subject.value} may hold secrets", "protected")
             if subject.act == "read":
                 return Decision("allow", None, "reading in the workspace needs no rule")
@@ -223,7 +223,7 @@ class Permissions:
     def _protected_part(self, subject: Subject) -> str | None:
         if subject.act != "write" or subject.value is None:
             return None
-        found = self._protected.search(subject.value)
+        found = self._protected.search(subject.value) or self._protected.search(subject.called)
         if found is None and subject.value.startswith(self._own):
             return subject.value
         return found[1] if found else None
@@ -242,12 +242,14 @@ class Permissions:
         if found is None:
             if len(self._held) >= _GRANTS_KEPT:
                 self._held.clear()
-            denied = self._denied()
+            denied = self.denied
             found = grant.narrow(Grant(["*"], denied)) if denied else grant
             self._held[grant] = found
         return found
 
-    def _denied(self) -> list[Capability]:
+    @property
+    def denied(self) -> tuple[Capability, ...]:
+        """The paths that no program may read or write, whoever starts it."""
         said = [
             Capability(verb, path)
             for verb, tool in (("fs.read", "Read"), ("fs.write", "Edit"))
@@ -255,7 +257,7 @@ class Permissions:
             for path in rule.paths
         ]
         names = [name.strip("/") for name in self._named if name.strip("/")]
-        return [*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**"))]
+        return (*said, *(Capability("fs.write", f"/**/{name}{end}") for name in names for end in ("", "/**")))
 
     def asks(self, subject: Subject) -> Decision | None:
         """The ask rule that speaks of it, unless a person has answered it for good."""
@@ -343,7 +345,12 @@ def _consequential(subject: Subject) -> bool:
         return True
     if subject.act == "write":
         return not subject.inside
-    return subject.act == "read" and (not subject.inside or _SECRETS.search(subject.value or "") is not None)
+    return subject.act == "read" and (not subject.inside or _is_secret(subject))
+
+
+def _is_secret(subject: Subject) -> bool:
+    """By the name of the file, or of the link that the call names."""
+    return any(_SECRETS.search(path) is not None for path in (subject.value or "", subject.called))
 
 
 def _exact(subject: Subject) -> str:

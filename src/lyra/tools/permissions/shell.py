@@ -31,6 +31,7 @@ _COMPARES: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"})
 _OPENERS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done"})
 
 
+_RESERVED: Final = _OPENERS | {"esac", "for", "select", "case", "[[", "function", "coproc", "time"}
 _NESTED_COST: Final = 32  # characters that a script within another counts for, however short it is
 
 
@@ -154,7 +155,7 @@ class _Reader(WordReader):
                 word = self.word(first=not command.words)
                 if not command.words and not command.assignments and self._reserved(word):
                     return word.text
-                assigned = ASSIGNMENT.match(word.raw) if not command.words else None
+                assigned = not command.words and "=" in word.raw and ASSIGNMENT.match(word.raw)
                 (command.assignments if assigned else command.words).append(word)
             last = self.at
         if command.words or command.assignments or command.redirects:
@@ -165,6 +166,8 @@ class _Reader(WordReader):
     def _reserved(self, word: Word) -> bool:
         """Whether this is a word of the shell's grammar; then what belongs to it is read."""
         raw = word.raw
+        if raw not in _RESERVED:
+            return False
         if raw in _OPENERS or raw == "esac":
             pass
         elif raw in ("for", "select"):

@@ -85,6 +85,7 @@ class Subject(NamedTuple):
     line: CommandLine | None = None
     doubt: str | None = None  # why the value cannot be read for certain: every deny applies, no allow with a pattern
     inside: bool = False  # for a path: within the workspace
+    called: str = ""  # for a path that was resolved: how the call names it; a link may have a protected name, too
     workspace: str = ""
     alone: bool = False  # of such a value: there is no other argument
     whole: str | None = None  # of a tool nobody knows: all its arguments, in the one form that two equal ones have
@@ -118,7 +119,10 @@ def subject_of(
         return Subject(facts.name, facts.kind, facts.act)
     value = arguments.get(facts.argument)
     if facts.kind == "path":
-        return _path_subject(facts, path if path is not None else value, workspace, home, also)
+        subject = _path_subject(facts, path if path is not None else value, workspace, home, also)
+        if path is None or not isinstance(value, str):
+            return subject
+        return subject._replace(called=absolute(value, workspace=workspace, home=home))
     if value is None or not isinstance(value, str):
         return Subject(facts.name, facts.kind, facts.act, doubt="it names nothing")
     if facts.kind == "url":

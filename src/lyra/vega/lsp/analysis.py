@@ -9,14 +9,15 @@ from __future__ import annotations
 from functools import cached_property
 
 from lyra.vega import ast
-from lyra.vega.checker import Checker, Load
+from lyra.vega.checker import Load
 from lyra.vega.checker_types import ANY, STR, Kind, of_type
 from lyra.vega.lexer import Lexed, lex
+from lyra.vega.lsp.imports import ImportingChecker, Imports
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.reparse import reparsed
 from lyra.vega.lsp.symbols import Symbol
 from lyra.vega.parser import Parsed, parse_all
-from lyra.vega.source import Source
+from lyra.vega.source import Diagnostic, Source
 
 __all__ = ["Analysis"]
 
@@ -25,9 +26,18 @@ class Analysis:
     """What can be said of one text; `load` finds the texts of its imports. `before` is the analysis of the text before
     the last change: its tree is used up."""
 
-    def __init__(self, text: str, name: str, load: Load | None = None, *, before: Analysis | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        load: Load | None = None,
+        *,
+        imports: Imports | None = None,
+        before: Analysis | None = None,
+    ) -> None:
         self.source = Source(name, text)
         self.load = load
+        self._imports = imports
         self._before = before
 
     @property
@@ -59,9 +69,13 @@ class Analysis:
     @cached_property
     def kinds(self) -> dict[int, Kind]:
         """The kind of every expression, by the node's id; what is wrong with the program does not matter here."""
-        checker = _Kinds(self.source, self.load)
+        checker = _Kinds(self.source, self.load, self._imports)
         checker.run(self.module.statements)
         return checker.found
+
+    def check(self) -> list[Diagnostic]:
+        """What the checker says of the tree."""
+        return ImportingChecker(self.source, self.load, self._imports).run(self.module.statements)
 
     def forget_kinds(self) -> None:
         """Find them out again when they are asked for: what is imported has changed."""
@@ -90,11 +104,11 @@ class Analysis:
         return [node for node in self.module.statements if isinstance(node, ast.Import) and node.kind == "vega"]
 
 
-class _Kinds(Checker):
+class _Kinds(ImportingChecker):
     """A checker that remembers what it found out about each expression."""
 
-    def __init__(self, source: Source, load: Load | None) -> None:
-        super().__init__(source, load, {source.name: {}}, ())
+    def __init__(self, source: Source, load: Load | None, imports: Imports | None) -> None:
+        super().__init__(source, load, imports)
         self.found: dict[int, Kind] = {}
 
     def kind(self, node: ast.Expression) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lyra.vega.checker_settings import BLOCKS
-from lyra.vega.lexer import lex
+from lyra.vega.lexer import Lexed, lex
 from lyra.vega.source import Source
 from lyra.vega.tokens import KEYWORDS
 
@@ -66,12 +66,10 @@ class Context(NamedTuple):
 def context_at(text: str, offset: int) -> Context:
     text = text[:offset]
     start = 0
-    for _ in range(8):  # strings inside `${…}` inside strings
+    lexed = lex(Source("", text))
+    while (inner := _open_expression(lexed)) is not None:  # a string inside `${…}` inside a string …
+        start += inner
         lexed = lex(Source("", text[start:]))
-        last = next((problem for problem in reversed(lexed.problems) if problem.message == _NEVER_CLOSED), None)
-        if last is None:
-            break
-        start += last.at + 2
     tokens = [
         Token(kind, value if isinstance(value, str) else "", at + start, end + start)
         for kind, value, at, end in zip(
@@ -93,6 +91,12 @@ def context_at(text: str, offset: int) -> Context:
     here = offset - len(word)
     new_line = "\n" in text[tokens[-1].end if tokens else 0 : here] or not tokens
     return Context(tokens, word, _brackets(tokens), new_line=new_line)
+
+
+def _open_expression(lexed: Lexed) -> int | None:
+    """Where the expression of a `${` that is never closed begins."""
+    found = [problem.at + 2 for problem in lexed.problems if problem.message == _NEVER_CLOSED]
+    return found[-1] if found else None
 
 
 def _ends_in_comment(text: str, comment: tuple[int, str]) -> bool:

@@ -7,15 +7,18 @@ at every key.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 from lyra.errors import SourceError
 from lyra.vega import ast
-from lyra.vega.checker import check_module
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.source import Diagnostic, Source
 
-__all__ = ["Elsewhere", "Remark", "diagnose", "fix_of"]
+__all__ = ["Elsewhere", "Fix", "Remark", "diagnose", "fixes_of"]
+
+_WORD: Final = re.compile(r"[\w:]*")
+_QUOTED: Final = re.compile(r"`([^`]+)`")
 
 
 class Elsewhere(NamedTuple):
@@ -43,11 +46,20 @@ class Remark(NamedTuple):
         return "never reached" in self.message
 
 
+class Fix(NamedTuple):
+    """New text for a piece of the old, and what an editor calls it."""
+
+    at: int
+    end: int
+    text: str
+    title: str
+
+
 def diagnose(analysis: Analysis, *, thorough: bool = False) -> list[Remark]:
     """Every remark about a text, in order of place."""
     problems = list(analysis.parsed.problems)
     if not problems:
-        problems = check_module(analysis.module, analysis.source, load=analysis.load)
+        problems = analysis.check()
         if thorough and not any(problem.is_error for problem in problems):
             problems += _compiled(analysis)
     own = [_remark(problem, analysis.source) for problem in problems if problem.file == analysis.name]
@@ -117,17 +129,11 @@ def _reached(node: ast.Import, analysis: Analysis) -> set[str]:
     return found
 
 
-def fix_of(remark: Remark, text: str) -> tuple[int, int, str, str] | None:
-    """What would mend it, where that is certain enough: from, to, the new text, and a title."""
+def fixes_of(remark: Remark, text: str) -> list[Fix]:
+    """What would mend it, where that is certain enough; of several words that may be meant, one fix each."""
     written = text[remark.at : remark.end]
-    meant = _between(remark.hint, "did you mean `", "`?")
-    if meant and (written.replace("_", "").replace("::", "").isalnum() or not written):
-        return remark.at, remark.end, meant, f"Change to `{meant}`"
+    if remark.hint.startswith("did you mean") and _WORD.fullmatch(written):
+        return [Fix(remark.at, remark.end, meant, f"Change to `{meant}`") for meant in _QUOTED.findall(remark.hint)]
     if remark.message.startswith("missing `;`"):
-        return remark.at, remark.at, ";", "Add `;`"
-    return None
-
-
-def _between(text: str, before: str, after: str) -> str:
-    _, found, rest = text.partition(before)
-    return rest.partition(after)[0] if found and after in rest else ""
+        return [Fix(remark.at, remark.at, ";", "Add `;`")]
+    return []

@@ -15,7 +15,7 @@ from pygls.exceptions import JsonRpcException
 from lyra.vega.lsp import lens, navigation, wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.completion import complete
-from lyra.vega.lsp.diagnostics import diagnose, fix_of
+from lyra.vega.lsp.diagnostics import diagnose, fixes_of
 from lyra.vega.lsp.document import Document
 from lyra.vega.lsp.hover import hover
 from lyra.vega.lsp.layout import formatted
@@ -83,6 +83,10 @@ def _closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
 
 def _files(ls: Server, _params: types.DidChangeWatchedFilesParams) -> None:
     ls.files_changed()
+
+
+def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.folders_changed(params.event)
 
 
 # ---------------------------------------------------------------- reading
@@ -211,17 +215,16 @@ def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeActio
     last = lines.offset((params.range.end.line, params.range.end.character))
     actions = []
     for remark in diagnose(known):
-        fix = fix_of(remark, known.text) if remark.at <= last and remark.end >= first else None
-        if fix is not None:
-            at, end, new, title = fix
-            edit = types.TextEdit(wire.range_of(lines, at, end), new)
+        fixes = fixes_of(remark, known.text) if remark.at <= last and remark.end >= first else []
+        for fix in fixes:
+            edit = types.TextEdit(wire.range_of(lines, fix.at, fix.end), fix.text)
             actions.append(
                 types.CodeAction(
-                    title=title,
+                    title=fix.title,
                     kind=types.CodeActionKind.QuickFix,
                     diagnostics=[wire.diagnostic(ls.project, document, remark)],
                     edit=types.WorkspaceEdit(changes={document.uri: [edit]}),
-                    is_preferred=True,
+                    is_preferred=len(fixes) == 1,
                 )
             )
     return actions
@@ -235,6 +238,7 @@ FEATURES: Final[dict[str, tuple[Any, Callable[[Server, Any], Any]]]] = {
     types.TEXT_DOCUMENT_DID_SAVE: (types.SaveOptions(include_text=False), _saved),
     types.TEXT_DOCUMENT_DID_CLOSE: (None, _closed),
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (None, _files),
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (None, _folders),
     types.TEXT_DOCUMENT_HOVER: (None, _hover),
     types.TEXT_DOCUMENT_DEFINITION: (None, _definition),
     types.TEXT_DOCUMENT_REFERENCES: (None, _references),

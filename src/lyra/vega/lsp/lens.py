@@ -1,7 +1,7 @@
 """Lines above calls that say what they overlap with, from the plan of automatic parallelism.
 
-`lyra.vega.plan` makes the plan; its `overlaps(module, source, load=…)` gives a line (from 1) and a sentence for every
-call that may run beside others. Where there is no plan, or a program has mistakes, there is nothing to say.
+`lyra.vega.plan` makes the plan, the same that `vega plan` shows. Where it is not there, or a program has mistakes,
+there is nothing to say.
 """
 
 from __future__ import annotations
@@ -20,10 +20,22 @@ def overlaps(analysis: Analysis) -> list[tuple[int, str]]:
     if analysis.parsed.problems:
         return []
     try:
-        plan: Any = import_module("lyra.vega.plan")
-    except ImportError:
+        plan: Any = import_module("lyra.vega.plan.plan")
+        groups = plan.plan_of(analysis.text, analysis.name, load=analysis.load).to_data()["groups"]
+    except (ImportError, SourceError):
         return []
-    try:
-        return sorted(plan.overlaps(analysis.module, analysis.source, load=analysis.load))
-    except SourceError:  # what only the compiler sees
-        return []
+    return sorted(
+        {
+            (int(call["line"]), _text(call, group["calls"]))
+            for group in groups
+            for call in group["calls"]
+            if call["file"] == analysis.name
+        }
+    )
+
+
+def _text(call: dict[str, Any], group: list[dict[str, Any]]) -> str:
+    beside = ["the other turns of its loop"] if call["in_loop"] else []
+    for file, line in sorted({(each["file"], each["line"]) for each in group} - {(call["file"], call["line"])}):
+        beside.append(f"line {line}" if file == call["file"] else f"{file.rpartition('/')[2]}:{line}")
+    return f"overlaps with {', '.join(beside or ['another call of this line'])}"

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from lyra.vega import ast
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.document import UTF16, Document, Lines
+from lyra.vega.lsp.imports import Imports
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.symbols import Member, Symbol
 
@@ -22,7 +23,8 @@ __all__ = ["Place", "Project", "path_of", "uri_of"]
 
 _FILE_BYTES_MAX: Final = 4 << 20  # a larger import is taken on trust
 _FILES_MAX: Final = 2_000  # in the folders of a workspace; more are not looked through for uses of a name
-_KEPT_MAX: Final = 500  # files from the disk that are remembered
+_FOLDERS_MAX: Final = 20_000  # that are looked into for them
+_KEPT_MAX: Final = 2_500  # files from the disk that are remembered
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
@@ -45,6 +47,7 @@ class Project:
         self.encoding = encoding
         self.open: dict[str, Document] = {}
         self._disk: dict[str, _Known] = {}
+        self._imports = Imports(self._texts)
         self._analyses: dict[str, Analysis] = {}
         self._whole: dict[str, Analysis] = {}  # the last one of each open file that had a tree
         self._good: dict[str, Analysis] = {}  # the last one without a mistake in it: the next is made from it
@@ -100,6 +103,7 @@ class Project:
             return None
         if len(self._disk) >= _KEPT_MAX:
             self._disk.clear()
+            self._analyses = {known: each for known, each in self._analyses.items() if known in self.open}
         self._disk[path] = _Known(stamp, text)
         return text
 
@@ -122,7 +126,8 @@ class Project:
             return None
         known = self._analyses.get(path)
         if known is None or known.text is not text:
-            known = self._analyses[path] = Analysis(text, path, self.load, before=self._good.get(path))
+            before = self._good.get(path)
+            known = self._analyses[path] = Analysis(text, path, self.load, imports=self._imports, before=before)
             if path in self.open and known.module.statements:
                 self._whole[path] = known
                 if not known.parsed.problems:
@@ -163,9 +168,12 @@ class Project:
     def files(self) -> Iterator[str]:
         """Every file that may use a name: the open ones, then what the workspace's folders hold."""
         yield from list(self.open)
-        count = 0
+        count = looked = 0
         for top in self.folders:
             for folder, folders, names in os.walk(top):
+                looked += 1
+                if looked > _FOLDERS_MAX:
+                    return
                 folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
                 for name in names:
                     path = os.path.join(folder, name)
@@ -188,6 +196,10 @@ class Project:
             if known is not None:
                 todo += [self.target(node.target, each) for node in known.imports()]
         return found
+
+    def _texts(self, path: str) -> dict[str, str]:
+        """The texts of a file and of all it imports; one that is missing is empty."""
+        return {each: self.text(each) or "" for each in self.reach(path)}
 
 
 def path_of(uri: str) -> str:

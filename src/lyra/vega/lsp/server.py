@@ -28,6 +28,7 @@ __all__ = ["Server", "serve"]
 _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later than this
 _MOMENT_S_MAX: Final = 1.0
 _QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment
+_FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
 _OTHERS_S: Final = 0.25  # files that import the changed one can wait
 
 
@@ -52,6 +53,11 @@ class Server(LanguageServer):
         self.project.encoding = str(
             getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
         )
+
+    def folders_changed(self, event: types.WorkspaceFoldersChangeEvent) -> None:
+        gone = {path_of(folder.uri) for folder in event.removed}
+        added = [path_of(folder.uri) for folder in event.added]
+        self.project.folders = [path for path in self.project.folders if path not in gone] + added
 
     def opened(self, item: types.TextDocumentItem) -> None:
         path = path_of(item.uri)
@@ -150,6 +156,7 @@ def serve(stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
     stdin, stdout = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
     sys.stdout = sys.stderr  # a stray print must not get between two messages
     logging.getLogger("pygls").setLevel(logging.CRITICAL)  # errors are told once, by `report_server_error`
+    sys.setrecursionlimit(_FRAMES_MAX)
     server = Server()
     server.start_io(stdin, stdout)
     return 0 if server.protocol.is_shut_down else 1

@@ -139,6 +139,12 @@ class Cell:
             self._waiters.append(waiter)
             await waiter
 
+    async def conversation(self) -> KernelProcess:
+        """The process that remembers, of an agent that does."""
+        await self.ready()
+        assert self.session is not None
+        return self.session
+
     async def __aenter__(self) -> None:
         """A call's turn: once the agent is there, and not too many others are running."""
         if self._turns is not None:
@@ -146,10 +152,13 @@ class Cell:
         try:
             await self.ready()
         except BaseException:
-            await self.__aexit__()
+            self.leave()
             raise
 
     async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
         if self._turns is not None:
             self._turns.release()
 

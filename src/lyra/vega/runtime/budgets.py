@@ -20,7 +20,12 @@ def _budget_enter(job: Job, limit: Money) -> None:
     """A session: a scope inside the one around it, for this process and all it starts."""
     outer = scopes.get()
     job.state.sessions.append(outer)
-    inner = outer[-1].child({"usd": limit})
+    world = job.world
+    if world.is_durable:
+        name = f"{job.ctx._process.pid}/{job.state.number()}"
+        inner = world.session(name, limit, outer[-1])
+    else:
+        inner = outer[-1].child({"usd": limit})
     scopes.set((*outer[:-1], inner))
     if job.world.picture is not None:
         job.world.picture.session(inner)

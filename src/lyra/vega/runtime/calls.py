@@ -17,7 +17,7 @@ from lyra.agents.content import content_of
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held
 from lyra.core.budget import Budget
-from lyra.core.effect import Effect
+from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
     AgentFailed,
     ConfigError,
@@ -28,6 +28,7 @@ from lyra.errors import (
     LyraError,
     NoSuchProcess,
 )
+from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from lyra.vega.ast import Type
     from lyra.vega.runtime.job import Job
 
-__all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop"]
+__all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop", "was_asked"]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
@@ -51,7 +52,7 @@ STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nob
 
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
-    cell = job.world.cells[pid]
+    cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
@@ -61,9 +62,13 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     try:
         async with asyncio.timeout(limit_s) as clock:
-            with job.waiting(pid):
-                async with cell:
-                    answer = await (_remembered if cell.plan.keeps else _once)(job, cell, content_text(message), limit)
+            call, content = _remembered if cell.plan.keeps else _once, content_text(message)
+            if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
+                answer = await call(job, cell, content, limit)  # whether the agent is there now is another matter
+            else:
+                with job.waiting(pid):
+                    async with cell:
+                        answer = await call(job, cell, content, limit)
             answer = from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
     except TimeoutError:
         if not clock.expired():
@@ -87,11 +92,25 @@ def content_text(message: Any) -> str:
     return shown(message)
 
 
+def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
+    """Whether an earlier life came to this call and made it: as an `effect`, where a conversation was asked."""
+    entry = upcoming(job.ctx._process)
+    if entry is None:
+        return False
+    if cell.plan.keeps:
+        return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
+    word = job.world.kernel.programs.name(program_of(cell.plan.agent))
+    return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
+
+
 async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
-    with Held(scopes, inside(limit)):
+    within = inside(limit)
+    with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    if child.pid in job.world.spent_before:
+        job.world.recharge(child.pid, within)
     if job.world.picture is not None:
         job.world.picture.called(child.pid, cell)
     try:
@@ -125,15 +144,15 @@ def stop(job: Job, child: ChildHandle) -> None:
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
     """A call with memory: the next message of the conversation, as an effect of the caller's."""
-    assert cell.session is not None
-    session = cell.session
 
-    async def vega_ask(content: str) -> Any:
+    async def vega_ask(content: str, *, idempotency_key: str) -> Any:
+        session = await cell.conversation()
         with Held(scopes, inside(limit)):
-            pending = job.world.runtime.ask(session, content_of(content))
+            # Asked again under its own name after a crash, it is the same question: what came of it is found.
+            pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
         return await pending
 
-    effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}")
+    effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}", idempotent=True)
     return await job.ctx.do(effect, content)
 
 
@@ -149,11 +168,12 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
-    front = cell.front
-    if front is not None and front.exit is None:
-        cell.down()
+    pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
+    if pid is not None:
+        if cell.front is not None and cell.front.pid == pid:
+            cell.down()
         with suppress(NoSuchProcess):
-            job.ctx.send(front.pid, {CRASH: error.message})
+            job.ctx.send(pid, {CRASH: error.message})
     if isinstance(error, AgentFailed):
         return error
     return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))

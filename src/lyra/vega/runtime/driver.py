@@ -37,6 +37,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
+    elif type(seed) is dict and world.is_durable:
+        world.enter_sessions(seed.get("sessions", ()))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     is_durable = world.is_durable

@@ -148,7 +148,8 @@ def _remove(place: _Place) -> None:
 # ---------------------------------------------------------------- through the door
 
 
-def _act(act: Callable[..., Any], need: str) -> Callable[..., Any]:
+def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Callable[..., Any]:
+    """`idempotent`: twice is as good as once, so a run that was killed in the middle just does it again."""
     word = act.__name__.strip("_")
 
     async def perform(job: Job, path: Any, *rest: Any) -> Any:
@@ -162,7 +163,8 @@ def _act(act: Callable[..., Any], need: str) -> Callable[..., Any]:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
             return await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
 
-        effect = Effect(vega_file, name=f"vega.file.{word}", needs=(Capability(need, absolute),))
+        needs = (Capability(need, absolute),)
+        effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent)
         return await job.ctx.do(effect, absolute, *given)
 
     return perform
@@ -189,8 +191,8 @@ def _text(value: Any, what: str) -> str:
 FILES: Final[dict[str, Callable[..., Any]]] = {
     "file::read": _act(_read, _READ),
     "file::write": _act(_write, _WRITE),
-    "file::append": _act(_append, _WRITE),
+    "file::append": _act(_append, _WRITE, idempotent=False),
     "file::exists": _act(_exists, _READ),
     "file::list": _act(_list, _READ),
-    "file::remove": _act(_remove, _WRITE),
+    "file::remove": _act(_remove, _WRITE, idempotent=False),
 }

@@ -4,8 +4,8 @@
     agent Reader { model "…" tools [files, search, "note"] }
 
 A name in `tools […]` is, in this order: a function of the host or an imported one; an imported server, which is all of
-its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`); a tool in
-YAML of the user or of the project. A server counts only where whoever runs the program gives it (`servers`), as
+its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`); `AskUser`, a
+question to whoever runs it; a tool in YAML of the user or of the project. A server counts only where whoever runs the program gives it (`servers`), as
 `vega run` does with those of lyra.toml. That the program names a tool is the rule that allows it; rules of the user
 that deny it still do.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Foreign", "is_foreign"]
 
+_ASK_USER: Final = "AskUser"
 START_S: Final = 30.0  # for the servers of a program to be there
 
 
@@ -71,6 +72,10 @@ class Foreign:
             for own, called in connection.names().items():
                 if name in (own, called):
                     return [tool for tool in self.servers.__lyra_tools__() if tool.name == called]
+        if name == _ASK_USER:
+            from lyra.tools.builtin.ask_user import ask_tools
+
+            return [*ask_tools(attended=self._is_attended)]
         found = self._in_yaml(name)
         if found is None:
             hint = "declare `tool NAME(…)`, import it, write it in YAML, or give it when running"
@@ -100,6 +105,9 @@ class Foreign:
         """What the named tools in YAML may do: their files say it, as a tool's `capabilities` do."""
         found: list[Capability] = []
         for name in names:
+            if name == _ASK_USER:
+                found.append(Capability("human.ask", "clarification"))
+                continue
             tool = self._in_yaml(name) if isinstance(name, str) and not self._is_known(name) else None
             if tool is not None:
                 found += [*tool.needs, *getattr(tool.run, "rights", ()), *getattr(tool.run, "commands", ())]
@@ -120,7 +128,12 @@ class Foreign:
         folder, home = self._world.options.folder, os.path.expanduser("~")
         names = [name for tool in tools for name in _rules(tool)]
         layers = [*load_layers(folder, home=home), Layer("flags", {"allow": names}, "the program")]
-        return permissions_of(layers, workspace=folder, home=home, attended=False)
+        return permissions_of(layers, workspace=folder, home=home, attended=self._is_attended)
+
+    @property
+    def _is_attended(self) -> bool:
+        """A durable run waits for answers (`vega answer`) as long as it takes; any other has nobody to ask."""
+        return self._world.record is not None
 
 
 class _OfServer:

@@ -69,10 +69,11 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("_numbers", "due", "groups", "mocked", "receiving", "sessions", "spans")
+    __slots__ = ("_numbers", "due", "groups", "mocked", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self._numbers = 0
+        self.printed = 0  # lines, where they are kept
         self.receiving = -1
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []

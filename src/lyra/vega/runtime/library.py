@@ -52,7 +52,8 @@ async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
         return [answer.status, answer.body.decode(errors="replace"), answer.headers]
 
     host = host_and_port(_text(url, "a url"))
-    effect = Effect(vega_http, name=f"vega.http.{method.lower()}", needs=(Capability("net.http", host),))
+    name, needs = f"vega.http.{method.lower()}", (Capability("net.http", host),)
+    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET")
     status, text, headers = await job.ctx.do(effect, url, body)
     return Response(status, text, headers)
 
@@ -188,7 +189,13 @@ def _print(job: Job, text: str) -> Any:
     if not job.world.is_durable:
         job.world.options.write(text)
         return None
-    return _printed(job, text)
+    record = job.world.record
+    if record is None:  # a host's own kernel: whoever prints there keeps no lines
+        return _printed(job, text)
+    number = job.state.printed
+    job.state.printed = number + 1
+    record.print(job.ctx._process.pid, number, text)
+    return None
 
 
 async def _printed(job: Job, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.errors import NameTaken, NoSuchProcess
@@ -117,7 +118,7 @@ def _tracked(job: Job, pid: str) -> str:
 def _send(job: Job, target: Process, message: Any, timeout: Duration | None, budget: Any) -> Any:
     world = job.world
     pid = target.pid
-    if pid in world.cells:
+    if world.is_agent(pid):
         return ask(job, pid, message, timeout, budget)
     kernel = world.kernel
     if kernel.journal is None:
@@ -167,12 +168,14 @@ def _found(job: Job, process: Any, what: str) -> KernelProcess | None:
 
 
 def _link(job: Job, other: Process) -> None:
-    if _found(job, other, "link") is not None:
+    _found(job, other, "link")
+    with suppress(NoSuchProcess):  # as to the dead: nothing ties
         job.ctx.link(other.pid)
 
 
 def _unlink(job: Job, other: Process) -> None:
-    if _found(job, other, "unlink") is not None:
+    _found(job, other, "unlink")
+    with suppress(NoSuchProcess):
         job.ctx.unlink(other.pid)
 
 
@@ -208,7 +211,7 @@ def _sleep(job: Job, duration: Duration) -> Any:
 
 def _register(job: Job, name: str, other: Process | None = None) -> None:
     pid = job.ctx.pid if other is None else other.pid
-    holder = _holder(job, name)
+    holder = job.ctx._read("holder", lambda: _holder(job, name))
     if holder is not None and holder != pid:
         raise NameTaken(f"the name {name} is taken", name=name)
     job.world.names[name] = pid

@@ -33,7 +33,7 @@ from lyra.vega.values import ErrorValue, Fault
 if TYPE_CHECKING:
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["load_file", "run", "run_async"]
+__all__ = ["load_file", "run", "run_async", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 ENDING_S: Final = 2.0  # for what still runs at the end to hang up
@@ -57,6 +57,7 @@ def run(
     load: Load | None = None,
     picture: Picture | None = None,
     servers: Any = None,
+    alone: bool = False,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
@@ -64,6 +65,7 @@ def run(
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
     are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
     whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from.
+    `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -79,7 +81,7 @@ def run(
         picture=picture,
         servers=servers,
     )
-    work = run_async(program, options, kernel=kernel, settings=settings)
+    work = run_async(program, options, kernel=kernel, settings=settings, alone=alone)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -113,17 +115,22 @@ def _writer(given: TextIO | Callable[[str], object] | None, usual: TextIO) -> Ca
 
 
 async def run_async(
-    program: Program, options: Options, *, kernel: Kernel | None = None, settings: Mapping[str, Any] | None = None
+    program: Program,
+    options: Options,
+    *,
+    kernel: Kernel | None = None,
+    settings: Mapping[str, Any] | None = None,
+    alone: bool = False,
 ) -> Any:
     """The same in a running loop."""
     if kernel is not None:
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
         world.tracks_processes = True
-        return await _run(world)
+        return await _run(world, alone=alone)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await _run(World(own, program, options))
+        return await _run(World(own, program, options), alone=True)
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
@@ -137,14 +144,14 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
     return Kernel.from_config(Config.load(flags=flags), mailbox_messages_max=MAILBOX_MESSAGES)
 
 
-async def _run(world: World) -> Any:
+async def _run(world: World, *, alone: bool) -> Any:
     await world.foreign.start()
     grant = world.rights.grant
     if world.options.grant is not None:
         grant = world.options.grant.narrow(grant)
     handle = world.kernel.spawn(vega_process, world.run_id, None, grant=grant)
     standstill = None
-    if not world.tracks_processes and not world.is_durable:
+    if alone and not world.is_durable:
         standstill = Standstill(world, handle.pid)
     try:
         ended = await handle.wait()
@@ -158,7 +165,7 @@ async def _run(world: World) -> Any:
         world.close()
     if standstill is not None and standstill.error is not None:
         raise standstill.error
-    return _value(world, ended)
+    return value_of(world, ended)
 
 
 async def _stop(world: World, main: str) -> None:
@@ -179,7 +186,7 @@ async def _stop(world: World, main: str) -> None:
                     await kernel.process(process.pid).wait()
 
 
-def _value(world: World, ended: Exit) -> Any:
+def value_of(world: World, ended: Exit) -> Any:
     """What the main process came to."""
     if ended.error is not None:
         if isinstance(ended.error, VegaError):

@@ -16,7 +16,7 @@ from lyra.core.effect import Effect
 from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop
+from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop, was_asked
 from lyra.vega.values import Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ class Opened:
 
     __slots__ = (
         "_content",
+        "_has_turn",
+        "_id",
         "_passed",
+        "_reader",
         "_scopes",
         "cell",
         "child",
@@ -45,7 +48,8 @@ class Opened:
         "session",
     )
 
-    def __init__(self, pid: str, cell: Cell, limit_s: float | None, content: Any, inside: Any) -> None:
+    def __init__(self, name: str, pid: str, cell: Cell, limit_s: float | None, content: Any, inside: Any) -> None:
+        self._id = f"~{name}"
         self.pid = pid
         self.cell = cell
         self.limit_s = limit_s
@@ -54,8 +58,10 @@ class Opened:
         self.session: KernelProcess | None = None  # whom it asks; None before it began
         self.pending: Pending | None = None
         self.effect = Effect(self.read, name=f"vega.stream:{cell.plan.name}", idempotent=True)
+        self._reader: KernelProcess | None = None  # while it keeps the agent's turn
         self._content = content
         self._scopes = inside
+        self._has_turn = False  # of those that the agent's concurrency allows
         self._passed = 0  # characters that the program has
 
     def start_clock(self) -> float | None:
@@ -65,11 +71,15 @@ class Opened:
         return self.due
 
     async def begin(self, job: Job) -> None:
-        """Wait for the agent's turn, and have a process that answers."""
-        await self.cell.__aenter__()
+        """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
+        if not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream")):
+            await self.cell.__aenter__()
+            self._has_turn = True
+        self._reader = job.ctx._process
+        self._reader.watch((self._reader_ended, None))
         self.session = self.cell.session
-        if self.session is None:
-            plan = self.cell.plan
+        plan = self.cell.plan
+        if not plan.keeps:
             self.child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
             self.session = self.child._found()
         if job.world.picture is not None and self.session is not None:
@@ -78,9 +88,12 @@ class Opened:
     async def read(self, _stream_id: str, passed: int) -> str | None:
         """The next piece behind what was passed; None at the end."""
         if self.pending is None:
-            assert self.session is not None
+            if self.session is None:
+                self.session = await self.cell.conversation()
             with Held(scopes, self._scopes):
-                self.pending = runtime_of(self.session.kernel).ask(self.session, self._content, stream=True)
+                self.pending = runtime_of(self.session.kernel).ask(
+                    self.session, self._content, stream=True, request_id=self._id
+                )
         sink = self.pending.sink
         assert sink is not None
         while (event := await sink.next()) is not None:
@@ -91,24 +104,36 @@ class Opened:
                 return event.delta[-(self._passed - passed) :]
         return None
 
-    async def close(self, job: Job) -> None:
+    def close(self, job: Job) -> None:
         """What the agent is still saying is cancelled."""
-        if self.session is None:
-            return
+        if self._reader is not None:
+            self._reader.remove_done_callback(self._reader_ended)
+            if self.child is not None:
+                stop(job, self.child)
+            self._let_go()
+
+    def _reader_ended(self, reader: KernelProcess) -> None:
+        """It was ended in the middle: nobody else will close the stream."""
+        kernel = reader.kernel
+        if self.child is not None and not kernel.stopping and self.child.pid in kernel.processes:
+            kernel.kill(self.child.pid)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._reader = None
         if self.pending is not None and not self.pending.done():
             self.pending.cancel()
-        await self.cell.__aexit__()
-        if self.child is not None:
-            stop(job, self.child)
+        if self._has_turn:
+            self.cell.leave()
 
 
 async def _send_stream(
     job: Job, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> Stream:
-    cell = job.world.cells.get(target.pid)
-    if cell is None:
+    if not job.world.is_agent(target.pid):
         raise Fault("TypeError", "only an agent answers with a stream")
-    stream = Stream(f"{job.ctx.pid}/{job.state.number()}")
+    cell = await job.world.cell_of(target.pid)
+    stream = Stream(f"{job.ctx._process.pid}/{job.state.number()}")
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
@@ -116,7 +141,8 @@ async def _send_stream(
     plan = cell.plan
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
     within = inside(plan.budget if budget is None else budget)
-    job.world.streams[stream.id] = (Opened(target.pid, cell, limit_s, content_of(content_text(message)), within), 0)
+    opened = Opened(stream.id, target.pid, cell, limit_s, content_of(content_text(message)), within)
+    job.world.streams[stream.id] = (opened, 0)
     return stream
 
 
@@ -157,7 +183,7 @@ async def _stream_close(job: Job, stream: Stream) -> None:
     """Done with it."""
     opened, _ = job.world.streams.pop(stream.id, (None, 0))
     if opened is not None:
-        await opened.close(job)
+        opened.close(job)
 
 
 async def _await(job: Job, what: Future | Stream) -> Any:

@@ -27,7 +27,7 @@ def _parallel_send(
     job: Job, number: int, target: Process, message: Any, timeout: Duration | None, budget: Money | None
 ) -> None:
     """Start a call of the group; a message to a process written in Vega is just sent."""
-    if target.pid in job.world.cells:
+    if job.world.is_agent(target.pid):
         _begin(job, number, ask(job, target.pid, message, timeout, budget))
         return
     waiting = PROCESSES["send"](job, target, message, timeout, budget)

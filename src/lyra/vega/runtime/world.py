@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import Runtime, runtime_of
+from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.trace import Span, current_span
 from lyra.core import codec
-from lyra.core.budget import Budget
+from lyra.core.budget import Budget, Usage
 from lyra.core.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.agents import AgentPlan, Cell
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
+    from lyra.vega.runtime.record import Record
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -129,12 +130,16 @@ class World:
         self.budget: Budget = Budget.of(options.budget)
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
+        self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
+        self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
         self.names: dict[str, str] = {}
+        self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
         self.is_over = False  # its main process has ended
         self.picture = options.picture
@@ -179,7 +184,11 @@ class World:
     def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
         """What a process needs to begin, as often as it is started."""
         parts = [function, arguments, fiber.globals]
-        return value_to_data(parts) if self.kernel.journal is not None else copied(parts)
+        if self.kernel.journal is None:
+            return copied(parts)
+        data = value_to_data(parts)
+        path = self.sessions()
+        return {**data, "sessions": path} if path else data
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
@@ -216,9 +225,55 @@ class World:
         found = self.cells.get(pid)
         if found is None:
             found = self.cells[pid] = Cell(plan)
-            process = self.kernel.processes[pid]
-            process.watch((found.gone, None))
+            self.expected.pop(pid, None)
+            process = self.kernel.find_again(pid)
+            if process.exit is not None:
+                found.gone(process)
+            else:
+                process.watch((found.gone, None))
         return found
+
+    def is_agent(self, pid: str) -> bool:
+        return pid in self.cells or pid in self.expected
+
+    async def cell_of(self, pid: str) -> Cell:
+        """Where callers find an agent; one of an earlier life may not be back yet."""
+        while self.main is None:
+            await asyncio.sleep(0)
+        if pid not in self.cells:
+            name, settings = self.expected[pid]
+            self.cell(pid, self.plan(name, self.read(settings)))
+        return self.cells[pid]
+
+    def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
+        """A process that an earlier life started has spent from the sessions that it was started in; they are made
+        again by the replay. The whole run's budget has it already."""
+        for usage in self.spent_before.pop(pid, ()):
+            for scope in inside[-1].chain() if inside else ():
+                if scope is not self.budget:
+                    scope.charge_alone(usage)
+
+    # ------------------------------------------------------------ sessions
+
+    def sessions(self) -> list[list[Any]]:
+        """The sessions around what runs now, outermost first: enough to make them again."""
+        inside = scopes.get()
+        found = [scope for scope in (inside[-1].chain() if inside else ()) if scope.name]
+        return [[scope.name, scope.limit("usd")] for scope in reversed(found)]
+
+    def session(self, name: str, limit: Any, outer: Budget) -> Budget:
+        """The scope of a session by its name: the same for all processes inside it."""
+        found = self.scopes.get(name)
+        if found is None:
+            found = self.scopes[name] = outer.child({"usd": limit, "name": name})
+        return found
+
+    def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:
+        """A process that comes back is inside the sessions that it was started in."""
+        scope = self.budget
+        for name, limit in path:
+            scope = self.session(name, limit, scope)
+        scopes.set((scope,))
 
     def called(self, name: str) -> str:
         """The name of a supervisor's child as the kernel has it: each run on a shared kernel has names of its own."""

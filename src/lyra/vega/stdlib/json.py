@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ __all__ = ["FUNCTIONS"]
 
 _DEPTH_MAX: Final = 200
 _NODES_MAX: Final = 1 << 23
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _whole(text: str) -> int | float:
@@ -28,9 +30,14 @@ def _constant(text: str) -> Any:
 def _parse(text: Any) -> Any:
     need(text, "str", "json::parse")
     try:
-        return json.loads(text, parse_int=_whole, parse_constant=_constant)
+        value = json.loads(text, parse_int=_whole, parse_constant=_constant)
+        if _HALF.search(text):  # half of a pair is no character, and no text can hold it
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise Fault("ValueError", "json::parse: nested too deeply") from None
+    except UnicodeEncodeError:
+        raise Fault("ValueError", "json::parse: half of a pair of surrogates") from None
     except ValueError as error:
         raise Fault("ValueError", f"json::parse: {error}") from None
 

@@ -9,9 +9,11 @@ from lyra.vega.stdlib import json as json_module
 from lyra.vega.stdlib import lists, maths, regex, strings
 from lyra.vega.stdlib.arguments import need
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.values import Duration, Err, Fault, Ok, checked, kind_of, shown
+from lyra.vega.values import INT_MAX, Duration, Err, Fault, Ok, checked, kind_of, shown
 
 __all__ = ["NATIVES", "native"]
+
+_SECONDS_MAX: Final = INT_MAX // 1_000_000_000  # that a duration can hold
 
 
 def _result_unwrap(result: Any) -> Any:
@@ -24,6 +26,8 @@ def _result_unwrap(result: Any) -> Any:
 def _duration(seconds: Any) -> Duration:
     if type(seconds) not in (int, float) or seconds - seconds != 0:
         raise Fault("TypeError", f"time::duration needs a number of seconds, got {kind_of(seconds)}")
+    if abs(seconds) > _SECONDS_MAX:
+        raise Fault("Overflow", f"duration overflow: the longest is {_SECONDS_MAX} seconds")
     return Duration(checked(round(seconds * 1_000_000_000)))
 
 

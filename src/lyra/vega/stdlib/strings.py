@@ -109,7 +109,7 @@ def _pad(function: str, text: Any, width: Any, fill: Any) -> str:
     if len(fill) != 1:
         raise Fault("ValueError", f"{function} fills with one character")
     limited(width)
-    return str(fill * (width - len(text)))
+    return str(fill * max(0, width - len(text)))
 
 
 def _pad_left(text: Any, width: Any, fill: Any = " ") -> str:

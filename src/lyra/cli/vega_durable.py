@@ -1,0 +1,216 @@
+"""What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
+
+Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
+project). A program of a project whose lyra.toml names a store is run durably without being asked to; any other only
+with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.render import note, printable, report
+from lyra.errors import Conflict, Corrupt, StoreError, StoreFull, VegaError
+
+if TYPE_CHECKING:
+    from lyra.cli.app import Session
+    from lyra.cli.vega_run import Calls, Output
+    from lyra.kernel.interrupt import Interrupt
+    from lyra.store.space import Space
+    from lyra.vega.program import Program
+    from lyra.vega.runs import Run, Runs
+
+__all__ = [
+    "come_to",
+    "db_option",
+    "failure",
+    "fresh_id",
+    "line_of",
+    "live",
+    "opened",
+    "print_lines",
+    "project_store",
+    "store_file",
+]
+
+_FILE = "lyra.toml"
+
+
+def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--db FILE`, as every command about runs takes it."""
+    text = "The file that runs are kept in; without it the configured store (kernel.store)."
+    return click.option("--db", metavar="FILE", help=text)(function)
+
+
+def store_file(session: Session, db: str | None) -> str:
+    from lyra.vega.runs import file_of
+
+    return file_of(session.config.kernel.store.reveal() if db is None else db)
+
+
+def project_store(session: Session, file: str) -> str | None:
+    """The store of the project that a program belongs to, if its lyra.toml names one that is a file."""
+    folder = os.path.dirname(os.path.abspath(file))
+    while not os.path.lexists(os.path.join(folder, _FILE)):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    if not _names_store(os.path.join(folder, _FILE)):
+        return None
+    from lyra.config import Config
+
+    config = Config.load(os.path.dirname(os.path.abspath(file)), flags=session.flags)
+    if config.origin("kernel.store").kind not in ("project", "env", "flag"):
+        return None
+    target = config.kernel.store.reveal().removeprefix("sqlite://")
+    return None if target == "memory" or "://" in target else target
+
+
+def _names_store(path: str) -> bool:
+    """Whether the word is in the file at all: most programs are spared the reading of their settings."""
+    try:
+        with open(path, "rb") as file:
+            return b"store" in file.read()
+    except OSError:
+        return False
+
+
+def fresh_id(file: str) -> str:
+    """`review-7k3f`: the program's name, so that a person knows it again, and something that makes it unique."""
+    import re
+
+    from lyra.core.ids import Entropy
+
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", os.path.splitext(os.path.basename(file))[0]).strip("-_")
+    return f"{stem[:40] or 'run'}-{Entropy().text(8)}"
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Runs]:
+    """The runs of a file; one that is damaged, or is none of ours, is the caller's mistake: exit 2."""
+    from lyra.vega.runs import Runs
+
+    with _refusing():
+        runs = Runs(path)
+    with runs:
+        yield runs
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (Conflict, StoreFull):
+        raise
+    except (Corrupt, StoreError) as error:
+        report(error, debug=False)
+        raise click.exceptions.Exit(2) from None
+
+
+# ---------------------------------------------------------------- a life
+def come_to(path: str, run_id: str, *, durability: str = "process") -> tuple[Space, Run | None]:
+    """The space of a run, and the run as it is there; None when it has not begun."""
+    from lyra.store.space import Space
+    from lyra.vega.runs import Run
+
+    with _refusing():
+        space = Space(path, run_id, durability=durability)
+        run = Run(space)
+    return space, run if run.has_begun else None
+
+
+def live(
+    session: Session,
+    space: Space,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    before: Run | None = None,
+    facts: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """One life of a run, to its end: what main returned. Ctrl-C stops the life; the run waits for the next one."""
+    import asyncio
+
+    from lyra.cli.vega_run import with_servers
+    from lyra.vega.runtime.convert import to_python
+    from lyra.vega.runtime.durable import Life
+    from lyra.vega.runtime.world import Options
+
+    def asks(interrupt: Interrupt) -> None:
+        output.warn(printable(_asked(space.name, interrupt)))
+
+    async def main() -> Any:
+        output.loop = asyncio.get_running_loop()
+        if output.live is not None:
+            options["picture"] = output.live.picture
+            output.live.start()
+        config = session.config if session.flags else None
+        chosen = Options(write=output.write, warn=output.warn, **options)
+        life = Life(space, program, chosen, before=before, config=config, asks=asks)
+        # Said once it is true: from here on whatever happens to this process, the run is there to go on with.
+        life.kernel.on_event(lambda _: output.warn(f"run {space.name}"), {"run.began"})
+        life.kernel.on_event(lambda event: output.warn(f"warning: {event.data['message']}"), {"store.full"})
+        if heard:
+            calls.know(program)
+            life.kernel.on_event(calls, calls.KINDS)
+        return to_python(await life.run(facts))
+
+    try:
+        return asyncio.run(with_servers(session, program, options, main))
+    except KeyboardInterrupt:
+        note(f"run {space.name} is stopped; it goes on with: vega resume {space.name}")
+        raise
+    except Conflict as held:
+        owner = str(held.fields.get("owner", "")).split("|")
+        who = f" by process {owner[1]}" if len(owner) > 1 else ""
+        raise Conflict(
+            f"run {space.name} is being run{who}", hint=f"wait for it, or end it: vega cancel {space.name}"
+        ) from None
+    finally:
+        output.end_watch()
+        output.check()
+
+
+def _asked(run_id: str, interrupt: Interrupt) -> str:
+    """A question, and how to answer it."""
+    lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
+    if interrupt.message:
+        lines.append(interrupt.message)
+    return "\n".join([*lines, f"answer it with: vega answer {run_id} …"])
+
+
+def failure(run: Run) -> VegaError | None:
+    """The error that ended a run, as `vega run` shows it."""
+    error = run.error
+    if error is None or isinstance(error, VegaError):
+        return error
+    from lyra.vega.values import ErrorValue
+
+    return VegaError.of(ErrorValue("ProcessExit", str(error), run.file, 0, 0))
+
+
+def line_of(run: Run) -> Callable[[str, int], str]:
+    """The lines of the sources that a run keeps."""
+    texts = run.sources()
+
+    def line(file: str, number: int) -> str:
+        lines = texts.get(file, "").split("\n")
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    return line
+
+
+def print_lines(lines: list[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+

@@ -1,0 +1,251 @@
+"""`vega runs`, `vega resume`, `vega cancel`, `vega answer`: durable runs, looked at and gone on with.
+
+What a run is and how it stands is read by `lyra.vega.runs`; a life of one is lived by `vega_start`. A run that another
+process is at work on is not touched: who wants its end, or answers its question, leaves it a note.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import Command, Session, json_option
+from lyra.cli.render import document, note, printable, table
+from lyra.cli.vega_durable import come_to, db_option, opened, store_file
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.vega.runs import Question, Run
+
+__all__ = ["answer", "cancel", "resume", "runs"]
+
+
+@click.command(cls=Command, name="runs")
+@db_option
+@json_option
+@click.pass_obj
+def runs(session: Session, /, *, db: str | None, as_json: bool) -> None:
+    """List durable runs: how each stands, its program, when it began, what it cost."""
+    with opened(store_file(session, db)) as found:
+        listed = [_facts(run) for run in found]
+    if as_json:
+        document(listed)
+        return
+    columns = ("run", "state", "file", "began", "cost", "lines")
+    table(columns, [tuple(_cell(facts, column) for column in columns) for facts in listed])
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "state": run.state,
+        "file": run.file,
+        "began": run.began_at,
+        "ended": run.ended_at,
+        "cost_usd": run.spent.get("usd", 0) / 1_000_000,
+        "calls": run.spent.get("llm_calls", 0),
+        "input_tokens": run.spent.get("input_tokens", 0),
+        "output_tokens": run.spent.get("output_tokens", 0),
+        "lines": run.lines,
+        "questions": [_question(question) for question in run.questions()],
+        "hash": run.hash,
+    }
+
+
+def _cell(facts: dict[str, Any], column: str) -> str:
+    if column == "began":
+        from datetime import datetime
+
+        return datetime.fromtimestamp(facts["began"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if column == "cost":
+        return f"${facts['cost_usd']:.4f}"
+    return str(facts[column])
+
+
+def _question(question: Question) -> dict[str, Any]:
+    return {"id": question.id, "kind": question.kind, "question": question.question, "message": question.message}
+
+
+# ---------------------------------------------------------------- going on
+@click.command(cls=Command, name="resume")
+@click.argument("run")
+@db_option
+@click.option("--tail", is_flag=True, help="Print only what comes now, not what was printed before.")
+@click.option("--program", metavar="FILE", help="Go on with this program; refused where it does something else.")
+@click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
+@click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@json_option
+@click.pass_context
+def resume(
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    db: str | None,
+    tail: bool,
+    program: str | None,
+    trace: bool,
+    live: bool,
+    as_json: bool,
+) -> None:
+    """Go on with a run that was killed or stopped, and print its whole output.
+
+    A run that is over prints its output again and asks nobody for anything.
+    """
+    from lyra.cli.vega_files import Files
+    from lyra.cli.vega_run import Calls, Output
+    from lyra.cli.vega_start import go_on
+    from lyra.vega.changes import refuse_changed
+
+    session = ctx.ensure_object(Session)
+    path = store_file(session, db)
+    with opened(path) as found:
+        before = found[run]
+        newer = None
+        if program is not None:
+            files = Files(program)
+            newer = files.program()
+            refuse_changed(before, newer, files.texts)
+            newer = before.program()  # the same code; saved processes name it by its hash
+        model = before.began["model"]
+    space, before_now = come_to(path, run)
+    assert before_now is not None
+    output = Output(collect=as_json)
+    calls = Calls(trace=output.warn if trace else None, model=model)
+    if live and not as_json:
+        output.watch()
+    go_on(
+        ctx, space, before_now, output, calls, heard=trace or as_json, as_json=as_json, tail=tail, program=newer
+    )
+
+
+# ---------------------------------------------------------------- ending, answering
+@click.command(cls=Command, name="cancel")
+@click.argument("run")
+@db_option
+@json_option
+@click.pass_obj
+def cancel(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
+    """End a run for good, also one that another process is at work on."""
+    path = store_file(session, db)
+    with opened(path) as found:
+        one = found[run]
+        was = one.state
+    if was not in _OVER:
+        _cancel(path, run)
+    if as_json:
+        document({"run": run, "was": was, "state": was if was in _OVER else "cancelled"})
+    else:
+        click.echo(printable(f"run {run} was {was} already" if was in _OVER else f"run {run} is cancelled"))
+
+
+_OVER = ("finished", "failed", "cancelled")
+
+
+def _cancel(path: str, run: str) -> None:
+    """Tell whoever is at work on it and wait for that; where nobody is, end it here."""
+    import asyncio
+
+    from lyra.vega.runtime.durable import cancel_note, end
+
+    space, before = come_to(path, run)
+    try:
+        space.leave_note(cancel_note())
+        assert before is not None
+        asyncio.run(end(space, before))
+    finally:
+        space.close()
+
+
+@click.command(cls=Command, name="answer")
+@click.argument("run")
+@click.argument("text", required=False)
+@click.option("--question", metavar="ID", help="Which question, where several wait; its id or the beginning of it.")
+@click.option("--yes", "approved", flag_value=True, default=None, type=bool, help="Allow what is asked about.")
+@click.option("--no", "approved", flag_value=False, type=bool, help="Refuse what is asked about.")
+@click.option("--data", metavar="JSON", help="Plain data as the answer.")
+@db_option
+@json_option
+@click.pass_obj
+def answer(
+    session: Session,
+    /,
+    *,
+    run: str,
+    text: str | None,
+    question: str | None,
+    approved: bool | None,
+    data: str | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Answer the question that a run waits for; without an answer, list the questions.
+
+    A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A run
+    that nobody is at work on takes the answer when it goes on: `vega resume`.
+    """
+    from lyra.vega.runtime.durable import answer_note
+
+    path = store_file(session, db)
+    with opened(path) as found:
+        one = found[run]
+        waiting = one.questions()
+        if text is None and approved is None and data is None:
+            _list(one, waiting, as_json=as_json)
+            return
+        asked = _chosen(one, waiting, question)
+        one.space.leave_note(answer_note(asked.id, _response(asked, text, approved, data)))
+        at_work = bool(one.owner)
+    if as_json:
+        document({"run": run, "question": asked.id, "kind": asked.kind, "at_work": at_work})
+    elif not at_work:
+        note(f"the answer is kept; the run takes it when it goes on: vega resume {run}")
+
+
+def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
+    if as_json:
+        document({"run": run.id, "state": run.state, "questions": [_question(one) for one in waiting]})
+        return
+    if not waiting:
+        note(f"run {run.id} asks nothing")
+    for one in waiting:
+        click.echo(printable(f"{one.id} ({one.kind}): {one.question}"))
+        if one.message:
+            click.echo(printable("\n".join(f"  {line}" for line in one.message.split("\n"))))
+
+
+def _chosen(run: Run, waiting: list[Question], wanted: str | None) -> Question:
+    found = [one for one in waiting if wanted is None or one.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if not waiting:
+        raise ConfigError(f"run {run.id} asks nothing", hint="`vega runs` shows how it stands", run=run.id)
+    listed = ", ".join(one.id for one in waiting)
+    said = f"run {run.id} asks no question {wanted!r}" if not found else f"run {run.id} asks {len(found)} questions"
+    raise ConfigError(said, hint=f"say which one: --question ID, of {listed}", run=run.id)
+
+
+def _response(asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
+    response: dict[str, Any] = {}
+    if data is not None:
+        try:
+            response["data"] = json.loads(data)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"--data is no JSON: {error}", key="--data") from None
+    if approved is None and asked.kind == "confirmation" and text is not None and text.lower() in _CONSENT:
+        approved = _CONSENT[text.lower()]
+    if approved is not None:
+        response["approved"] = approved
+    if text is not None:
+        if asked.kind == "in_doubt" and text not in _DOUBT:
+            raise ConfigError(f"{text!r} is no answer to that", hint=f"one of {', '.join(_DOUBT)}", key="TEXT")
+        response["decision" if asked.kind == "in_doubt" else "text"] = text
+    if asked.kind == "confirmation" and "approved" not in response:
+        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+    return response
+
+
+_CONSENT = {"yes": True, "y": True, "no": False, "n": False}
+_DOUBT = ("retry", "skip", "fail")

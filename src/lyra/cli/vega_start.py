@@ -1,0 +1,181 @@
+"""A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
+
+A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is needed;
+a program that was changed since is refused with what changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import Session
+from lyra.cli.render import note
+from lyra.cli.vega_durable import come_to, failure, fresh_id, line_of, live, print_lines
+from lyra.cli.vega_files import say_error
+from lyra.cli.vega_run import Calls, Output, tell
+from lyra.errors import ConfigError, VegaError
+
+if TYPE_CHECKING:
+    from lyra.cli.vega_files import Files
+    from lyra.store.space import Space
+    from lyra.vega.program import Program
+    from lyra.vega.runs import Run
+
+__all__ = ["go_on", "start"]
+
+_SECRET = ("key", "secret", "token", "headers", "password")
+
+
+def start(
+    ctx: click.Context,
+    store: str,
+    run_id: str | None,
+    files: Files,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Begin a run, or go on with the one of that name; ends the command."""
+    session = ctx.ensure_object(Session)
+    space, before = come_to(store, run_id or fresh_id(files.name), durability=_durability(session))
+    if before is not None:
+        _must_be_same(before, program, files, options)
+        go_on(ctx, space, before, output, calls, heard=heard, as_json=as_json, tail=False)
+        return
+    facts = {
+        "id": space.name,
+        "file": files.name,
+        "sources": files.texts,
+        "model": options["model"],
+        "budget": None if options["budget"] is None else int(options["budget"]),
+        "args": list(options["args"]),
+        "folder": _folder(),
+        "settings": [flag for flag in session.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
+    }
+    value, failed = None, None
+    try:
+        value = live(session, space, program, output, calls, heard=heard, facts=facts, **options)
+    except VegaError as error:
+        failed = error
+    finally:
+        space.close()
+    _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
+
+
+def go_on(
+    ctx: click.Context,
+    space: Space,
+    before: Run,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    as_json: bool,
+    tail: bool,
+    program: Program | None = None,
+) -> None:
+    """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that."""
+    session = ctx.ensure_object(Session)
+    lines = [] if tail else before.output()
+    if output.lines is not None:
+        output.lines += lines
+    else:
+        print_lines(lines)
+    source = line_of(before)
+    value, failed = None, failure(before)
+    began = before.began
+    try:
+        if before.is_over:
+            value = _returned(before) if failed is None else None
+        else:
+            session.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in session.flags]
+            options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
+            budget = None if began["budget"] is None else _money(began["budget"])
+            value = live(
+                session,
+                space,
+                program or before.program(),
+                output,
+                calls,
+                heard=heard,
+                before=before,
+                budget=budget,
+                **options,
+            )
+    except VegaError as error:
+        failed = error
+    finally:
+        space.close()
+    _end(ctx, before.id, before.file, output, calls, value, failed, source, as_json=as_json)
+
+
+def _end(
+    ctx: click.Context,
+    run_id: str,
+    file: str,
+    output: Output,
+    calls: Calls,
+    value: Any,
+    failed: VegaError | None,
+    source: Any,
+    *,
+    as_json: bool,
+) -> None:
+    output.close()
+    if as_json:
+        tell(file, output, calls, value, failed, run_id)
+    elif failed is not None:
+        say_error(failed, source)
+    ctx.exit(0 if failed is None else 1)
+
+
+def _must_be_same(before: Run, program: Program, files: Files, options: dict[str, Any]) -> None:
+    """`vega run FILE --run-id OLD` goes on with that very program and those options, or says why not."""
+    from lyra.vega.changes import refuse_changed
+
+    refuse_changed(before, program, files.texts)
+    began = before.began
+    for name, given in (("--model", options["model"]), ("arguments", list(options["args"]) or None)):
+        kept = began["model" if name == "--model" else "args"]
+        if given is not None and given != kept:
+            raise ConfigError(
+                f"run {before.id} was begun with {name} {kept!r}",
+                hint=f"go on with it as it is: vega resume {before.id}; or take another --run-id",
+                key=name,
+            )
+
+
+def _returned(run: Run) -> Any:
+    from lyra.vega.link import link
+    from lyra.vega.runtime.convert import to_python
+    from lyra.vega.snapshot import value_from_data
+    from lyra.vega.values import Fault
+
+    if run.value is None:
+        return None
+    try:
+        return to_python(value_from_data(run.value, link(run.program())))
+    except Fault:
+        return None
+
+
+def _durability(session: Session) -> str:
+    return session.config.kernel.durability if session.flags else "process"
+
+
+def _folder() -> str:
+    import os
+
+    return os.path.realpath(os.getcwd())
+
+
+def _money(micro_usd: int) -> Any:
+    from lyra.core.money import Money
+
+    return Money(micro_usd)

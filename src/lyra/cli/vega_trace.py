@@ -1,0 +1,61 @@
+"""`vega trace RUN`: the tree of what a run did, for a person or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lyra.cli.app import Command, Session, json_option
+from lyra.cli.render import document, printable
+from lyra.cli.vega_durable import db_option, opened, store_file
+
+if TYPE_CHECKING:
+    from lyra.vega.trace import Span
+
+__all__ = ["trace"]
+
+_QUIET = ("supervise",)  # what only stands between others
+
+
+@click.command(cls=Command, name="trace")
+@click.argument("run")
+@db_option
+@json_option
+@click.pass_obj
+def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
+    """Show what a run did: its calls as a tree, with cost, tokens, latency, retries."""
+    from lyra.vega.trace import trace as trace_of
+
+    with opened(store_file(session, db)) as runs:
+        found = runs[run]
+        root = trace_of(found)
+        if as_json:
+            document({"run": found.id, "state": found.state, "trace": root.to_data()})
+            return
+        click.echo(printable(f"run {found.id}: {found.state}"))
+        for line in _lines(root):
+            click.echo(printable(line))
+
+
+def _lines(root: Span) -> list[str]:
+    found = []
+    todo = [(0, root)]
+    while todo:
+        depth, span = todo.pop()
+        if span.name not in _QUIET:
+            found.append("  " * depth + _line(span))
+            depth += 1
+        todo += [(depth, inner) for inner in reversed(span.spans)]
+    return found
+
+
+def _line(span: Span) -> str:
+    took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
+    parts = [f"{span.kind} {span.name}", span.status, took]
+    if span.calls or span.micro_usd:
+        parts.append(f"{span.input_tokens}+{span.output_tokens} tokens")
+        parts.append(f"${span.micro_usd / 1_000_000:.6f}")
+    if span.retries:
+        parts.append(f"{span.retries} retries" if span.retries > 1 else "1 retry")
+    return "  ".join(part for part in parts if part)

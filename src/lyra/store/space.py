@@ -1,0 +1,114 @@
+"""Several journals in one SQLite file: each a Store of its own, with its own owner, beside the file's main one.
+
+A space has its own journal, snapshots, lease and meta tables, named after it; blobs are shared, since a blob is named
+by its content. So two kernels that own two spaces work on one file at once: SQLite lets them write in turn, and
+neither waits for the other's lease. Beside its tables a space has `notes`: short messages that anybody may leave for
+its owner, who takes them when it looks. The rules are those of `sql`; here is only which tables they mean.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from lyra.errors import ConfigError, StoreError
+from lyra.store.migrations import MIGRATIONS, SQLITE_TYPES
+from lyra.store.sql import INSERT_BATCH, Row
+from lyra.store.sqlite import SqliteStore
+
+__all__ = ["SPACE_NAME", "Space", "spaces"]
+
+SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|notes)\b")
+_NOTES: Final = "CREATE TABLE notes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
+_LISTED: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/journal' ORDER BY rowid"
+
+
+class Space(SqliteStore):
+    """The space `name` in the file `path`; both are made when missing, unless `make` is False."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str,
+        *,
+        durability: str = "process",
+        busy_timeout_s: float = 10.0,
+        make: bool = True,
+    ) -> None:
+        if not SPACE_NAME.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot be the name of a run",
+                hint="use letters, digits, `.`, `_` and `-`, at most 64 of them, and begin with a letter or a digit",
+            )
+        self.name = name
+        self._words: dict[str, str] = {}
+        self._is_inside = False  # from when on statements mean the tables of the space
+        super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s)
+        try:
+            self._enter(make=make)
+        except BaseException:
+            self.close()
+            raise
+
+    def _enter(self, *, make: bool) -> None:
+        known = {found.lower(): found for (found,) in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        found = known.get(f"{self.name}/journal".lower())
+        if found is not None and found != f"{self.name}/journal":
+            other = found.removesuffix("/journal")
+            raise ConfigError(f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another")
+        if found is None and not make:
+            raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
+        self._is_inside = True
+        self._insert = self._meant(INSERT_BATCH)
+        if found is None:
+            self._make()
+        self._check_tail()
+
+    def _make(self) -> None:
+        first = MIGRATIONS[0]
+        with self._writing():
+            if self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self.name}/journal",)):
+                return  # another process was quicker
+            for statement in (*first.statements(SQLITE_TYPES), _NOTES):
+                if _OWN.search(statement):
+                    self._run(statement)
+            for statement, values in first.rows:
+                self._run(statement, values)
+
+    def _meant(self, statement: str) -> str:
+        if not self._is_inside:
+            return statement
+        found = self._words.get(statement)
+        if found is None:
+            found = self._words[statement] = _OWN.sub(lambda word: f'"{self.name}/{word[1]}"', statement)
+        return found
+
+    def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return super()._ask(self._meant(statement), values)
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        return super()._run(self._meant(statement), values)
+
+    def _run_many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
+        super()._run_many(self._meant(statement), values)
+
+    # ------------------------------------------------------------ notes
+    def leave_note(self, data: bytes) -> None:
+        with self._writing():
+            self._run("INSERT INTO notes (data) VALUES (?)", (data,))
+
+    def notes(self) -> list[tuple[int, bytes]]:
+        return [(number, data) for number, data in self._ask("SELECT number, data FROM notes ORDER BY number")]
+
+    def drop_note(self, number: int) -> None:
+        with self._writing():
+            self._run("DELETE FROM notes WHERE number = ?", (number,))
+
+
+def spaces(store: SqliteStore) -> list[str]:
+    """The names of the spaces in an open store's file, in the order they were made."""
+    return [name.removesuffix("/journal") for (name,) in store._ask(_LISTED)]

@@ -1,0 +1,11 @@
+"""`vega run` killed with SIGKILL again and again, and gone on with by `vega resume`, against a provider that keeps count.
+
+`scenes` are the programs, `provider` is the HTTP server that answers them, `kills` is the harness.
+"""
+
+from __future__ import annotations
+
+from lyra.testing.vega_crash.kills import Result, calm, run
+from lyra.testing.vega_crash.scenes import SCENES
+
+__all__ = ["SCENES", "Result", "calm", "run"]

@@ -1,0 +1,248 @@
+"""Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment, gone on with by
+`vega resume`, killed again, until it comes to its end.
+
+Judged by the provider and by the printed output: the output is that of a run nobody disturbed; a call whose end was in
+the journal when its process was killed is never made again; one that was in flight is made again under the same key with
+the same question; and there are as many keys as there were calls in the undisturbed run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx2  # noqa: F401 - imported once here, not in every life
+import lyra.models.anthropic
+import lyra.vega.runtime.durable
+import lyra.vega.runtime.handlers  # noqa: F401
+from lyra.core.ids import ProcessRandom, seeded
+from lyra.testing.vega_crash.provider import Asked, Provider
+from lyra.testing.vega_crash.scenes import SCENES
+from lyra.vega.runs import Runs
+
+__all__ = ["Result", "calm", "run"]
+
+_LIFE_S_MAX: Final = 60.0
+_KILLS_A_RUN: Final = 6
+_ID: Final = "scene"
+
+
+class Result(NamedTuple):
+    """What came of some kills; `again` are calls that were in flight when their process was killed."""
+
+    kills: int
+    runs: int
+    calls: int
+    again: int
+    failures: list[str]
+
+
+class Calm(NamedTuple):
+    """A scene that nobody disturbed."""
+
+    output: str
+    calls: int
+    seconds: float
+
+
+def run(n: int, seed: int, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Result:
+    """Kill `n` times, scene after scene."""
+    rng = seeded(seed)
+    failures: list[str] = []
+    kills = runs = calls = again = 0
+    with Provider() as provider:
+        peace = {name: calm(name, provider) for name in SCENES}
+        while kills < n and len(failures) < 5:
+            for name in SCENES:
+                found = _disturbed(name, peace[name], provider, rng)
+                runs += 1
+                kills, calls, again = kills + found.kills, calls + found.calls, again + found.again
+                failures += found.failures
+                progress(min(kills, n), n)
+                if kills >= n:
+                    break
+    return Result(kills, runs, calls, again, failures)
+
+
+def calm(name: str, provider: Provider) -> Calm:
+    """The scene in peace."""
+    with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
+        scene = _Scene(Path(folder), name, provider)
+        began = time.monotonic()
+        status = scene.life(None)
+        if status != 0:
+            raise AssertionError(f"{name} in peace ended with {status}: {scene.errors}")
+        return Calm(scene.output, len({asked.key for asked in provider.take()}), time.monotonic() - began)
+
+
+def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom) -> Result:
+    with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
+        scene = _Scene(Path(folder), name, provider)
+        books = _Books()
+        kills = 0
+        while True:
+            last = kills >= _KILLS_A_RUN
+            status = scene.life(None if last else rng.uniform(0.0, 1.0) ** 2 * peace.seconds)
+            books.heard(provider.take())
+            if status is not None:
+                break
+            kills += 1
+            books.killed(scene.db)
+        failures = [f"{name}: {failure}" for failure in books.failures]
+        if status != 0:
+            failures.append(f"{name}: ended with {status}: {scene.errors}")
+        elif scene.output != peace.output:
+            failures.append(f"{name}: printed\n{scene.output}instead of\n{peace.output}")
+        elif len(books.questions) != peace.calls:
+            failures.append(f"{name}: {len(books.questions)} keys for {peace.calls} calls")
+        return Result(kills, 1, len(books.questions), books.again, failures)
+
+
+class _Books:
+    """What the provider was asked, held against what the journal had."""
+
+    def __init__(self) -> None:
+        self.questions: dict[str, str] = {}
+        self.again = 0
+        self.failures: list[str] = []
+        self._over: set[str] = set()
+
+    def heard(self, asked: list[Asked]) -> None:
+        self.again += sum(one.key in self.questions for one in asked)
+        for one in asked:
+            if not one.key:
+                self.failures.append(f"a request without a key: {one.question}")
+            if one.key in self._over:
+                self.failures.append(f"{one.key} was over and is asked again: {one.question}")
+            before = self.questions.setdefault(one.key, one.question)
+            if before != one.question:
+                self.failures.append(f"{one.key} asks {one.question} where it asked {before}")
+
+    def killed(self, db: Path) -> None:
+        """Which calls the journal has the end of."""
+        if not db.exists():
+            return
+        with Runs(db) as runs:
+            found = [run for run in runs if run.id == _ID]
+            for run in found:
+                for key in self.questions:
+                    nonce, pid, number = key.split(":", 2)
+                    state = run.processes.get(pid)
+                    if state is None or nonce != run.began["nonce"]:
+                        continue
+                    entry = state.effects.get(int(number) if number.isdigit() else number)
+                    if state.exit is not None or (entry is not None and entry.done):
+                        self._over.add(key)
+
+
+class _Scene:
+    """One run of a scene: its folder, its store and its lives."""
+
+    def __init__(self, folder: Path, name: str, provider: Provider) -> None:
+        self.folder = folder
+        self.db = folder / "run.db"
+        self._file = folder / "scene.vega"
+        self._file.write_text(SCENES[name])
+        self._out = folder / "out"
+        self._err = folder / "err"
+        self._env = {
+            "ANTHROPIC_BASE_URL": provider.url,
+            "ANTHROPIC_API_KEY": "a key for nobody",
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
+        }
+        self._asks = name == "asking"
+
+    @property
+    def output(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def errors(self) -> str:
+        return self._err.read_text()[-2000:]
+
+    def life(self, kill_after_s: float | None) -> int | None:
+        """One life: its exit code, or None when it was killed."""
+        begun = self._has_begun()
+        words = ["resume", _ID] if begun else ["run", str(self._file), "--run-id", _ID]
+        pid = self._fork([*words, "--db", str(self.db)])
+        due = time.monotonic() + (_LIFE_S_MAX if kill_after_s is None else kill_after_s)
+        looked = 0.0
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            now = time.monotonic()
+            if now >= due:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return 1000 if kill_after_s is None else None
+            if self._asks and now - looked > 0.05:
+                looked = now
+                self._answer()
+            time.sleep(0.001)
+
+    def _has_begun(self) -> bool:
+        if not self.db.exists():
+            return False
+        with Runs(self.db) as runs:
+            return any(run.id == _ID for run in runs)
+
+    def _answer(self) -> None:
+        """What a person says to the questions that wait."""
+        from lyra.vega.runtime.durable import answer_note
+
+        if not self._has_begun():
+            return
+        with Runs(self.db) as runs:
+            run = runs[_ID]
+            told = {number for number, _ in run.space.notes()}
+            for question in run.questions() if not told else ():
+                words = question.question.rstrip("?").split()
+                run.space.leave_note(answer_note(question.id, {"text": f"green {words[-1]}"}))
+
+    def _fork(self, words: list[str]) -> int:
+        """`vega` in a process of its own, which has everything imported already."""
+        vega = _command()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 70
+        try:
+            os.environ.update(self._env)
+            os.chdir(self.folder)
+            for stream, path in ((1, self._out), (2, self._err)):
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(handle, stream)
+            code = vega(words)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
+@cache
+def _command() -> Callable[[list[str]], int]:
+    """The installed command `vega`, with what its commands import."""
+    (found,) = entry_points(group="console_scripts", name="vega")
+    for module in ("vega_runs", "vega_start"):
+        import_module(f"{found.module.rpartition('.')[0]}.{module}")
+    command: Callable[[list[str]], int] = found.load()
+    return command
+
+
+def _main(arguments: list[str]) -> Any:
+    return run(int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1)
+
+
+if __name__ == "__main__":
+    print(_main(sys.argv[1:]))

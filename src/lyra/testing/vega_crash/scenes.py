@@ -1,0 +1,91 @@
+"""The programs that are killed: each prints what it came to, so that a run that lost or repeated something shows it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["SCENES"]
+
+_AGENT: Final = 'agent A { model "claude-sonnet-4-20250514" retry { max_attempts 1 } }\n'
+
+SCENES: Final[dict[str, str]] = {
+    "parallel": _AGENT
+    + """
+let a = spawn A;
+for round in [1, 2, 3] {
+    parallel {
+        let x = a <- "x ${round}";
+        let y = a <- "y ${round}";
+        let z = a <- "z ${round}";
+    }
+    print(x + " " + y + " " + z);
+    session budget $5.00 { print(a <- "sum of ${round}"); }
+}
+""",
+    "streaming": _AGENT
+    + """
+let a = spawn A;
+for round in [1, 2] {
+    for piece in a <~ "tell me of ${round} in five or six words" { print(piece); }
+    print(await (a <~ "again ${round}"));
+}
+""",
+    "supervised": _AGENT
+    + """
+fn worker(main, name) {
+    let helper = spawn A;
+    main <- [name, helper <- "work of ${name}"];
+    receive {
+        "fall" => { throw Broken("as told"); },
+        text => { main <- [name, helper <- "more of ${name}: ${text}"]; }
+    }
+}
+supervisor Team {
+    strategy one_for_one
+    max_restarts 5
+    window 60s
+    child ada = fn worker(process::self(), "ada")
+    child bob = fn worker(process::self(), "bob")
+}
+let team = spawn Team;
+let got = [];
+for i in [1, 2] { receive { [name, text] => { got.push(name + ": " + text); } } }
+for line in got.sort() { print(line); }
+process::whereis("ada") <- "fall";
+receive { [name, text] => { print(name + " again: " + text); } }
+process::whereis("bob") <- "go on";
+receive { [name, text] => { print(name + ": " + text); } }
+let shaky = spawn A supervised by { strategy restart max_restarts 5 window 60s };
+try { print(shaky <- "please fail"); } catch AgentFailed { print("it failed"); }
+print(shaky <- "after the fall");
+""",
+    "tools": """
+agent T {
+    model "claude-sonnet-4-20250514"
+    tool double(n: int) -> int { return n * 2; }
+    tool note(text: str) -> str { return "noted " + text; }
+}
+let t = spawn T;
+print(t <- "use double 4");
+print(t <- "use note tea");
+parallel { let one = t <- "use double 5"; let two = t <- "use note milk"; }
+print(one);
+print(two);
+""",
+    "conversation": """
+agent M { model "claude-sonnet-4-20250514" memory conversation }
+let m = spawn M;
+print(m <- "first");
+print(m <- "second");
+for piece in m <~ "third, in pieces" { print(piece); }
+print(m <- "fourth");
+""",
+    "asking": """
+agent Q { model "claude-sonnet-4-20250514" tools ["AskUser"] }
+let q = spawn Q;
+print("before");
+print(q <- "ask the user for tea");
+print(q <- "ask the user for milk");
+print("after");
+""",
+}

@@ -1,0 +1,70 @@
+"""Checking a file without checking again what it imports, as long as that has not changed.
+
+What an imported file declares, and what is wrong with it, depends on its text and on those of the files it imports in
+turn, and on nothing else; so it is found out once for these texts. Files that import each other in a circle depend on
+who was asked first: they are checked every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lyra.vega.checker import Checker, Load
+from lyra.vega.checker_scope import Binding
+from lyra.vega.source import Diagnostic, Source
+
+__all__ = ["ImportingChecker", "Imports"]
+
+# A file → all texts that what is known of it depends on, by path.
+Reach = Callable[[str], "dict[str, str]"]
+
+
+class _Imported(NamedTuple):
+    texts: dict[str, str]
+    members: dict[str, Binding] | None
+    problems: list[Diagnostic]
+    thrown: frozenset[str]
+    has_foreign_tools: bool
+
+
+class Imports:
+    """What is known of imported files."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.kept: dict[str, _Imported] = {}
+
+
+class ImportingChecker(Checker):
+    def __init__(
+        self, source: Source, load: Load | None, imports: Imports | None = None, outer: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(source, load, {source.name: {}}, ())
+        self.imports = imports
+        self.outer = outer | {source.name}  # the files whose imports led here
+
+    def imported(self, source: Source) -> dict[str, Binding] | None:
+        texts: dict[str, str] = self.imports.reach(source.name) if self.imports is not None else {}
+        if self.imports is None or self.outer & texts.keys():
+            return super().imported(source)
+        found = self.imports.kept.get(source.name)
+        if found is None or not _same(found.texts, texts):
+            found = self.imports.kept[source.name] = self._checked(source, texts)
+        self.thrown = self.thrown | found.thrown
+        self.has_foreign_tools = self.has_foreign_tools or found.has_foreign_tools
+        self.others += [problem for problem in found.problems if problem not in self.others]
+        self.files[source.name] = found.members or {}
+        return found.members
+
+    def _checked(self, source: Source, texts: dict[str, str]) -> _Imported:
+        """The file by itself, with an empty memory of who was there before."""
+        alone = ImportingChecker(Source(source.name, ""), self.load, self.imports, self.outer)
+        alone.depth = self.depth
+        members = Checker.imported(alone, source)
+        return _Imported(texts, members, alone.others, alone.thrown, alone.has_foreign_tools)
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether these are the very same texts; equal ones in other places are read again, which is harmless."""
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)

@@ -1,0 +1,389 @@
+"""`@lyra.parallel`: the same results, prints, errors and conversations; only the waiting overlaps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import traceback
+from typing import Any
+
+import pytest
+
+import lyra
+from lyra import Agent, Kernel, run, tool
+from lyra.agents.overlap import rules
+from lyra.agents.overlap.picture import picture_of
+from lyra.errors import ConfigError, LyraError, ParseError
+from lyra.models.script import Reply, ScriptedError
+from lyra.models.sim import SimProvider
+from lyra.testing.loop import run as run_in_virtual_time
+from lyra.testing.overlap import check, took
+from tests.agents.support import clock_here
+
+COUNT = int(os.environ.get("LYRA_OVERLAP", "300"))
+SEED = int(os.environ.get("LYRA_SEED", "1"))
+
+
+def model(text: str = "", *, wait_s: float = 1.0, fails: bool = False) -> SimProvider:
+    def answer(request: Any) -> Reply:
+        if fails:
+            return Reply(error=ScriptedError(kind="invalid_request"), first_s=wait_s)
+        return Reply(text=text or f"<{request.messages[-1].text}>", first_s=wait_s)
+
+    return SimProvider(answer)
+
+
+def agent(name: str, **settings: Any) -> Agent:
+    keep = {key: settings.pop(key) for key in ("wait_s", "fails", "text") if key in settings}
+    return Agent(name, model=model(**keep), retry={"max_attempts": 1}, **settings)
+
+
+def timed(function: Any, *agents: Agent, expect: type[Exception] | None = None) -> tuple[Any, float, list[list[str]]]:
+    """What a function of processes comes to, how long it takes, and what the processes remember."""
+
+    async def main() -> tuple[Any, float, list[list[str]]]:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(each) for each in agents]
+            began = asyncio.get_running_loop().time()
+            try:
+                result = await function(*processes)
+            except LyraError as error:
+                assert expect is not None and isinstance(error, expect), error
+                result = error.message
+            elapsed = asyncio.get_running_loop().time() - began
+            return result, elapsed, [[message.text for message in each.messages] for each in processes]
+
+    return run_in_virtual_time(main())
+
+
+# ---------------------------------------------------------------- what overlaps
+
+
+@lyra.parallel
+async def review(one: Any, two: Any, three: Any, last: Any) -> str:
+    """Three reviews and a summary."""
+    first = await one.send("security")
+    second = await two.send("style")
+    third: str = await three.send("speed")
+    everything = f"{first} {second} {third}"
+    return str(await last.send(everything))
+
+
+def test_three_reviews_and_a_summary_take_one_and_one():
+    result, took_s, said = timed(review, *(agent(name) for name in "abcd"))
+    assert result == "<<security> <style> <speed>>"
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert said[3] == ["<security> <style> <speed>", result]
+
+
+def test_it_is_still_the_same_function():
+    assert review.__name__ == "review"
+    assert review.__doc__ == "Three reviews and a summary."
+    assert list(inspect.signature(review).parameters) == ["one", "two", "three", "last"]
+    assert inspect.iscoroutinefunction(review)
+    assert review.__annotations__["return"] == "str"
+
+
+def test_turns_of_a_loop_overlap():
+    asked = agent("a")
+
+    @lyra.parallel
+    async def every(process: Any) -> list[str]:
+        found = []
+        for item in ["x", "y", "z"]:
+            answer = await run(asked, item, clock=process._kernel.clock)
+            found.append(answer)
+        return found
+
+    result, took_s, _ = timed(every, agent("p"))
+    assert result == ["<x>", "<y>", "<z>"]
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_calls_inside_an_expression_overlap():
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> str:
+        return (await one.send("a")) + "-" + (await two.send("b"))
+
+    result, took_s, _ = timed(both, agent("a"), agent("b"))
+    assert result == "<a>-<b>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_plain_function_overlaps_too():
+    one, two = agent("a", wait_s=0.3), agent("b", wait_s=0.3)
+
+    @lyra.parallel
+    def both(text: str) -> str:
+        first = lyra.run(one, text)
+        second = lyra.run(two, text)
+        return first + second
+
+    import time
+
+    began = time.monotonic()
+    assert both("x") == "<x><x>"
+    assert time.monotonic() - began < 0.55
+
+
+# ---------------------------------------------------------------- what does not
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"memory": True}, "it keeps notes"),
+        ({"budget": "$1.00"}, "its money is limited"),
+        ({"system": lambda: "now"}, "its prompt is made anew"),
+    ],
+)
+def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str):
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> list[str]:
+        first = await one.send("a")
+        second = await two.send("b")
+        return [first, second]
+
+    _, took_s, _ = timed(both, agent("a"), agent("b", **settings))
+    assert took_s == pytest.approx(2.0, rel=0.01), why
+
+
+def test_tools_decide_whether_an_agent_may_be_asked_early():
+    @tool
+    def change(what: str) -> str:
+        """Change something."""
+        return what
+
+    @tool(idempotent=True)
+    def look(what: str) -> str:
+        """Look something up."""
+        return what
+
+    @tool(needs=["fs.read"])
+    def read(what: str) -> str:
+        """Read something."""
+        return what
+
+    @tool(needs=["fs.read", "fs.write"])
+    def write(what: str) -> str:
+        """Write something."""
+        return what
+
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> list[str]:
+        first = await one.send("a")
+        second = await two.send("b")
+        return [first, second]
+
+    for each, wanted in ((change, 2.0), (look, 1.0), (read, 1.0), (write, 2.0)):
+        assert timed(both, agent("a"), agent("b", tools=[each]))[1] == pytest.approx(wanted, rel=0.01), each
+
+
+def test_a_print_is_where_it_was():
+    lines: list[str] = []
+
+    @lyra.parallel
+    async def talk(one: Any, two: Any) -> None:
+        first = await one.send("a")
+        lines.append(f"{first} after {asyncio.get_running_loop().time():.0f}")
+        second = await two.send("b")
+        lines.append(f"{second} after {asyncio.get_running_loop().time():.0f}")
+
+    _, took_s, _ = timed(talk, agent("a"), agent("b"))
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert [line.split()[0] for line in lines] == ["<a>", "<b>"]
+
+
+def test_two_messages_of_one_conversation_stay_in_order():
+    @lyra.parallel
+    async def twice(one: Any) -> list[str]:
+        first = await one.send("a")
+        second = await one.send("b")
+        return [first, second]
+
+    result, took_s, said = timed(twice, agent("a"))
+    assert result == ["<a>", "<b>"]
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert said == [["a", "<a>", "b", "<b>"]]
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(("slow_s", "quick_s"), [(3.0, 1.0), (1.0, 3.0)])
+def test_the_first_failure_of_the_program_wins_and_nobody_remembers_more(slow_s: float, quick_s: float):
+    @lyra.parallel
+    async def three(one: Any, two: Any, last: Any) -> None:
+        await one.send("first")
+        await two.send("second")
+        await last.send("third")
+
+    agents = [agent("slow", wait_s=slow_s, fails=True), agent("quick", wait_s=quick_s, fails=True), agent("last")]
+    message, took_s, said = timed(three, *agents, expect=LyraError)
+    assert took_s == pytest.approx(slow_s, rel=0.01)
+    assert said == [[], [], []]
+
+
+def test_an_error_shows_the_line_as_it_is_written():
+    @lyra.parallel
+    async def fails(one: Any, two: Any) -> str:
+        first = await one.send("a")
+        second = await two.send("b")
+        return first + second
+
+    async def main() -> str:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(agent("a")), await kernel.spawn(agent("b", fails=True))]
+            try:
+                await fails(*processes)
+            except LyraError as error:
+                return "".join(traceback.format_exception(error))
+            return ""
+
+    shown = run_in_virtual_time(main())
+    assert 'second = await two.send("b")' in shown
+    assert "in fails" in shown
+
+
+def test_cancelling_it_cancels_what_it_asked():
+    async def main() -> list[list[str]]:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(agent(name, wait_s=9.0)) for name in "abcd"]
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await review(*processes)
+            await asyncio.sleep(20)
+            return [[message.text for message in each.messages] for each in processes]
+
+    assert run_in_virtual_time(main()) == [[], [], [], []]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_what_cannot_be_looked_into_is_refused_with_a_place():
+    total = 0
+
+    async def sets_outside(one: Any) -> None:
+        nonlocal total
+        total = await one.send("a")
+
+    async def generator(one: Any) -> Any:
+        yield await one.send("a")
+
+    async def looks(one: Any) -> Any:
+        return locals(), await one.send("a")
+
+    for function, why in ((sets_outside, "around it"), (generator, "generator"), (looks, "locals")):
+        with pytest.raises(ConfigError, match=why) as caught:
+            lyra.parallel(function)
+        assert caught.value.fields["file"] == __file__
+        assert caught.value.fields["line"] > 0
+    with pytest.raises(ConfigError, match="for functions"):
+        from lyra.agents.overlap.reading import overlapping
+
+        overlapping(print)
+
+
+def test_without_a_source_it_is_refused():
+    names: dict[str, Any] = {}
+    exec("async def made(p):\n    return await p.send('a')\n", names)
+    with pytest.raises(ConfigError, match="source is not there"):
+        lyra.parallel(names["made"])
+
+
+def test_awaitables_still_run_together():
+    async def one() -> int:
+        return 1
+
+    assert asyncio.run(_both(one)) == [1, 1]
+
+
+async def _both(one: Any) -> list[int]:
+    return list(await lyra.parallel(one(), lambda: one()))
+
+
+def test_methods_and_closures_keep_working():
+    word = "!"
+
+    class Team:
+        @lyra.parallel
+        async def ask(self, one: Any, two: Any, *, mark: str = "?") -> str:
+            first = await one.send("a" + mark)
+            second = await two.send("b" + word)
+            return first + second
+
+    result, took_s, _ = timed(Team().ask, agent("a"), agent("b"))
+    assert result == "<a?><b!>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+# ---------------------------------------------------------------- plans
+
+PLANNED = """
+import lyra
+from lyra import parallel, run
+
+@lyra.parallel
+async def review(a, b, c):
+    x = await a.send("1")
+    y = await b.send("2")
+    print(x)
+    z = await c.send(x)
+    for item in [1, 2]:
+        w = await run(agent, item)
+    return z
+
+@parallel
+def refused(a):
+    global n
+    n = lyra.run(a, "x")
+
+async def plain(a):
+    await a.send("not looked at")
+"""
+
+
+def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
+    picture = picture_of(PLANNED, "x.py")
+    assert [(path, [call.line for call in calls], in_loop) for path, calls, in_loop in picture.groups] == [
+        ("review", [7, 8], False),
+        ("review", [12], True),
+    ]
+    assert [(path, call.line, why) for path, call, why in picture.alone] == [
+        ("review", 10, "there is no other call beside it")
+    ]
+    assert picture.refused == [("refused", 17, "it sets a global variable")]
+    with pytest.raises(ParseError):
+        picture_of("def (", "x.py")
+
+
+# ---------------------------------------------------------------- random functions
+
+
+def test_random_functions_come_to_the_same():
+    for seed in range(SEED, SEED + COUNT):
+        assert check(seed) == [], seed
+
+
+def test_random_functions_are_quicker():
+    seeds = range(60)
+    written = sum(took(seed, decorated=False) for seed in seeds)
+    assert sum(took(seed, decorated=True) for seed in seeds) < 0.85 * written
+
+
+@pytest.mark.parametrize("rule", sorted(rules.RULES))
+def test_each_rule_is_needed(rule: str):
+    rules.OFF.add(rule)
+    try:
+        assert any(_differs(seed) for seed in range(400)), f"nobody notices that {rule!r} is not kept"
+    finally:
+        rules.OFF.discard(rule)
+
+
+def _differs(seed: int) -> bool:
+    try:
+        return bool(check(seed))
+    except BaseException:  # noqa: BLE001 - a run that falls over is noticed too
+        return True

@@ -1,0 +1,270 @@
+"""Durable runs from the command line: begun, killed, gone on with, looked at, answered, cancelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from lyra.vega.runs import Runs
+from tests.cli.vega_runner import COMMAND, Vega, vega
+
+__all__ = ["vega"]
+
+SLOW = """\
+agent A { model "sim/echo" }
+let a = spawn A;
+print(a <- "one");
+process::sleep(60s);
+print("never");
+"""
+
+TWO = """\
+agent A { model "sim/echo" }
+let a = spawn A;
+print(a <- "one");
+receive { "go" => {} after 400ms => {} }
+print(a <- "two");
+"""
+
+
+def begin(vega: Vega, *args: str, until: str = "one") -> subprocess.Popen[str]:
+    """`vega …` in a process of its own, once it has printed a line."""
+    child = subprocess.Popen(
+        [*COMMAND, *args],
+        cwd=vega.folder,
+        env=vega.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.strip() == until:
+            return child
+    raise AssertionError(child.communicate()[1])
+
+
+def kill(child: subprocess.Popen[str], number: int = signal.SIGKILL) -> str:
+    child.send_signal(number)
+    return child.communicate(timeout=30)[1]
+
+
+def test_a_killed_run_goes_on_and_prints_everything(vega: Vega):
+    """At once, without waiting for the dead process's lease; and once more from the store, when it is over."""
+    vega.write("two.vega", TWO)
+    child = begin(vega, "run", "two.vega", "--db", "run.db", "--run-id", "r")
+    assert "run r\n" in kill(child)
+    began = time.monotonic()
+    assert vega("resume", "r", "--db", "run.db") == (0, "one\ntwo\n", "")
+    assert time.monotonic() - began < 10
+    assert vega("resume", "r", "--db", "run.db") == (0, "one\ntwo\n", "")
+    assert vega("resume", "r", "--db", "run.db", "--tail") == (0, "", "")
+    assert vega("run", "two.vega", "--db", "run.db", "--run-id", "r") == (0, "one\ntwo\n", "")
+
+
+def test_only_the_rest_with_tail(vega: Vega):
+    vega.write("two.vega", TWO)
+    kill(begin(vega, "run", "two.vega", "--db", "run.db", "--run-id", "r"))
+    assert vega("resume", "r", "--db", "run.db", "--tail") == (0, "two\n", "")
+
+
+def test_no_source_is_needed(vega: Vega):
+    """The program is kept with the run, with what it imports."""
+    vega.write("lib.vega", 'fn say() { return "two"; }')
+    vega.write("main.vega", 'import "./lib.vega" as lib;\nprint("one");\nprocess::sleep(300ms);\nprint(lib::say());\n')
+    kill(begin(vega, "run", "main.vega", "--db", "run.db", "--run-id", "r"))
+    os.unlink(vega.folder / "main.vega")
+    os.unlink(vega.folder / "lib.vega")
+    assert vega("resume", "r", "--db", "run.db").stdout == "one\ntwo\n"
+
+
+def test_the_id_is_fresh_unless_given_and_is_said(vega: Vega):
+    vega.write("two.vega", 'print("hi");')
+    done = vega("run", "two.vega", "--db", "run.db")
+    word, name = done.stderr.split()
+    assert (done.returncode, done.stdout, word) == (0, "hi\n", "run")
+    assert name.startswith("two-")
+    assert vega("runs", "--db", "run.db").stdout.splitlines()[1].split()[:3] == [name, "finished", "two.vega"]
+    assert vega("resume", name, "--db", "run.db") == (0, "hi\n", "")
+
+
+def test_a_plain_run_writes_no_file(vega: Vega):
+    vega.write("hello.vega", 'print("hello");')
+    assert vega("run", "hello.vega") == (0, "hello\n", "")
+    assert vega("run", "hello.vega", "--set", "budget.usd=1").stdout == "hello\n"
+    assert [path.name for path in vega.folder.iterdir()] == ["hello.vega"]
+
+
+def test_a_project_with_a_store_runs_durably(vega: Vega):
+    """Where its lyra.toml names one; a lyra.toml that says nothing of it changes nothing."""
+    vega.write("app/lyra.toml", '[budget]\nusd = 5\n')
+    vega.write("app/src/hello.vega", 'print("hello");')
+    assert vega("run", "app/src/hello.vega").stderr == ""
+    vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
+    assert vega("run", "app/src/hello.vega").stderr.startswith("run hello-")
+    assert (vega.folder / "app/state/runs.db").is_file()
+
+
+def test_the_error_of_a_run_is_kept_with_its_place(vega: Vega):
+    vega.write("bad.vega", 'print("before");\nthrow Broken("pipe");\n')
+    first = vega("run", "bad.vega", "--db", "run.db", "--run-id", "r")
+    assert (first.returncode, first.stdout) == (1, "before\n")
+    again = vega("resume", "r", "--db", "run.db")
+    assert again == (1, "before\n", first.stderr.replace("run r\n", ""))
+    assert 'throw Broken("pipe");' in again.stderr
+
+
+def test_an_unknown_run_is_told_with_the_nearest(vega: Vega):
+    vega.write("hello.vega", 'print("hello");')
+    vega("run", "hello.vega", "--db", "run.db", "--run-id", "morning")
+    for words in (["resume"], ["cancel"], ["trace"], ["answer"]):
+        done = vega(*words, "mornign", "--db", "run.db")
+        assert done.returncode == 2
+        assert "did you mean 'morning'?" in done.stderr
+    assert vega("runs", "--db", "none.db").returncode == 2
+    assert not (vega.folder / "none.db").exists()
+
+
+def test_a_damaged_store_is_refused(vega: Vega):
+    vega.write("hello.vega", 'print("hello");')
+    vega.write("run.db", "this is no store at all, and long enough to look like one" * 100)
+    for words in (["run", "hello.vega", "--run-id", "r"], ["runs"], ["resume", "r"], ["trace", "r"]):
+        done = vega(*words, "--db", "run.db")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "run.db is not a Lyra store" in done.stderr
+
+
+def test_two_runs_in_one_file_at_once(vega: Vega):
+    """Each has a journal of its own; neither waits for the other's lease."""
+    vega.write("slow.vega", SLOW)
+    vega.write("two.vega", TWO)
+    child = begin(vega, "run", "slow.vega", "--db", "run.db", "--run-id", "slow")
+    try:
+        assert vega("run", "two.vega", "--db", "run.db", "--run-id", "quick").stdout == "one\ntwo\n"
+        listed = {run["run"]: run["state"] for run in vega.json("runs", "--db", "run.db")}
+        assert listed == {"slow": "running", "quick": "finished"}
+        taken = vega("resume", "slow", "--db", "run.db")
+        assert taken.returncode == 1
+        assert "run slow is being run by process" in taken.stderr
+    finally:
+        kill(child)
+
+
+def test_an_interrupted_run_goes_on(vega: Vega):
+    """Ctrl-C stops the process, not the run."""
+    vega.write("two.vega", TWO.replace("400ms", "900ms"))
+    child = begin(vega, "run", "two.vega", "--db", "run.db", "--run-id", "r")
+    told = kill(child, signal.SIGINT)
+    assert child.returncode == 130
+    assert "vega resume r" in told
+    assert vega("resume", "r", "--db", "run.db") == (0, "one\ntwo\n", "")
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_run_is_cancelled_whether_it_is_at_work_or_not(vega: Vega, is_alive: bool):
+    vega.write("slow.vega", SLOW)
+    child = begin(vega, "run", "slow.vega", "--db", "run.db", "--run-id", "r")
+    if not is_alive:
+        kill(child)
+    assert vega("cancel", "r", "--db", "run.db") == (0, "run r is cancelled\n", "")
+    if is_alive:
+        _, told = child.communicate(timeout=30)
+        assert child.returncode == 1
+        assert "cancelled" in told
+    assert vega.json("runs", "--db", "run.db")[0]["state"] == "cancelled"
+    done = vega("resume", "r", "--db", "run.db")
+    assert (done.returncode, done.stdout) == (1, "one\n")
+    assert vega("cancel", "r", "--db", "run.db").stdout == "run r was cancelled already\n"
+
+
+def test_a_changed_program_is_refused_with_what_changed(vega: Vega):
+    """By name and line; comments and layout are no change."""
+    source = 'fn greet(x) { return "hi " + x; }\nprint("one");\nprocess::sleep(300ms);\nprint(greet("b"));\n'
+    vega.write("a.vega", source)
+    kill(begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r"))
+    vega.write("a.vega", source.replace('"hi "', '"ho "') + "\nfn more() { return 1; }\n")
+    for words in (["run", "a.vega", "--run-id", "r"], ["resume", "r", "--program", "a.vega"]):
+        done = vega(*words, "--db", "run.db")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "fn greet was changed (a.vega:1)" in done.stderr
+        assert "fn more was added (a.vega:6)" in done.stderr
+    vega.write("a.vega", "// a word\n" + source.replace("{ return", "{\n  return"))
+    assert vega("resume", "r", "--program", "a.vega", "--db", "run.db").stdout == "one\nhi b\n"
+
+
+def test_the_trace_of_a_run(vega: Vega):
+    vega.write("two.vega", TWO.replace("400ms", "1ms"))
+    vega("run", "two.vega", "--db", "run.db", "--run-id", "r")
+    lines = vega("trace", "r", "--db", "run.db").stdout.splitlines()
+    assert lines[0] == "run r: finished"
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["process", "two.vega"],
+        ["agent", "A"],
+        ["call", "A"],
+        ["model", "sim/echo"],
+        ["call", "A"],
+        ["model", "sim/echo"],
+    ]
+    told = vega.json("trace", "r", "--db", "run.db")["trace"]
+    assert (told["calls"], told["output_tokens"], told["retries"]) == (2, 2, 0)
+    assert {"cost_usd", "latency_ms", "retries", "input_tokens"} <= told["spans"][1]["spans"][0].keys()
+
+
+def test_options_are_kept(vega: Vega):
+    """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
+    vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
+    path = Path(vega.folder / "a.vega")
+    path.write_text(path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n")
+    kill(begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", "--model", "sim/echo", "--budget", "2", "--", "x"))
+    vega.folder.joinpath("deep").mkdir()
+    done = vega("resume", "r", "--db", "../work/run.db")
+    assert done == (0, "one\nx\n2\n", "")
+    with Runs(vega.folder / "run.db") as runs:
+        assert runs["r"].began["args"] == ["x"]
+        assert runs["r"].sources().keys() == {"a.vega"}
+
+
+def test_a_question_waits_for_its_answer(vega: Vega):
+    """Across processes: asked in one life, answered while nobody is at work, taken in the next."""
+    vega.write("doubt.vega", 'print("one");\nprint(str::trim(exec("sleep 1; echo done")));\n')
+    kill(begin(vega, "run", "doubt.vega", "--db", "run.db", "--run-id", "r"))
+    child = subprocess.Popen(
+        [*COMMAND, "resume", "r", "--db", "run.db"],
+        cwd=vega.folder,
+        env=vega.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    told = child.stderr.readline()
+    if "vega.exec" not in told:  # killed before the command was begun: there is no doubt
+        child.communicate(timeout=30)
+        pytest.skip("it was killed too early")
+    kill(child)
+    listed = vega.json("answer", "r", "--db", "run.db")
+    assert [question["kind"] for question in listed["questions"]] == ["in_doubt"]
+    assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
+    assert vega("answer", "r", "perhaps", "--db", "run.db").returncode == 2
+    assert "vega resume r" in vega("answer", "r", "retry", "--db", "run.db").stderr
+    done = vega("resume", "r", "--db", "run.db")
+    assert (done.returncode, done.stdout) == (0, "one\ndone\n")
+    assert vega("answer", "r", "retry", "--db", "run.db").returncode == 2
+
+
+def test_json_everywhere(vega: Vega):
+    vega.write("hello.vega", 'print("hello");')
+    told = json.loads(vega("run", "hello.vega", "--db", "run.db", "--run-id", "r", "--json").stdout)
+    assert (told["run"], told["output"], told["ok"]) == ("r", ["hello"], True)
+    assert vega.json("resume", "r", "--db", "run.db")["output"] == ["hello"]
+    (listed,) = vega.json("runs", "--db", "run.db")
+    assert (listed["run"], listed["state"], listed["lines"]) == ("r", "finished", 1)
+    assert vega.json("cancel", "r", "--db", "run.db") == {"run": "r", "was": "finished", "state": "finished"}
+    assert vega.json("answer", "r", "--db", "run.db")["questions"] == []

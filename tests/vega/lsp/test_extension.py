@@ -1,0 +1,251 @@
+"""The extension for VS Code: what is generated is fresh, the grammar agrees with the lexer, and it can be packaged."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lyra
+from lyra.vega.lexer import lex
+from lyra.vega.lsp.extension import KEYWORD_SCOPES, files, grammar
+from lyra.vega.source import Source
+from lyra.vega.tokens import KEYWORDS, Tokens
+from tests.mcp.node import MODULES
+
+HERE = Path(__file__).parent
+EXTENSION = HERE.parents[2] / "editors" / "vscode"
+EVERYTHING = (HERE.parent / "everything.vega").read_text()
+
+
+def node(*args: str | Path, text: str = "", folder: Path | None = None) -> str:
+    if shutil.which("node") is None:
+        pytest.skip("no node")
+    done = subprocess.run(
+        ["node", *map(str, args)], input=text, capture_output=True, text=True, check=False, timeout=60, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def installed(*packages: str) -> None:
+    for package in packages:
+        if not (MODULES / package).is_dir():
+            pytest.skip(f"{package} is not installed: .ci/node")
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("name", files())
+def test_generated_files_are_fresh(name):
+    """`python -m lyra.vega.lsp.extension editors/vscode` would change nothing."""
+    assert (EXTENSION / name).read_text() == files()[name]
+
+
+def test_every_keyword_has_a_colour():
+    assert sorted(word for words in KEYWORD_SCOPES.values() for word in words) == sorted(KEYWORDS)
+
+
+def test_the_manifest_names_files_that_are_there():
+    manifest = json.loads((EXTENSION / "package.json").read_text())
+    contributes = manifest["contributes"]
+    (language,) = contributes["languages"]
+    named = [manifest["main"], language["configuration"], contributes["grammars"][0]["path"]]
+    named.append(contributes["snippets"][0]["path"])
+    for path in named:
+        assert (EXTENSION / path).is_file(), path
+    assert contributes["grammars"][0]["scopeName"] == grammar()["scopeName"]
+    assert language["extensions"] == [".vega"]
+    assert contributes["configuration"]["properties"]["vega.command"]["default"] == "vega"
+    json.loads((EXTENSION / "language-configuration.json").read_text())
+
+
+def test_a_folder_that_is_not_trusted_starts_no_command_of_its_choice():
+    manifest = json.loads((EXTENSION / "package.json").read_text())
+    limits = manifest["capabilities"]["untrustedWorkspaces"]
+    assert limits["supported"] == "limited"
+    assert limits["restrictedConfigurations"] == ["vega.command"]
+
+
+def test_every_part_the_grammar_includes_is_in_it():
+    text = json.dumps(grammar())
+    included = set(re.findall(r'"include": "#(\w+)"', text))
+    assert included == set(grammar()["repository"])
+
+
+# ---------------------------------------------------------------- the grammar, by VS Code's engine
+
+
+@functools.cache
+def all_scopes() -> dict[str, dict[tuple[int, int], list[str]]]:
+    """Of each text: line and column → the scopes there. One run of node for all of them."""
+    installed("vscode-textmate", "vscode-oniguruma")
+    texts = [EVERYTHING, *dict.fromkeys(text for text, _, _ in PLACES)]
+    out = node(HERE / "tokenize.mjs", MODULES, EXTENSION / "syntaxes" / "vega.tmLanguage.json", text=json.dumps(texts))
+    return {
+        text: {(line, at): names for line, start, end, names in found for at in range(start, end)}
+        for text, found in zip(texts, json.loads(out), strict=True)
+    }
+
+
+def test_the_grammar_agrees_with_the_lexer():
+    """Keywords, numbers, strings and comments of a program with everything in it have their colours, and no others."""
+    found = all_scopes()[EVERYTHING]
+    lexed = lex(Source("", EVERYTHING))
+    by_word = {word: scope for scope, words in KEYWORD_SCOPES.items() for word in words}
+
+    def at(offset: int) -> str:
+        line = EVERYTHING.count("\n", 0, offset)
+        return " ".join(found.get((line, offset - (EVERYTHING.rfind("\n", 0, offset) + 1)), []))
+
+    def check(tokens: Tokens) -> None:
+        for kind, value, start, _ in zip(tokens.kinds, tokens.values, tokens.starts, tokens.ends, strict=True):
+            told = at(start)
+            shown = EVERYTHING[start : start + 30]
+            if kind in by_word:
+                assert by_word[kind] in told, (shown, told)
+            elif kind in ("int", "float", "money", "duration"):
+                assert "constant.numeric" in told, (shown, told)
+            elif kind in ("string", "template"):
+                assert "string.quoted" in told, (shown, told)
+            elif kind == "name":
+                assert "comment" not in told, (shown, told)
+                assert "keyword.control" not in told or value in SOFT, (shown, told)
+            if kind == "template":
+                for part in value:
+                    if isinstance(part, Tokens):
+                        check(part)
+
+    check(lexed.tokens)
+    for offset, _ in lexed.comments:
+        assert "comment" in at(offset)
+
+
+SOFT = frozenset(
+    {"in", "async", "budget", "node", "python", "tools", "from", "mcp", "as", "timeout", "after", "on", "reply"}
+    | {"supervised", "by"}
+)
+
+
+PLACES = [
+    ('print("a ${str::len("b")} c");', "str", "support.module.vega"),
+    ('print("a ${str::len("b")} c");', " c", "string.quoted.double.vega"),
+    ('print("a ${ {"k": 1}["k"] } c");', " c", "string.quoted.double.vega"),
+    ('print("\\n");', "\\n", "constant.character.escape.vega"),
+    ('print("\\q");', "\\q", "invalid.illegal.escape.vega"),
+    ('let a = "open\nlet b = 1;', "let b", "storage.type.vega"),
+    ('let a = """two\nlines""";', "lines", "string.quoted.triple.vega"),
+    ("let budget = $0.50;", "$0.50", "constant.numeric.money.vega"),
+    ("let wait = 100ms;", "100ms", "constant.numeric.duration.vega"),
+    ("agent Coder {\n    model x\n}", "Coder", "entity.name.type.class.vega"),
+    ("agent Coder {\n    model x\n}", "model", "support.type.property-name.vega"),
+    ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "max_attempts", "support.type.property-name.vega"),
+    ("agent A { retry { max_attempts 3 } }\nlet b = 1;", "let", "storage.type.vega"),
+    ("let model = 1;", "model", "variable.other.vega"),
+    ("fn ask(what: str) -> int { }", "ask", "entity.name.function.vega"),
+    ("fn ask(what: str) -> int { }", "int", "support.type.vega"),
+    ("c <- text timeout 5s;", "<-", "keyword.operator.send.vega"),
+    ("c <- text timeout 5s;", "timeout", "keyword.control.vega"),
+    ("// let", "let", "comment.line.double-slash.vega"),
+    ("/* let\nlet */ let x;", "let x", "storage.type.vega"),
+]
+
+
+@pytest.mark.parametrize(("text", "part", "scope"), PLACES)
+def test_places_have_their_colours(text, part, scope):
+    at = text.index(part)
+    line, column = text.count("\n", 0, at), at - (text.rfind("\n", 0, at) + 1)
+    assert scope in all_scopes()[text][line, column]
+
+
+# ---------------------------------------------------------------- the program
+
+
+def test_it_starts_the_command_that_is_set():
+    """And again when the setting changes; at the end it is stopped."""
+    log = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", "/opt/bin/vega"))
+    started = [entry for entry in log if entry[0] == "client"]
+    assert [entry[2] for entry in started] == [{"command": "/opt/bin/vega", "args": ["lsp"]}] * 2
+    assert [entry[0] for entry in log] == ["command", "client", "start", "stop", "client", "start", "stop"]
+    usual = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", ""))
+    assert usual[1][2] == {"command": "vega", "args": ["lsp"]}
+
+
+def test_a_server_that_is_not_there_is_said_with_a_hint():
+    log = json.loads(node(HERE / "activate.cjs", EXTENSION / "extension.js", "vega", "fails"))
+    errors = [text for kind, *rest in log if kind == "error" for text in rest]
+    assert "pip install 'lyra-agents[lsp]'" in errors[0]
+
+
+def test_the_library_of_vs_code_understands_the_server(tmp_path, monkeypatch):
+    """A whole session by `vscode-languageserver-protocol`: what it sends and reads is what VS Code does."""
+    installed("vscode-languageserver-protocol")
+    assert lyra.__file__ is not None
+    monkeypatch.setenv("PYTHONPATH", str(Path(lyra.__file__).parent.parent))
+    heard = json.loads(node(HERE / "session.cjs", MODULES, tmp_path, sys.executable))
+    assert heard["initialize"]["capabilities"]["renameProvider"] == {"prepareProvider": True}
+    (told,) = heard["diagnostics"]["diagnostics"]
+    assert told["message"].startswith("unknown name `prnt`")
+    assert "price: free" in heard["hover"]["contents"]["value"]
+    assert heard["definition"]["range"]["start"] == {"line": 0, "character": 6}
+    assert len(heard["rename"]["changes"][f"file://{tmp_path}/main.vega"]) == 2
+    assert len(heard["tokens"]["data"]) % 5 == 0
+    assert heard["code"] == 0
+
+
+# ---------------------------------------------------------------- the package
+
+
+def copied(folder: Path) -> Path:
+    target = folder / "vscode"
+    shutil.copytree(EXTENSION, target, ignore=shutil.ignore_patterns("node_modules", "*.vsix", "package-lock.json"))
+    return target
+
+
+def test_npm_packs_it(tmp_path):
+    if shutil.which("npm") is None:
+        pytest.skip("no npm")
+    done = subprocess.run(
+        ["npm", "pack", "--dry-run", "--json", "--offline"],
+        cwd=copied(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (package,) = told if isinstance(told, list) else told.values()
+    names = {file["path"] for file in package["files"]}
+    assert {"extension.js", "package.json", "README.md", "syntaxes/vega.tmLanguage.json", "snippets/vega.json"} <= names
+
+
+@pytest.mark.slow
+def test_it_becomes_a_vsix_with_all_it_needs(tmp_path):
+    """`vsce package`: the file holds the extension and the client library."""
+    installed("@vscode/vsce", "vscode-languageclient")
+    folder = copied(tmp_path)
+    todo, done = ["vscode-languageclient"], set()
+    while todo:
+        name = todo.pop()
+        if name in done:
+            continue
+        done.add(name)
+        shutil.copytree(MODULES / name, folder / "node_modules" / name, symlinks=True)
+        todo += json.loads((MODULES / name / "package.json").read_text()).get("dependencies", {})
+    vsce = MODULES / "@vscode" / "vsce" / "vsce"
+    node(vsce, "package", "--allow-missing-repository", "--out", "vega.vsix", folder=folder)
+    with zipfile.ZipFile(folder / "vega.vsix") as archive:
+        names = set(archive.namelist())
+    assert "extension/extension.js" in names
+    assert "extension/syntaxes/vega.tmLanguage.json" in names
+    assert "extension/node_modules/vscode-languageclient/lib/node/main.js" in names
+    assert "extension/.gitignore" not in names
