@@ -89,9 +89,7 @@ class Provider:
             writer.write(f"content-length: {len(data)}\r\n\r\n".encode() + data)
             await writer.drain()
         else:
-            writer.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            )
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
             for event in _events(said, len(body["messages"]), body["messages"]):
                 data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
                 writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -79,8 +79,8 @@ class Look:
         function, kinds = row
         self.parameters, count, self.body = trees[function][:3]
         self.results = results
-        self.slots = [*kinds, *["never"] * (count - len(kinds))]
-        self.items = ["any" if kind in ("list", "any") else "never" for kind in kinds]
+        self.slots: list[str] = [*kinds, *["never"] * (count - len(kinds))]
+        self.items: list[str] = ["any" if kind in ("list", "any") else "never" for kind in kinds]
         self.items += ["never"] * (count - len(kinds))
         self.result = "never"
         self.sets: dict[int, list[list[Any]]] = {}  # every value of a slot; under `~slot`, of what is in its list
