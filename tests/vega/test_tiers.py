@@ -15,6 +15,7 @@ from lyra import vega
 from lyra.testing import vega_tiers
 from lyra.vega.link import link
 from lyra.vega.tier2 import MISS, guards
+from lyra.vega.tier2.native import is_installed
 from lyra.vega.tier2.switch import Pure, Tier
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
@@ -53,6 +54,8 @@ LONG = """
 fn loop(n) { let total = 0; let i = 0; while i < n { total = total + i % 7; i = i + 1; } return total; }
 fn go(n) { return loop(n); }
 """
+
+needs_native = pytest.mark.skipif(not is_installed(), reason="llvmlite is not installed")
 
 
 def pure_of(text: str, name: str) -> tuple[Tier, Pure]:
@@ -109,6 +112,36 @@ def test_the_loop_goes_on_beside_a_long_computation():
     assert lines == ["20"]
     assert len(beats) > 20
     assert beats[int(len(beats) * 0.99)] < 0.05
+
+
+@needs_native
+def test_what_takes_long_goes_native_and_stays_exact():
+    """… when nobody waits: found at work again and again, it becomes machine code in the middle of the call."""
+    tier, pure = pure_of(LONG, "loop")
+    wanted = sum(i % 7 for i in range(2_000_000))
+    for _ in range(5):
+        assert pure([2_000_000]) == wanted
+    assert tier.native_functions
+    assert pure([10]) == sum(i % 7 for i in range(10))
+
+
+@needs_native
+def test_machine_code_gives_up_when_others_wait():
+    tier, pure = pure_of(LONG, "loop")
+    tier.is_strict, tier.native = True, "always"
+    pure([10])
+    assert tier.native_functions
+    tier.contended = lambda: True
+    assert pure([1 << 62]) is MISS
+
+
+@needs_native
+def test_machine_code_does_not_use_up_the_stack():
+    """Recursion that is too deep for it is the machine's."""
+    tier, pure = pure_of("fn f(n) { if n < 1 { return 0; } return 1 + f(n - 1); }", "f")
+    tier.is_eager, tier.is_strict, tier.native = True, True, "always"
+    assert pure([1_000]) == 1_000
+    assert pure([100_000_000]) is MISS
 
 
 @pytest.mark.parametrize("asks", ["", "process::self();\n"])

@@ -22,9 +22,10 @@ INTS: Final = (
 FLOATS: Final = (0.0, 1.0, -1.0, 0.5, 2.5, -3.25, 1e308, -1e308, 1e-300, 9007199254740993.0, 0.1)
 TEXTS: Final = ("", "a", "ab", "héllo", "😀", "a😀b", "x,y,z", "12", "\u00e9\u0301")
 KINDS: Final = ("int", "int", "int", "int", "float", "str", "bool", "ints", "ints", "texts", "lists", "map", "any")
+NUMBERS: Final = ("int", "int", "int", "float", "bool")
 _FIRST_MAX: Final = 2  # how deep expressions are nested
 
-Made = tuple[str, list[list[str]]]  # the source, and the kinds of each function's parameters
+Made = tuple[str, list[list[str]], bool]  # the source, the kinds of each function's parameters, are they all numbers
 
 
 def literal(value: Any) -> str:
@@ -68,18 +69,20 @@ def argument(rng: ProcessRandom, kind: str) -> Any:
 
 
 def functions(rng: ProcessRandom) -> Made:
-    """A program whose function `go0`, `go1`, … each call one pure function."""
-    maker = _Maker(rng)
+    """A program whose function `go0`, `go1`, … each call one pure function. Every third is about numbers alone."""
+    maker = _Maker(rng, NUMBERS if rng.random() < 0.33 else KINDS)
     texts = [maker.function() for _ in range(rng.randint(1, 4))]
     for number, (name, kinds, _) in enumerate(maker.known):
         names = ", ".join(f"a{position}" for position in range(len(kinds)))
         texts.append(f"fn go{number}({names}) {{ return {name}({names}); }}")
-    return "\n".join(texts) + "\n", [kinds for _, kinds, _ in maker.known]
+    return "\n".join(texts) + "\n", [kinds for _, kinds, _ in maker.known], maker.is_numeric
 
 
 class _Maker:
-    def __init__(self, rng: ProcessRandom) -> None:
+    def __init__(self, rng: ProcessRandom, kinds: tuple[str, ...]) -> None:
         self.rng = rng
+        self.kinds = kinds
+        self.is_numeric = kinds is NUMBERS
         self.known: list[tuple[str, list[str], str]] = []  # name, kinds of parameters, kind of result
         self.scopes: list[dict[str, str]] = []
         self.kept: set[str] = set()  # names that are not assigned: parameters mostly, and counters
@@ -105,11 +108,11 @@ class _Maker:
     def function(self) -> str:
         rng = self.rng
         name = f"f{len(self.known)}"
-        kinds = [rng.choice(KINDS) for _ in range(rng.randint(0, 3))]
+        kinds = [rng.choice(self.kinds) for _ in range(rng.randint(0, 3))]
         is_recursive = self.chance(0.35)
         if is_recursive:
             kinds.insert(0, "int")
-        self.result = rng.choice(KINDS)
+        self.result = rng.choice(self.kinds)
         parameters = [f"p{position}" for position in range(len(kinds))]
         self.scopes = [dict(zip(parameters, kinds, strict=True))]
         self.kept = {name for name in parameters if self.chance(0.7)}
@@ -143,11 +146,11 @@ class _Maker:
 
     def statement(self) -> str:
         simple = (self.let, self.let, self.let, self.assign, self.assign, self.change, self.change, self.leave)
-        nested = (self.branch, self.branch, self.while_, self.for_, self.for_in)
+        nested = (self.branch, self.branch, self.while_, self.for_, self.while_ if self.is_numeric else self.for_in)
         return self.rng.choice(simple + (nested if self.depth < 3 else ()))()
 
     def let(self) -> str:
-        kind = self.rng.choice(KINDS)
+        kind = self.rng.choice(self.kinds)
         value = self.value(kind)
         name = self.fresh()
         self.scopes[-1][name] = kind
@@ -163,7 +166,7 @@ class _Maker:
             return self.let()
         name = self.rng.choice(names)
         kind = next(scope[name] for scope in self.scopes if name in scope)
-        value = self.value(kind if self.chance(0.93) else self.rng.choice(KINDS))
+        value = self.value(kind if self.chance(0.93) else self.rng.choice(self.kinds))
         if self.chance(0.3) and kind in ("int", "str", "float"):
             value = f"{name} + {self.value(kind, 1)}"
         if value.startswith(("p", "v", "f", "x", "i")) and value not in self.own:
@@ -218,7 +221,7 @@ class _Maker:
             return f"if {condition} {{ {self.loops[-1]} continue; }}"
         if chosen < 0.8:
             return f"if {condition} {{ return {self.value(self.result)}; }}"
-        if chosen < 0.85:
+        if chosen < 0.83:
             return f'if {condition} {{ throw Broken("no ${{{self.value("any", 1)}}}"); }}'
         if chosen < 0.87:
             return f"return {self.value(self.result)};"
@@ -282,9 +285,9 @@ class _Maker:
 
     def value(self, kind: str, depth: int = _FIRST_MAX) -> str:
         if self.chance(0.015):
-            kind = self.rng.choice(KINDS)
+            kind = self.rng.choice(self.kinds)
         if kind == "any":
-            kind = self.rng.choice(KINDS[:-1])
+            kind = self.rng.choice(self.kinds[:-1])
         names = self.names(kind, "any") if self.chance(0.1) else self.names(kind)
         if names and self.chance(0.35 if depth > 0 else 0.75):
             return self.rng.choice(names)
@@ -310,7 +313,9 @@ class _Maker:
         rng = self.rng
         if depth <= 0 or self.chance(0.2):
             return literal(rng.choice(INTS)) if self.chance(0.12) else str(rng.randint(0, 9))
-        chosen = rng.random()
+        chosen = 0.59 if self.is_numeric else rng.random()
+        if self.is_numeric and self.chance(0.08):
+            return f"-({self.value('int', depth - 1)})"
         if chosen < 0.6:
             operator = rng.choice(("+", "+", "-", "-", "*", "/", "%"))
             right = self.value("int", depth - 1)
@@ -344,9 +349,9 @@ class _Maker:
         if depth <= 0 or self.chance(0.25):
             return literal(self.rng.choice(FLOATS))
         left = self.value(self.rng.choice(("float", "float", "int")), depth - 1)
-        operator = self.rng.choice(("+", "-", "*", "*", "/", "%"))
+        operator = self.rng.choice(("+", "-", "*", "*", "/", "/" if self.is_numeric else "%"))
         if self.chance(0.1):
-            return self.rng.choice((f"-({left})", f"math::float({left})"))
+            return self.rng.choice((f"-({left})", f"-({left})" if self.is_numeric else f"math::float({left})"))
         return f"({left} {operator} {self.value('float', depth - 1)})"
 
     def _str(self, depth: int) -> str:
@@ -373,7 +378,21 @@ class _Maker:
             return self.rng.choice(("true", "false"))
         inner, operator = depth - 1, self.rng.choice(("<", "<=", ">", ">=", "==", "!="))
         kind = self.rng.choice(("int", "int", "int", "float", "str"))
+        if self.is_numeric:
+            kind = self.rng.choice(("int", "int", "float"))
         other = self.rng.choice(("int", "float")) if kind != "str" else "str"
+        if self.is_numeric and self.chance(0.9):
+            return self.rng.choice(
+                (
+                    lambda: f"({self.value(kind, inner)} {operator} {self.value(kind, inner)})",
+                    lambda: f"({self.value('float', inner)} {operator} {self.rng.randint(-3, 9)})",
+                    lambda: (
+                        f"({self.value('bool', inner)} {self.rng.choice(('&&', '||'))} {self.value('bool', inner)})"
+                    ),
+                    lambda: f"({self.value('bool', inner)} == {self.value('bool', inner)})",
+                    lambda: f"!({self.value('bool', inner)})",
+                )
+            )()
         return self.rng.choice(
             (
                 lambda: f"({self.value(kind, inner)} {operator} {self.value(kind, inner)})",

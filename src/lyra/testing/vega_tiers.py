@@ -1,14 +1,15 @@
-"""Pure functions in Vega, run by the machine and as generated code: the same value, or the same error at the same place.
+"""Pure functions in Vega, run by the machine and as generated code: the same value, or the same error and place.
 
 `compare(seed)` makes one random program and calls each of its functions with several rows of arguments, interpreted
-and generated. What is compared is more than equality: kinds, the sign of zero, the order of keys, which lists are the
-same list, whether arguments were left alone, and of an error its text, place and trace.
+and generated: as Python, and where it is about numbers alone as machine code too. What is compared is more than
+equality: kinds, the sign of zero, the order of keys, which lists are the same list, whether arguments were left alone,
+and of an error its text, place and trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,12 +22,14 @@ from lyra.vega.parser import parse
 from lyra.vega.program import Program
 from lyra.vega.source import Source
 from lyra.vega.tier2 import MISS
+from lyra.vega.tier2.native import is_installed
 from lyra.vega.values import Err, Ok, copied
 from lyra.vega.vm import run as run_fiber
 
 __all__ = ["Result", "compare", "program_of", "run"]
 
 FUEL: Final = 4_000
+NATIVE: Final[tuple[Literal["always", "never"], ...]] = ("never", "always") if is_installed() else ("never",)
 ROWS: Final = 3  # of arguments, for each function
 
 
@@ -40,6 +43,7 @@ class Result(msgspec.Struct):
     taken: int = 0
     given_up: int = 0
     unfit: int = 0
+    native: int = 0
     failures: list[str] = []
 
 
@@ -60,27 +64,36 @@ def program_of(text: str) -> Program:
 def compare(seed: int, result: Result) -> None:
     """One program both ways; differences are added to the result."""
     rng = seeded(seed)
-    text, functions = vega_functions.functions(rng)
+    text, functions, is_numeric = vega_functions.functions(rng)
     program = program_of(text)
-    plain, tiered = link(program), link(program, is_tiered=True)
+    plain = link(program)
+    tiers = [_tiered(program, native) for native in (NATIVE if is_numeric else NATIVE[:1])]
     result.programs += 1
     result.functions += len(functions)
-    if tiered.tier is not None:
-        tiered.tier.is_eager = tiered.tier.is_strict = True
     for number, kinds in enumerate(functions):
         for _ in range(ROWS):
             row = vega_functions.arguments(rng, kinds)
             wanted = _called(plain, f"go{number}", row)
             if wanted is None:
                 continue  # it takes too long
-            found = _called(tiered, f"go{number}", row)
-            direct = _direct(tiered, f"f{number}", row, result)
-            for got in (found, direct):
-                if got is not None and got != wanted and not _is_deep(got, wanted):
-                    result.failures.append(
-                        f"seed {seed}: f{number}{tuple(row)!r}\n  the machine: {wanted}\n  generated:   {got}\n{text}"
-                    )
-                    return
+            for tiered in tiers:
+                found = _called(tiered, f"go{number}", row)
+                direct = _direct(tiered, f"f{number}", row, result)
+                for got in (found, direct):
+                    if got is not None and got != wanted and not _is_deep(got, wanted):
+                        how = f"f{number}{tuple(row)!r}, native: {tiered.tier.native}"
+                        lines = (f"seed {seed}: {how}", f"  the machine: {wanted}", f"  generated:   {got}", text)
+                        result.failures.append("\n".join(lines))
+                        return
+    result.native += sum(len(tiered.tier.native_functions) for tiered in tiers if tiered.tier is not None)
+
+
+def _tiered(program: Program, native: Literal["always", "never"]) -> Linked:
+    linked = link(program, is_tiered=True)
+    if linked.tier is not None:
+        linked.tier.is_eager = linked.tier.is_strict = True
+        linked.tier.native = native
+    return linked
 
 
 def _index(linked: Linked, name: str) -> int:

@@ -39,6 +39,7 @@ from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, check
 __all__ = ["run"]
 
 _OUT_OF_FUEL: Final = OutOfFuel()
+_PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count, and nests as deep as that
 
 
 def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # noqa: PLR0915 - one loop, read in one sitting
@@ -396,7 +397,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         break
                 elif op == 0x47:  # CALL_PURE
                     y = functions[b]
-                    x = y.pure(r[c : c + y.parameters])
+                    x = y.pure(r[c : c + y.parameters]) if depth < _PURE_DEPTH_MAX else MISS
                     ticks -= 1
                     if x is not MISS:
                         r[a] = x

@@ -16,11 +16,11 @@ from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery, operators, values
 from lyra.vega.stdlib.natives import native
 from lyra.vega.tier2.guards import OFF
-from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive
+from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
 from lyra.vega.tier2.shapes import CHANGING, nodes
 from lyra.vega.tier2.switch import GiveUp
 
-__all__ = ["namespace", "python_of", "row_name"]
+__all__ = ["namespace", "python_of"]
 
 SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
 _STEP_MAX: Final = 1 << 30
@@ -65,10 +65,6 @@ def namespace() -> dict[str, Any]:
         **{name: getattr(operators, name) for name in (*_GENERAL.values(), "less", "less_or_equal", "negate")},
         **{name: getattr(operators, name) for name in ("index", "store", "length", "key")},
     }
-
-
-def row_name(row: Row) -> str:
-    return f"f{row[0]}_{'_'.join(row[1])}"
 
 
 def python_of(trees: Trees, facts: dict[Row, Facts], into: dict[str, Any]) -> None:

@@ -12,7 +12,19 @@ from typing import Any, Final, NamedTuple
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.tier2.shapes import FRESH
 
-__all__ = ["Facts", "Kinds", "Look", "Row", "Trees", "binary_kind", "called", "is_positive", "kind_of_value", "solve"]
+__all__ = [
+    "Facts",
+    "Kinds",
+    "Look",
+    "Row",
+    "Trees",
+    "binary_kind",
+    "called",
+    "is_positive",
+    "kind_of_value",
+    "row_name",
+    "solve",
+]
 
 Kinds = tuple[str, ...]
 Row = tuple[int, Kinds]  # a function and the kinds of its arguments
@@ -31,6 +43,10 @@ _NUMBERS: Final = frozenset({"int", "float"})
 _COMPARED: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||"})
 _ITEMS: Final = {"list::range": "int", "str::split": "str", "str::lines": "str", "regex::find_all": "str"}
 _ROWS_MAX: Final = 64  # functions and kinds looked at together; beyond it arguments count as `any`
+
+
+def row_name(row: Row) -> str:
+    return f"f{row[0]}_{'_'.join(row[1])}"
 
 
 def kind_of_value(value: Any) -> str:
@@ -168,7 +184,7 @@ class Look:
         if what == "constant":
             return kind_of_value(node[1])
         if what == "slot":
-            return self.slots[node[1]]
+            return self.kind_of_slot(node[1])
         if what == "binary":
             return binary_kind(node[1], self.kind(node[2]), self.kind(node[3]))
         if what == "negate":
@@ -176,13 +192,16 @@ class Look:
             return kind if kind in _NUMBERS or kind == "never" else "any"
         if what == "push":
             self.put(node[1], node[2])
-            return self.slots[node[1]]
+            return self.kind_of_slot(node[1])
         if what == "index":
             whole, at = self.kind(node[1]), self.kind(node[2])
             if whole == "str":
                 return "str"
             return self.items_of(node[1]) if whole == "list" and at == "int" else _unknown(whole)
         return self._rarer(what, node)
+
+    def kind_of_slot(self, slot: int) -> str:
+        return self.slots[slot]
 
     def _rarer(self, what: str, node: list[Any]) -> str:
         if what == "not":
@@ -229,7 +248,8 @@ class Look:
         """What is in the list that a value is."""
         what = node[0]
         if what in ("slot", "push"):
-            return self.items[node[1]]
+            slot: int = node[1]
+            return self.items[slot]
         if what == "list":
             kind = "never"
             for item in node[1]:
@@ -302,7 +322,6 @@ def _unknown(kind: str) -> str:
 
 def _breaks(statements: list[Any]) -> bool:
     """Whether a `break` in these leaves the loop around them."""
-    for node in statements:
-        if node[0] == "break" or (node[0] == "if" and (_breaks(node[2]) or _breaks(node[3]))):
-            return True
-    return False
+    return any(
+        node[0] == "break" or (node[0] == "if" and (_breaks(node[2]) or _breaks(node[3]))) for node in statements
+    )

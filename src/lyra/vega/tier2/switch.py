@@ -3,20 +3,22 @@
 A function with a loop is generated when it is first called, others when they have been called some dozens of times;
 for each row of argument kinds once. A call that gives up is made again by the machine, and a function that gives up
 often is asked less and less often. Where others may be waiting, a watch sets `STOP` when a turn takes long: generated
-code gives up, and until the turn is over all calls are the machine's, whose fuel soon ends it.
+code gives up, and until the turn is over all calls are the machine's, whose fuel soon ends it. What the watch finds at
+work again and again becomes machine code, if it is about numbers alone (`native`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lyra.vega.tier2 import MISS
 from lyra.vega.values import Fault
 
 if TYPE_CHECKING:
-    from lyra.vega.tier2.kinds import Kinds, Trees
+    from lyra.vega.tier2.kinds import Facts, Row, Trees
+    from lyra.vega.tier2.native import Native
 
 __all__ = ["Pure", "Tier"]
 
@@ -25,6 +27,7 @@ VARIANTS_MAX: Final = 8  # rows of kinds for one function; further ones are the 
 SKIP_MAX: Final = 1_024  # calls that are the machine's after one that gave up
 TURN_S: Final = 0.005  # between two looks of the watch
 IDLE_TURNS: Final = 200  # of a watch that ends itself
+HOT_TICKS: Final = 10  # looks that found one function at work: machine code will pay
 
 # What generated code may raise, besides its own GiveUp. Anything else is a mistake in it; the machine is asked all the
 # same, but a strict tier lets the mistake be seen.
@@ -36,31 +39,75 @@ class GiveUp(Exception):
 
 
 class Tier:
-    """The generated code of one program. `contended` says whether anybody is kept waiting by a long call. An `is_eager`
-    one generates at once and never loses patience, an `is_strict` one hides no mistake of its own: both for tests."""
+    """The generated code of one program. `contended` says whether anybody is kept waiting by a long call. For tests: an
+    `is_eager` one generates at once and never loses patience, an `is_strict` one hides no mistake of its own, and
+    `native` may be "always" or "never"."""
 
     def __init__(self, trees: Trees) -> None:
         self.trees = trees
         self.names: dict[str, Any] = {"STOP": False}
+        self.pures: list[Pure] = []
         self.contended: Callable[[], bool] | None = None
         self.watch = Watch(self)
+        self.machine_code: Native | None = None
+        self.native_functions: dict[str, Any] = {}  # by the name of their row
+        self.may_go_native = False  # something here is worth it
         self.is_eager = False
         self.is_strict = False
+        self.native: Literal["hot", "always", "never"] = "hot"
 
-    def make(self, function: int, kinds: Kinds) -> Callable[..., Any] | None:
-        from lyra.vega.tier2.generate import namespace, python_of, row_name
-        from lyra.vega.tier2.kinds import solve
+    def make(self, row: Row) -> Callable[..., Any] | None:
+        """The function for one row of kinds."""
+        from lyra.vega.tier2.generate import namespace, python_of
+        from lyra.vega.tier2.kinds import row_name, solve
 
         if len(self.names) == 1:
             self.names.update(namespace())
-        row = (function, kinds)
-        if row_name(row) not in self.names:
-            try:
-                python_of(self.trees, solve(self.trees, row), self.names)
-            except (GiveUp, RecursionError, SyntaxError, MemoryError):  # nested more than Python's compiler takes
-                return None
+        try:
+            facts = solve(self.trees, row)
+            if row_name(row) not in self.names:
+                python_of(self.trees, facts, self.names)
+                self.names.update(self.native_functions)
+        except (GiveUp, RecursionError, SyntaxError, MemoryError):  # nested more than Python's compiler takes
+            return None
+        self._look_for_numbers(facts)
         made: Callable[..., Any] = self.names[row_name(row)]
         return made
+
+    def _look_for_numbers(self, facts: dict[Row, Facts]) -> None:
+        if self.native == "never":
+            return
+        from lyra.vega.tier2.native import is_installed, numeric_rows, worthwhile
+
+        if not is_installed():
+            return
+        if self.native == "always":
+            self.go_native(facts)
+        elif not self.may_go_native:
+            self.may_go_native = bool(worthwhile(self.trees, numeric_rows(self.trees, facts)))
+
+    def go_native(self, facts: dict[Row, Facts]) -> None:
+        """Numeric rows that may run long become machine code, under the names that their Python had."""
+        from lyra.vega.tier2.kinds import row_name
+        from lyra.vega.tier2.native import Native, numeric_rows, worthwhile
+
+        rows = numeric_rows(self.trees, facts)
+        entries = [*rows] if self.native == "always" else worthwhile(self.trees, rows)
+        if self.native_functions.keys() >= set(map(row_name, entries)):
+            return
+        if self.machine_code is None:
+            self.machine_code = Native(self)
+        for row, function in self.machine_code.make(self.trees, facts, [*rows], entries).items():
+            self.names[row_name(row)] = self.native_functions[row_name(row)] = function
+        for pure in self.pures:
+            pure.forget()
+
+    def heat(self, pure: Pure) -> None:
+        """A function that took long, one way or another, goes native if it can."""
+        from lyra.vega.tier2.kinds import solve
+
+        for row in pure.rows:
+            self.go_native(solve(self.trees, row))
 
     def turn(self) -> None:
         """A process begins its turn: nobody has been kept waiting yet."""
@@ -70,9 +117,9 @@ class Tier:
 
 
 class Pure:
-    """One function's way into generated code."""
+    """One function's way into generated code. `ticks` counts the looks of the watch that found it at work."""
 
-    __slots__ = ("_calls", "_function", "_names", "_patience", "_skip", "_tier", "_variants")
+    __slots__ = ("_calls", "_function", "_names", "_patience", "_skip", "_tier", "_variants", "rows", "ticks")
 
     def __init__(self, tier: Tier, function: int) -> None:
         self._tier = tier
@@ -82,6 +129,9 @@ class Pure:
         self._skip = 0  # calls that are the machine's from now on
         self._patience = 1
         self._variants: dict[tuple[type, ...], Callable[..., Any] | None] = {}
+        self.rows: set[Row] = set()
+        self.ticks = 0
+        tier.pures.append(self)
 
     def __call__(self, arguments: list[Any]) -> Any:
         """The value, or MISS."""
@@ -93,21 +143,28 @@ class Pure:
             made = self._made(arguments)
         if made is None:
             return MISS
-        if self._tier.contended is None:
-            try:
-                return made(*arguments)  # type: ignore[operator]  # it is no MISS by now
-            except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
-                return self._gave_up(error)
-        if self._names["STOP"]:
-            return MISS
-        watch = self._tier.watch
-        watch.begin()
+        tier = self._tier
+        if tier.contended is not None or tier.may_go_native:
+            return self._watched(made, arguments)
         try:
-            return made(*arguments)  # type: ignore[operator]
+            return made(*arguments)  # type: ignore[operator]  # it is no MISS by now
+        except Exception as error:  # noqa: BLE001 - whatever it was, the machine finds it too
+            return self._gave_up(error)
+
+    def _watched(self, made: Any, arguments: list[Any]) -> Any:
+        watch = self._tier.watch
+        if self._names["STOP"] and not watch.settled():
+            return MISS
+        watch.begin(self)
+        try:
+            return made(*arguments)
         except Exception as error:  # noqa: BLE001
+            watch.busy = None
+            if watch.hot is self and watch.settled():
+                return self(arguments)  # again, natively
             return self._gave_up(error)
         finally:
-            watch.is_busy = False
+            watch.busy = None
 
     def _made(self, arguments: list[Any]) -> Callable[..., Any] | None:
         self._calls += 1
@@ -116,9 +173,15 @@ class Pure:
             return None
         from lyra.vega.tier2.kinds import kind_of_value
 
-        made = tier.make(self._function, tuple(map(kind_of_value, arguments)))
+        row = (self._function, tuple(map(kind_of_value, arguments)))
+        made = tier.make(row)
+        self.rows.add(row)
         self._variants[tuple(map(type, arguments))] = made
         return made
+
+    def forget(self) -> None:
+        """Other functions have taken the place of those known here."""
+        self._variants.clear()
 
     def _gave_up(self, error: Exception) -> Any:
         """Whose turn is over is trusted as before."""
@@ -131,28 +194,49 @@ class Pure:
 
 
 class Watch:
-    """A thread that looks now and then whether a turn is still the same as at its last look, and busy with a call."""
+    """A thread that looks now and then what is at work: whether it has kept others waiting since the last look, and
+    whether it has been found so often that machine code is worth its price (`hot`)."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self.turn = 0
-        self.is_busy = False
+        self.busy: Pure | None = None
+        self.hot: Pure | None = None
         self._is_awake = False
 
-    def begin(self) -> None:
-        self.is_busy = True
+    def begin(self, pure: Pure) -> None:
+        self.busy = pure
         if not self._is_awake:
             self._is_awake = True
             threading.Thread(target=self._look, name="vega watch", daemon=True).start()
 
+    def settled(self) -> bool:
+        """Whether `STOP` was only meant for a function that had become hot; then it goes native now."""
+        hot, self.hot = self.hot, None
+        if hot is None:
+            return False
+        self._tier.names["STOP"] = False
+        self._tier.heat(hot)
+        return True
+
     def _look(self) -> None:
-        pause, names = threading.Event(), self._tier.names
-        last, idle = -1, 0
+        pause, last, idle = threading.Event(), -1, 0
         while idle < IDLE_TURNS:
             pause.wait(TURN_S)
-            idle = 0 if self.is_busy else idle + 1
-            turn, contended = self.turn, self._tier.contended
-            if self.is_busy and turn == last and contended is not None and contended():
-                names["STOP"] = True
+            pure, turn = self.busy, self.turn
+            idle = 0 if pure is not None else idle + 1
+            if pure is not None:
+                self._weigh(pure, is_long=turn == last)
             last = turn
         self._is_awake = False
+
+    def _weigh(self, pure: Pure, *, is_long: bool) -> None:
+        tier = self._tier
+        pure.ticks += 1
+        if is_long and tier.contended is not None and tier.contended():
+            tier.names["STOP"] = True
+        elif pure.ticks == HOT_TICKS and tier.may_go_native:
+            self.hot = pure
+            tier.names["STOP"] = True
+        if tier.machine_code is not None:
+            tier.machine_code.flag.value = 1
