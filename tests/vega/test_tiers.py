@@ -119,9 +119,12 @@ def test_what_takes_long_goes_native_and_stays_exact():
     """… when nobody waits: found at work again and again, it becomes machine code in the middle of the call."""
     tier, pure = pure_of(LONG, "loop")
     wanted = sum(i % 7 for i in range(2_000_000))
-    for _ in range(5):
+    for _ in range(100):
         assert pure([2_000_000]) == wanted
+        if tier.native_functions:
+            break
     assert tier.native_functions
+    assert pure([2_000_000]) == wanted
     assert pure([10]) == sum(i % 7 for i in range(10))
 
 

@@ -7,14 +7,14 @@ stack; LLVM makes registers of them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from llvmlite import binding, ir
 
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, row_name
 from lyra.vega.values import INT_MIN
 
-__all__ = ["assemble"]
+__all__ = ["Polled", "assemble"]
 
 DEPTH_MAX: Final = 2_000  # calls inside one another: some hundred kilobytes of stack
 
@@ -24,8 +24,16 @@ _CHECKED: Final = {"+": "sadd_with_overflow", "-": "ssub_with_overflow", "*": "s
 _FLOATING: Final = {"+": "fadd", "-": "fsub", "*": "fmul"}
 
 
+class Polled(NamedTuple):
+    """Where the flag is, where the function is that is asked when it is set, and which answer means go on."""
+
+    flag: int
+    ask: int
+    go_on: int
+
+
 def assemble(
-    trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], flag: int, ask: int | None
+    trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], polled: Polled
 ) -> tuple[Any, dict[Row, int]]:
     """The engine that keeps the code, and the addresses of the entries."""
     binding.initialize_native_target()
@@ -33,7 +41,7 @@ def assemble(
     module = ir.Module("vega")
     made = {row: _declared(module, row, facts[row]) for row in rows}
     for row in rows:
-        _Body(trees, row, facts, made, flag, ask or 0).write()
+        _Body(trees, row, facts, made, polled).write()
     for row in entries:
         _entry(module, row, made[row])
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
@@ -76,15 +84,13 @@ def _entry(module: Any, row: Row, function: Any) -> None:
 
 
 class _Body:
-    def __init__(
-        self, trees: Trees, row: Row, facts: dict[Row, Facts], made: dict[Row, Any], flag: int, ask: int
-    ) -> None:
+    def __init__(self, trees: Trees, row: Row, facts: dict[Row, Facts], made: dict[Row, Any], polled: Polled) -> None:
         self.tree = trees[row[0]]
         self.facts = facts[row]
         self.look = Look.again(trees, row, facts)
         self.made = made
         self.function = made[row]
-        self.flag, self.ask = flag, ask
+        self.polled = polled
         self.builder: Any = None
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
 
@@ -118,15 +124,15 @@ class _Body:
 
     def poll(self) -> None:
         builder = self.builder
-        place = builder.inttoptr(ir.Constant(_INT, self.flag), _BYTE.as_pointer())
+        place = builder.inttoptr(ir.Constant(_INT, self.polled.flag), _BYTE.as_pointer())
         # Atomic, so that it is read every time: LLVM would know it from the last turn otherwise.
         raised, asking, on = builder.load_atomic(place, "monotonic", 1), self.block("asking"), self.block("on")
         is_raised = builder.icmp_unsigned("!=", raised, ir.Constant(_BYTE, 0))
         builder.cbranch(is_raised, asking, on).set_weights([1, 100_000])
         builder.position_at_end(asking)
-        ask = builder.inttoptr(ir.Constant(_INT, self.ask), ir.FunctionType(_BYTE, []).as_pointer())
-        answer = builder.icmp_unsigned("!=", builder.call(ask, []), ir.Constant(_BYTE, 0))
-        builder.cbranch(answer, self.failed, on)
+        ask = builder.inttoptr(ir.Constant(_INT, self.polled.ask), ir.FunctionType(_BYTE, []).as_pointer())
+        goes_on = builder.icmp_unsigned("==", builder.call(ask, []), ir.Constant(_BYTE, self.polled.go_on))
+        builder.cbranch(goes_on, on, self.failed)
         builder.position_at_end(on)
 
     # ------------------------------------------------------------ statements

@@ -10,7 +10,7 @@ sets it now and then, and a function of Python's own says whether to go on, so t
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ __all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
 KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small
+GO_ON, STOP = 1, 2  # nothing else means go on, so that a failure does not
 EXACT: Final = 1 << 53  # ints up to here are floats without a loss
 _NUMBERS: Final = frozenset({"int", "float"})
 _FIT: Final = frozenset(
@@ -137,23 +138,33 @@ class Native:
         self._engines: list[Any] = []
         self.flag = ctypes.c_int8(0)
         self._error: BaseException | None = None
-        self._ask = ctypes.CFUNCTYPE(ctypes.c_int8)(self._asked)
+        answers = self._answers()
+        next(answers)
+        self._ask = ctypes.CFUNCTYPE(ctypes.c_int8)(answers.__next__)
 
-    def _asked(self) -> int:
-        """Whether to give up. Signals are handled here, in the middle of machine code."""
-        try:
-            self.flag.value = 0
-            return int(self._tier.names["STOP"])
-        except BaseException as error:  # noqa: BLE001 - raised again when the machine code has ended
-            self._error = error
-            return 1
+    def _answers(self) -> Iterator[int]:
+        """Whether to go on, once for each time that machine code asks. Signals are handled here, in the middle of it:
+        what they raise is kept until the machine code has ended. A generator, because Python handles signals first
+        thing in a function, before any `try` of its own; here that is inside of one."""
+        answer = GO_ON
+        while True:
+            try:
+                while True:
+                    yield answer
+                    self.flag.value = 0
+                    answer = STOP if self._tier.names["STOP"] else GO_ON
+            except GeneratorExit:
+                return
+            except BaseException as error:  # noqa: BLE001
+                self._error = error
+                answer = STOP
 
     def make(self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]) -> dict[Row, Any]:
         """Python functions that run these rows; they raise GiveUp like all generated code."""
-        from lyra.vega.tier2.assemble import assemble
+        from lyra.vega.tier2.assemble import Polled, assemble
 
         ask = ctypes.cast(self._ask, ctypes.c_void_p).value
-        engine, addresses = assemble(trees, facts, rows, entries, ctypes.addressof(self.flag), ask)
+        engine, addresses = assemble(trees, facts, rows, entries, Polled(ctypes.addressof(self.flag), ask or 0, GO_ON))
         self._engines.append(engine)
         return {row: self._function(address, row[1], facts[row].result) for row, address in addresses.items()}
 

@@ -27,7 +27,7 @@ VARIANTS_MAX: Final = 8  # rows of kinds for one function; further ones are the 
 SKIP_MAX: Final = 1_024  # calls that are the machine's after one that gave up
 TURN_S: Final = 0.005  # between two looks of the watch
 IDLE_TURNS: Final = 200  # of a watch that ends itself
-HOT_TICKS: Final = 10  # looks that found one function at work: machine code will pay
+HOT_TICKS: Final = 20  # looks that found one function at work: machine code will pay
 
 # What generated code may raise, besides its own GiveUp. Anything else is a mistake in it; the machine is asked all the
 # same, but a strict tier lets the mistake be seen.
@@ -52,6 +52,7 @@ class Tier:
         self.machine_code: Native | None = None
         self.native_functions: dict[str, Any] = {}  # by the name of their row
         self.may_go_native = False  # something here is worth it
+        self._heating = threading.Lock()
         self.is_eager = False
         self.is_strict = False
         self.native: Literal["hot", "always", "never"] = "hot"
@@ -103,23 +104,33 @@ class Tier:
             pure.forget()
 
     def heat(self, pure: Pure) -> None:
-        """A function that took long, one way or another, goes native if it can."""
+        """A function that took long, one way or another, goes native if it can. In a thread of its own."""
         from lyra.vega.tier2.kinds import solve
 
-        for row in pure.rows:
-            self.go_native(solve(self.trees, row))
+        try:
+            with self._heating:
+                for row in [*pure.rows]:
+                    self.go_native(solve(self.trees, row))
+        except Exception:
+            if self.is_strict:
+                raise
+            self.native = "never"  # an llvmlite that does not work here: Python's code goes on
+            self.may_go_native = False
+        else:
+            self.watch.has_become_native(pure)
 
     def turn(self) -> None:
         """A process begins its turn: nobody has been kept waiting yet."""
         self.watch.turn += 1
         if self.names["STOP"]:
             self.names["STOP"] = False
+            self.watch.settled()
 
 
 class Pure:
     """One function's way into generated code. `ticks` counts the looks of the watch that found it at work."""
 
-    __slots__ = ("_calls", "_function", "_names", "_patience", "_skip", "_tier", "_variants", "rows", "ticks")
+    __slots__ = ("_calls", "_function", "_names", "_patience", "_skip", "_tier", "_variants", "is_hot", "rows", "ticks")
 
     def __init__(self, tier: Tier, function: int) -> None:
         self._tier = tier
@@ -131,6 +142,7 @@ class Pure:
         self._variants: dict[tuple[type, ...], Callable[..., Any] | None] = {}
         self.rows: set[Row] = set()
         self.ticks = 0
+        self.is_hot = False
         tier.pures.append(self)
 
     def __call__(self, arguments: list[Any]) -> Any:
@@ -154,13 +166,13 @@ class Pure:
     def _watched(self, made: Any, arguments: list[Any]) -> Any:
         watch = self._tier.watch
         if self._names["STOP"] and not watch.settled():
-            return MISS
+            return MISS  # this turn is over
         watch.begin(self)
         try:
             return made(*arguments)
         except Exception as error:  # noqa: BLE001
             watch.busy = None
-            if watch.hot is self and watch.settled():
+            if watch.settled():
                 return self(arguments)  # again, natively
             return self._gave_up(error)
         finally:
@@ -195,29 +207,33 @@ class Pure:
 
 class Watch:
     """A thread that looks now and then what is at work: whether it has kept others waiting since the last look, and
-    whether it has been found so often that machine code is worth its price (`hot`)."""
+    whether it has been found so often that machine code is worth its price."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self.turn = 0
         self.busy: Pure | None = None
-        self.hot: Pure | None = None
+        self._calls = 0
+        self._ready: tuple[Pure, int] | None = None  # native since this call
+        self._is_restart = False  # `STOP` is meant for a call that could go on natively
         self._is_awake = False
 
     def begin(self, pure: Pure) -> None:
+        self._calls += 1
         self.busy = pure
         if not self._is_awake:
             self._is_awake = True
             threading.Thread(target=self._look, name="vega watch", daemon=True).start()
 
     def settled(self) -> bool:
-        """Whether `STOP` was only meant for a function that had become hot; then it goes native now."""
-        hot, self.hot = self.hot, None
-        if hot is None:
+        """Whether `STOP` asked for nothing but to begin again, natively."""
+        if not self._is_restart:
             return False
-        self._tier.names["STOP"] = False
-        self._tier.heat(hot)
+        self._is_restart = self._tier.names["STOP"] = False
         return True
+
+    def has_become_native(self, pure: Pure) -> None:
+        self._ready = (pure, self._calls)
 
     def _look(self) -> None:
         pause, last, idle = threading.Event(), -1, 0
@@ -233,10 +249,13 @@ class Watch:
     def _weigh(self, pure: Pure, *, is_long: bool) -> None:
         tier = self._tier
         pure.ticks += 1
+        if pure.ticks >= HOT_TICKS and tier.may_go_native and not pure.is_hot:
+            pure.is_hot = True
+            # Not a daemon: nothing may end the process in the middle of LLVM.
+            threading.Thread(target=tier.heat, args=(pure,), name="vega native").start()
         if is_long and tier.contended is not None and tier.contended():
-            tier.names["STOP"] = True
-        elif pure.ticks == HOT_TICKS and tier.may_go_native:
-            self.hot = pure
-            tier.names["STOP"] = True
+            self._is_restart, tier.names["STOP"] = False, True
+        elif self._ready == (pure, self._calls):
+            self._is_restart = tier.names["STOP"] = True
         if tier.machine_code is not None:
             tier.machine_code.flag.value = 1
