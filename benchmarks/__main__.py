@@ -39,6 +39,7 @@ SUBJECTS = {
     "search": "Searches in a large tree",
     "tools": "Tools at work in an agent",
     "health": "Being watched by the health monitor",
+    "vega_durable": "Vega's durable runs",
     "vega_lsp": "Vega in an editor",
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 # What each prints, in this order, as regular expressions.
 EXPECTED: dict[str, list[str]] = {
     "hello.py": ["^Hello Ada, nice to meet you.$"],
+    "parallel_reviews.py": ["^Add a docstring, then merge.$", r"^four calls in 1\.[0-7] s$"],
     "tools.py": ["^Oslo: snow", "^Rome: sun", "^ValueError: no forecast for Atlantis$"],
     "streaming.py": [
         "^An old silent pond$",

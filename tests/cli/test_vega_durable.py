@@ -104,7 +104,7 @@ def test_a_plain_run_writes_no_file(vega: Vega):
 
 def test_a_project_with_a_store_runs_durably(vega: Vega):
     """Where its lyra.toml names one; a lyra.toml that says nothing of it changes nothing."""
-    vega.write("app/lyra.toml", '[budget]\nusd = 5\n')
+    vega.write("app/lyra.toml", "[budget]\nusd = 5\n")
     vega.write("app/src/hello.vega", 'print("hello");')
     assert vega("run", "app/src/hello.vega").stderr == ""
     vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
@@ -221,8 +221,14 @@ def test_options_are_kept(vega: Vega):
     """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
     vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
     path = Path(vega.folder / "a.vega")
-    path.write_text(path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n")
-    kill(begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", "--model", "sim/echo", "--budget", "2", "--", "x"))
+    path.write_text(
+        path.read_text() + "  process::sleep(300ms);\n  print(a <- args[0]);\n  print(budget::limit());\n}\n"
+    )
+    kill(
+        begin(
+            vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", "--model", "sim/echo", "--budget", "2", "--", "x"
+        )
+    )
     vega.folder.joinpath("deep").mkdir()
     done = vega("resume", "r", "--db", "../work/run.db")
     assert done == (0, "one\nx\n2\n", "")
@@ -231,32 +237,57 @@ def test_options_are_kept(vega: Vega):
         assert runs["r"].sources().keys() == {"a.vega"}
 
 
-def test_a_question_waits_for_its_answer(vega: Vega):
-    """Across processes: asked in one life, answered while nobody is at work, taken in the next."""
-    vega.write("doubt.vega", 'print("one");\nprint(str::trim(exec("sleep 1; echo done")));\n')
-    kill(begin(vega, "run", "doubt.vega", "--db", "run.db", "--run-id", "r"))
-    child = subprocess.Popen(
-        [*COMMAND, "resume", "r", "--db", "run.db"],
-        cwd=vega.folder,
-        env=vega.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stderr is not None
-    told = child.stderr.readline()
-    if "vega.exec" not in told:  # killed before the command was begun: there is no doubt
-        child.communicate(timeout=30)
-        pytest.skip("it was killed too early")
+SCRIPT = {
+    "replies": [
+        {"user": "tea", "tool_calls": [{"name": "AskUser", "arguments": {"question": "Which tea?"}}]},
+        {"tool": "AskUser", "text": "You said {result}."},
+    ]
+}
+ASKS = """\
+agent Q { model "sim/script:says.json" tools ["AskUser"] }
+let q = spawn Q;
+print("one");
+print(q <- "tea");
+"""
+
+
+def waiting(vega: Vega) -> list[dict[str, str]]:
+    """The questions of the run, once there are some."""
+    for _ in range(100):
+        found = vega.json("answer", "r", "--db", "run.db")["questions"]
+        if found:
+            return list(found)
+    raise AssertionError("it asks nothing")
+
+
+def test_a_question_is_answered_while_the_run_waits(vega: Vega):
+    vega.write("says.json", json.dumps(SCRIPT))
+    vega.write("asks.vega", ASKS)
+    child = begin(vega, "run", "asks.vega", "--db", "run.db", "--run-id", "r")
+    (question,) = waiting(vega)
+    assert question["kind"] == "clarification"
+    assert "Which tea?" in question["question"]
+    assert vega("answer", "r", "green", "--db", "run.db") == (0, "", "")
+    out, told = child.communicate(timeout=30)
+    assert (child.returncode, out) == (0, "You said green.\n")
+    assert "Which tea?" in told
+    assert "vega answer r" in told
+
+
+def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
+    """Asked in one life, answered while nobody is at work, taken in the next; an answer is used once."""
+    vega.write("says.json", json.dumps(SCRIPT))
+    vega.write("asks.vega", ASKS)
+    child = begin(vega, "run", "asks.vega", "--db", "run.db", "--run-id", "r")
+    (question,) = waiting(vega)
     kill(child)
-    listed = vega.json("answer", "r", "--db", "run.db")
-    assert [question["kind"] for question in listed["questions"]] == ["in_doubt"]
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
-    assert vega("answer", "r", "perhaps", "--db", "run.db").returncode == 2
-    assert "vega resume r" in vega("answer", "r", "retry", "--db", "run.db").stderr
+    assert "Which tea?" in vega("answer", "r", "--db", "run.db").stdout
+    assert vega("answer", "r", "x", "--question", "int_nobody", "--db", "run.db").returncode == 2
+    assert "vega resume r" in vega("answer", "r", "black", "--question", question["id"], "--db", "run.db").stderr
     done = vega("resume", "r", "--db", "run.db")
-    assert (done.returncode, done.stdout) == (0, "one\ndone\n")
-    assert vega("answer", "r", "retry", "--db", "run.db").returncode == 2
+    assert (done.returncode, done.stdout) == (0, "one\nYou said black.\n")
+    assert vega("answer", "r", "green", "--db", "run.db").returncode == 2
 
 
 def test_json_everywhere(vega: Vega):

@@ -291,7 +291,7 @@ async def perform(ask: Ask, *, idempotency_key: str = "") -> Completion:
     fold = Fold()
     request = ask.request
     if idempotency_key:
-        request = msgspec.structs.replace(request, idempotency_key=runtime.key(idempotency_key))
+        request = msgspec.structs.replace(request, idempotency_key=runtime.key(ask, idempotency_key))
     source = provider.stream(request)
     events = source if ask.timeouts is None else _in_time(source, ask.timeouts, provider.name)
     try:

@@ -185,13 +185,22 @@ class Runtime:
         if process is not None and process.kill_reason is None and process.exit is None and pending.id in self.pending:
             process.cancel(GIVEN_UP)
 
-    def key(self, of_call: str) -> str:
-        """The idempotency key of a request: the call's own, behind what tells this store from others, in which there
-        may be a process of the same pid."""
+    def key(self, ask: Ask, of_call: str) -> str:
+        """The idempotency key of a request, from the door's key of the call, `pid:number`.
+
+        It begins with what tells this kernel's processes from all others. A call that was cut off by a crash is made
+        again under the same key: so it names the process by whose calls made it, because a pid may be another one's by
+        then, and ends with a mark of what is asked, because a program may come to ask something else.
+        """
+        journal = self.kernel.journal
         if not self.name:
-            journal = self.kernel.journal
             self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
-        return f"{self.name}:{of_call}"
+        if journal is None:
+            return f"{self.name}:{of_call}"
+        pid, _, number = of_call.rpartition(":")
+        process = self.kernel.processes.get(pid)
+        line = pid if process is None else process.line
+        return f"{self.name}:{line}:{number}:{ask.digest[-4:].hex()}{ask.digest[:4].hex()}"
 
     # ------------------------------------------------------------------ the process's side
 

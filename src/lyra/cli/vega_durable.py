@@ -149,6 +149,10 @@ def live(
     def asks(interrupt: Interrupt) -> None:
         output.warn(printable(_asked(space.name, interrupt)))
 
+    def began(run_id: str) -> None:
+        """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
+        output.warn(f"run {run_id}")
+
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
@@ -156,10 +160,7 @@ def live(
             output.live.start()
         config = session.config if session.flags else None
         chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(space, program, chosen, before=before, config=config, asks=asks)
-        # Said once it is true: from here on whatever happens to this process, the run is there to go on with.
-        life.kernel.on_event(lambda _: output.warn(f"run {space.name}"), {"run.began"})
-        life.kernel.on_event(lambda event: output.warn(f"warning: {event.data['message']}"), {"store.full"})
+        life = Life(space, program, chosen, before=before, config=config, began=began, asks=asks)
         if heard:
             calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
@@ -213,4 +214,3 @@ def line_of(run: Run) -> Callable[[str, int], str]:
 def print_lines(lines: list[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
-

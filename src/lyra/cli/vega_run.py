@@ -2,8 +2,8 @@
 
 stdout is what the program prints and nothing else; with `--json` one document that has it. An uncaught error is
 `error[Name]: text` with its place on stderr and exit 1; a wrong program exits with 2 before anything runs. A program
-that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes on
-after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
+that only computes and prints needs no kernel and gets none. A durable run has its id on stderr, as `run ID`, and goes
+on after a crash with `vega resume ID`; which runs are durable is `vega_durable`'s to say.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def run(
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes on
-    with `vega resume`.
+    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes
+    on with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)

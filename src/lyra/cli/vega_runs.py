@@ -38,20 +38,9 @@ def runs(session: Session, /, *, db: str | None, as_json: bool) -> None:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    return {
-        "run": run.id,
-        "state": run.state,
-        "file": run.file,
-        "began": run.began_at,
-        "ended": run.ended_at,
-        "cost_usd": run.spent.get("usd", 0) / 1_000_000,
-        "calls": run.spent.get("llm_calls", 0),
-        "input_tokens": run.spent.get("input_tokens", 0),
-        "output_tokens": run.spent.get("output_tokens", 0),
-        "lines": run.lines,
-        "questions": [_question(question) for question in run.questions()],
-        "hash": run.hash,
-    }
+    facts = run.brief()
+    waiting = run.questions() if facts["state"] == "waiting" else []
+    return {**facts, "questions": [_question(question) for question in waiting]}
 
 
 def _cell(facts: dict[str, Any], column: str) -> str:
@@ -102,23 +91,17 @@ def resume(
     session = ctx.ensure_object(Session)
     path = store_file(session, db)
     with opened(path) as found:
-        before = found[run]
-        newer = None
-        if program is not None:
-            files = Files(program)
-            newer = files.program()
-            refuse_changed(before, newer, files.texts)
-            newer = before.program()  # the same code; saved processes name it by its hash
-        model = before.began["model"]
-    space, before_now = come_to(path, run)
-    assert before_now is not None
+        _ = found[run]
+    space, before = come_to(path, run)
+    assert before is not None
+    if program is not None:
+        files = Files(program)
+        refuse_changed(before, files.program(), files.texts)  # the same code; saved processes name it by its hash
     output = Output(collect=as_json)
-    calls = Calls(trace=output.warn if trace else None, model=model)
+    calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
     if live and not as_json:
         output.watch()
-    go_on(
-        ctx, space, before_now, output, calls, heard=trace or as_json, as_json=as_json, tail=tail, program=newer
-    )
+    go_on(ctx, space, before, output, calls, heard=trace or as_json, as_json=as_json, tail=tail)
 
 
 # ---------------------------------------------------------------- ending, answering
@@ -183,8 +166,8 @@ def answer(
 ) -> None:
     """Answer the question that a run waits for; without an answer, list the questions.
 
-    A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A run
-    that nobody is at work on takes the answer when it goes on: `vega resume`.
+    A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A
+    run that nobody is at work on takes the answer when it goes on: `vega resume`.
     """
     from lyra.vega.runtime.durable import answer_note
 

@@ -1,7 +1,7 @@
 """A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
 
-A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is needed;
-a program that was changed since is refused with what changed.
+A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is
+needed; a program that was changed since is refused with what changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Session
-from lyra.cli.render import note
 from lyra.cli.vega_durable import come_to, failure, fresh_id, line_of, live, print_lines
 from lyra.cli.vega_files import say_error
 from lyra.cli.vega_run import Calls, Output, tell
@@ -78,7 +77,6 @@ def go_on(
     heard: bool,
     as_json: bool,
     tail: bool,
-    program: Program | None = None,
 ) -> None:
     """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that."""
     session = ctx.ensure_object(Session)
@@ -100,7 +98,7 @@ def go_on(
             value = live(
                 session,
                 space,
-                program or before.program(),
+                before.program(),
                 output,
                 calls,
                 heard=heard,

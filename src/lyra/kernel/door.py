@@ -112,8 +112,7 @@ class Door:
                 started = rows.Started(key, effect.name, digest, effect.idempotent, cost_data)
                 journal.write(process.pid, "effect.started", rows.encode(started))
                 stage = _STARTED
-                if not effect.idempotent or effect.takes_key:
-                    # A key that went out is in the journal: nothing else will ever carry it, and a retry will.
+                if not effect.idempotent:
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")

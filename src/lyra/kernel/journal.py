@@ -49,6 +49,7 @@ class Journal:
         "seq",
         "store",
         "stuck",
+        "told",
         "waiters",
     )
 
@@ -66,6 +67,7 @@ class Journal:
         self.callers: list[asyncio.Future[Any]] = []  # everybody else
         self.stuck: StoreFull | None = None
         self.frozen = False
+        self.told: Callable[[int], object] | None = None  # called after each commit with the last row in the store
         self.commits = 0
         self._flying = False
         self._held: list[list[Process | asyncio.Future[Any]]] = []  # waiters of rows that found no room
@@ -144,6 +146,8 @@ class Journal:
             self.commits += 1
             point("journal.after_commit")
             self._kernel.committed(batch)
+            if self.told is not None:
+                self.told(self.durable_seq)
             for group in waiters:
                 self._scheduler.wake_all(group)
             if self.onlookers:

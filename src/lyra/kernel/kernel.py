@@ -269,8 +269,10 @@ class Kernel(Requests):
             return fn(*args, **kwargs)
         return await self.writer.submit(fn, *args, **kwargs)
 
-    async def close(self, *, drain_s: float = DRAIN_S) -> None:
+    async def close(self, *, drain_s: float = DRAIN_S, snapshot: bool = True) -> None:
         """Stop in order: let effects in flight finish, write the rest, keep the processes for next time.
+
+        Without a `snapshot` the next opening takes longer; right where there will be none.
 
         With a store, processes do not end here: they go on when it is opened again. Without one they end as
         `shutdown`.
@@ -280,11 +282,11 @@ class Kernel(Requests):
             return
         self._closing = asyncio.get_running_loop().create_future()
         try:
-            await self._close(drain_s)
+            await self._close(drain_s, snapshot=snapshot)
         finally:
             self._closing.set_result(None)
 
-    async def _close(self, drain_s: float) -> None:
+    async def _close(self, drain_s: float, *, snapshot: bool) -> None:
         if not self.started:
             self.stopping = True
             return
@@ -302,7 +304,7 @@ class Kernel(Requests):
         journal = self.journal
         try:
             if journal is not None and self.failure is None:
-                await self._last_commit(journal)
+                await self._last_commit(journal, snapshot=snapshot)
         finally:  # also when the last rows find no room: nobody was told that they are kept
             await self._shut(journal)
 
@@ -343,9 +345,9 @@ class Kernel(Requests):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    async def _last_commit(self, journal: Journal) -> None:
+    async def _last_commit(self, journal: Journal, *, snapshot: bool) -> None:
         await journal.acknowledged(journal.seq)
-        if self._recovery is not None and self.failure is None:
+        if snapshot and self._recovery is not None and self.failure is None:
             await self._recovery.snapshot_at_close()
 
     def _stop_programs(self) -> None:

@@ -108,6 +108,8 @@ class Life:
             process.known_as = parent.pid
         row = None
         if journal is not None:
+            if key is not None and parent is not None:
+                process.line = f"{parent.line}.{key}"
             data = codec.encode(args)
             blob = self.blob(data)
             row = rows.Created(

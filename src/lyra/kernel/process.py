@@ -116,6 +116,7 @@ class Process:
         "keys",
         "kill_reason",
         "known_as",
+        "line",
         "name",
         "parent",
         "pid",
@@ -147,6 +148,7 @@ class Process:
         self.kernel = kernel
         self.pid = pid
         self.known_as = pid  # to the others: its guard's pid, if it has a guard
+        self.line = pid  # with a journal: whose call made it, up to the first; the same in every life, as no pid is
         self.program = program
         self.parent = parent
         self.budget = budget

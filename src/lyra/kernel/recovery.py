@@ -109,6 +109,8 @@ class Recovery:
             right = right.narrow(Grant.from_data(created.grant))
         process = Process(kernel, pid, created.program, parent, scope, right, created.priority, copy_context())
         process.created_at = state.created_at
+        if created.key is not None and parent is not None:
+            process.line = f"{parent.line}.{created.key}"
         process.name = created.name or None
         if created.guarded and created.parent:
             process.known_as = created.parent

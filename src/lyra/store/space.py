@@ -59,7 +59,9 @@ class Space(SqliteStore):
         found = known.get(f"{self.name}/journal".lower())
         if found is not None and found != f"{self.name}/journal":
             other = found.removesuffix("/journal")
-            raise ConfigError(f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another")
+            raise ConfigError(
+                f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another"
+            )
         if found is None and not make:
             raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
         self._is_inside = True

@@ -150,9 +150,32 @@ def _vega_tiers(options: argparse.Namespace) -> int:
     _show(result.failures, f"python -m lyra.testing vega-tiers --seed {options.seed} --n {options.n}")
     print(
         f"vega-tiers: {result.programs} programs, {result.calls} calls: {result.taken} made by generated code, "
-        f"{result.given_up} given up, {result.unfit} of functions that are not pure"
+        f"{result.given_up} given up, {result.unfit} of functions that are not pure; {result.native} as machine code"
     )
     return _verdict(f"vega-tiers: {result.functions} functions from seed {options.seed}", len(result.failures))
+
+
+def _parallel_python(options: argparse.Namespace) -> int:
+    from lyra.testing import overlap
+
+    failures: list[str] = []
+    for done, seed in enumerate(range(options.seed, options.seed + options.n), start=1):
+        failures += [f"seed {seed}: {difference}" for difference in overlap.check(seed)]
+        _progress(done, options.n)
+    _show(failures, "python -m lyra.testing parallel-python --seed SEED --n 1")
+    return _verdict(f"parallel-python: {options.n} functions from seed {options.seed}", len(failures))
+
+
+def _vega_crash(options: argparse.Namespace) -> int:
+    from lyra.testing import vega_crash
+
+    result = vega_crash.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing vega-crash --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-crash: {result.runs} runs, {result.calls} model calls, {result.again} made again under their key; "
+        f"scenes: {', '.join(vega_crash.SCENES)}"
+    )
+    return _verdict(f"vega-crash: {result.kills} kills from seed {options.seed}", len(result.failures))
 
 
 def _fuzz(options: argparse.Namespace) -> int:
@@ -179,6 +202,8 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
     "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
+    "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
+    "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

@@ -1,15 +1,17 @@
 """Random functions for `@lyra.parallel`: each is run as it is written and decorated, and must come to the same.
 
 A function asks processes and agents, computes, prints, loops, branches and catches; models answer after different times
-and sometimes fail. Compared are what it returns or raises, what it prints, and what every process remembers. Time is
-virtual. `check(seed)` gives the differences of one function.
+and sometimes fail. Compared are what it returns or raises, what it prints, what every process remembers, and what the
+last agent, which may only be asked in its turn, was ever asked; and it may not take longer. Time is virtual.
+`check(seed)` gives the differences of one function.
 """
 
 from __future__ import annotations
 
+import asyncio
 import linecache
 from collections.abc import Callable
-from random import Random
+from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Final
 
@@ -33,65 +35,70 @@ _FAILS_OF: Final = 9  # one call in so many fails
 def check(seed: int) -> list[str]:
     """What differs between the function of a seed and the same one decorated."""
     source = source_of(seed)
-    written = _outcome(source, seed, lambda function: function)
-    decorated = _outcome(source, seed, lyra.parallel)
-    return [
-        f"{what}: {one!r} is {other!r} when decorated\n{source}"
-        for what, one, other in zip(("result", "prints", "conversations"), written, decorated, strict=True)
-        if one != other
+    written = _Run(source, seed, lambda function: function)
+    decorated = _Run(source, seed, lyra.parallel)
+    differences = [
+        f"{what}: {getattr(written, what)!r} is {getattr(decorated, what)!r} when decorated\n{source}"
+        for what in ("result", "printed", "said", "asked")
+        if getattr(written, what) != getattr(decorated, what)
     ]
+    if decorated.took_s > written.took_s + 0.001:
+        differences.append(f"{written.took_s:g} s are {decorated.took_s:g} s when decorated\n{source}")
+    return differences
 
 
 def took(seed: int, *, decorated: bool) -> float:
     """Seconds of virtual time that a function takes."""
-    elapsed: list[float] = []
-    _outcome(source_of(seed), seed, lyra.parallel if decorated else lambda function: function, elapsed)
-    return elapsed[0]
+    return _Run(source_of(seed), seed, lyra.parallel if decorated else lambda function: function).took_s
 
 
 # ---------------------------------------------------------------- running
 
 
-def _outcome(
-    source: str, seed: int, made: Callable[[Any], Any], elapsed: list[float] | None = None
-) -> tuple[Any, list[str], Any]:
-    printed: list[str] = []
-    function = made(_function(source, seed, printed))
+class _Run:
+    """One run of a function, and what came of it."""
 
-    async def main() -> tuple[Any, Any]:
-        import asyncio
+    def __init__(self, source: str, seed: int, made: Callable[[Any], Any]) -> None:
+        self.printed: list[str] = []
+        self.asked: list[str] = []  # of the agent that is asked in its turn
+        self.result: Any = None
+        self.said: list[list[str]] = []
+        self.took_s = 0.0
+        self._seed = seed
+        function = made(_function(source, seed, self.printed))
+        run_in_virtual_time(self._run(function))
 
+    async def _run(self, function: Any) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         async with Kernel(clock=loop.clock) as kernel:
-            agents = [_agent(index, seed) for index in range(PROCESSES)]
+            agents = [self._agent(index) for index in range(PROCESSES)]
             processes = [await kernel.spawn(agent) for agent in agents]
             began = loop.time()
             try:
-                result: Any = await function(*processes, *agents)
+                self.result = await function(*processes, *agents)
             except LyraError as error:
-                result = (type(error).__name__, error.message)
-            except (ZeroDivisionError, KeyError) as error:
-                result = (type(error).__name__, str(error))
-            if elapsed is not None:
-                elapsed.append(loop.time() - began)
-            said = [[message.text for message in process.messages] for process in processes]
-            return result, said
+                self.result = (type(error).__name__, error.message)
+            except ZeroDivisionError as error:
+                self.result = str(error)
+            self.took_s = loop.time() - began
+            self.said = [[message.text for message in process.messages] for process in processes]
 
-    result, said = run_in_virtual_time(main())
-    return result, printed, said
+    def _agent(self, index: int) -> Agent:
+        is_ordered = index == PROCESSES - 1
 
+        def answer(request: Request) -> Reply:
+            text = request.messages[-1].text
+            if is_ordered:
+                self.asked.append(text)
+            luck = _luck(f"{self._seed} {index} {text} {len(request.messages)}")
+            wait_s = luck.randint(1, 50) / 10
+            if luck.randrange(_FAILS_OF) == 0:
+                return Reply(error=ScriptedError(kind="bad_request"), first_s=wait_s)
+            return Reply(text=f"{index}<{text[-12:]}>", first_s=wait_s)
 
-def _agent(index: int, seed: int) -> Agent:
-    def answer(request: Request) -> Reply:
-        text = request.messages[-1].text
-        luck = seeded(f"{seed} {index} {text} {len(request.messages)}")
-        wait_s = luck.randint(1, 50) / 10
-        if luck.randrange(_FAILS_OF) == 0:
-            return Reply(error=ScriptedError(kind="invalid_request"), first_s=wait_s)
-        return Reply(text=f"{index}<{text[-12:]}>", first_s=wait_s)
-
-    return Agent(f"agent{index}", model=SimProvider(answer), retry={"max_attempts": 1})
+        memory = True if is_ordered else None
+        return Agent(f"agent{index}", model=SimProvider(answer), retry={"max_attempts": 1}, memory=memory)
 
 
 def _function(source: str, seed: int, printed: list[str]) -> FunctionType:
@@ -103,11 +110,15 @@ def _function(source: str, seed: int, printed: list[str]) -> FunctionType:
     return function
 
 
+def _luck(text: str) -> Any:
+    return seeded(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()))
+
+
 # ---------------------------------------------------------------- writing
 
 
 def source_of(seed: int) -> str:
-    luck = seeded(f"function {seed}")
+    luck = _luck(f"function {seed}")
     writer = _Writer(luck)
     writer.block(1, luck.randint(3, 8))
     writer.line(1, f"return [{', '.join(sorted(writer.names))}]")
@@ -116,7 +127,7 @@ def source_of(seed: int) -> str:
 
 
 class _Writer:
-    def __init__(self, luck: Random) -> None:
+    def __init__(self, luck: Any) -> None:
         self.luck = luck
         self.lines: list[str] = ['    v0 = "start"', "    xs = []"]
         self.names = {"v0", "xs"}
@@ -136,17 +147,19 @@ class _Writer:
         getattr(self, f"_{self.luck.choice(kinds)}")(level)
 
     def _name(self) -> str:
-        return self.luck.choice([f"v{index}" for index in range(5)])
+        return f"v{self.luck.randrange(5)}"
 
     def _text(self) -> str:
         known = sorted(self.names - {"xs"})
-        return self.luck.choice(
-            [
-                f'"{self.luck.randrange(99)}"',
-                self.luck.choice(known),
-                f'f"{{{self.luck.choice(known)}}}!"',
-                "str(len(xs))",
-            ]
+        return str(
+            self.luck.choice(
+                [
+                    f'"{self.luck.randrange(99)}"',
+                    self.luck.choice(known),
+                    f'f"{{{self.luck.choice(known)}}}!"',
+                    "str(len(xs))",
+                ]
+            )
         )
 
     def _asked(self) -> str:

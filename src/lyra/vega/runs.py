@@ -7,14 +7,15 @@
         run = runs["review-1"]
         print(run.output(), run.program().name, [row.kind for row in run.rows()])
 
-Reads only: nothing here runs a program, owns a run or changes a store. A run is a space of its file (`lyra.store.space`)
-with the journal of one kernel in it; what its rows come to is the kernel's own fold.
+Reads only: nothing here runs a program, owns a run or changes a store. A run is a space of its file
+(`lyra.store.space`) with the journal of one kernel in it; what its rows come to is the kernel's own fold.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
 from lyra.core import codec
@@ -28,7 +29,7 @@ from lyra.store.protocol import Record
 from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
 from lyra.vega.program import Program
-from lyra.vega.runtime.record import MAIN, RunState
+from lyra.vega.runtime.record import MAIN, RunState, state_of
 
 __all__ = ["STATES", "Question", "Run", "Runs", "file_of"]
 
@@ -116,21 +117,63 @@ class Run:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.id = space.name
-        self.facts = RunState()
-        self.fold = self._folded()
 
-    def _folded(self) -> Fold:
+    @cached_property
+    def _folded(self) -> tuple[Fold, RunState]:
         snapshot = self.space.load_snapshots()
-        states = [*(type(state)() for state in Kernel().states.values()), self.facts]
-        fold = Fold.load(snapshot.seq, snapshot.states, states)
+        facts = RunState()
+        fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), facts])
         fold.add_all(self.space.read(after=snapshot.seq))
-        return fold
+        return fold, facts
+
+    @property
+    def fold(self) -> Fold:
+        return self._folded[0]
+
+    @property
+    def facts(self) -> RunState:
+        return self._folded[1]
+
+    def brief(self) -> dict[str, Any]:
+        """How it stands, in short; of one that is over from its last row alone, however much it did."""
+        last = self.space.last_seq()
+        ended = next(self.space.read(after=last - 1, kind="run.ended"), None) if last else None
+        began = next(self.space.read(upto=1, kind="run.began"), None) if self.space.first_seq() == 1 else None
+        if ended is not None and began is not None:
+            told, facts = codec.decode(ended.data), codec.decode(began.data)
+            return self._brief(told["state"], facts, began.time, ended.time, told["spent"], told["lines"])
+        return self._brief(self.state, self.began, self.began_at, self.ended_at, self.spent, self.lines)
+
+    def _brief(
+        self,
+        state: str,
+        facts: dict[str, Any],
+        began_at: float,
+        ended_at: float | None,
+        spent: dict[str, int],
+        lines: int,
+    ) -> dict[str, Any]:
+        return {
+            "run": self.id,
+            "state": state,
+            "file": facts["file"],
+            "began": began_at,
+            "ended": ended_at,
+            "cost_usd": spent.get("usd", 0) / 1_000_000,
+            "calls": spent.get("llm_calls", 0),
+            "input_tokens": spent.get("input_tokens", 0),
+            "output_tokens": spent.get("output_tokens", 0),
+            "lines": lines,
+            "hash": facts["hash"],
+        }
 
     # ------------------------------------------------------------ what it is
 
     @property
     def has_begun(self) -> bool:
-        return self.facts.began is not None and MAIN in self.fold.processes
+        if self.space.first_seq() == 1:
+            return next(self.space.read(upto=1, kind="run.began"), None) is not None
+        return self.facts.began is not None
 
     @property
     def began(self) -> dict[str, Any]:
@@ -182,9 +225,7 @@ class Run:
         ended = self.main.exit
         if ended is None:
             return "waiting" if self.questions() else "running" if self.owner else "stopped"
-        if ended.reason == "cancelled":
-            return "cancelled"
-        return "finished" if ended.reason == "normal" and ended.error is None else "failed"
+        return state_of(ended.reason, ended.error)
 
     @property
     def is_over(self) -> bool:
@@ -245,6 +286,13 @@ class Run:
             Question(one.id, one.kind, one.question, one.message, one.created_at, one.expires_at, pid)
             for one, pid in found
         ]
+
+    def line(self, pid: str) -> str:
+        """Whose calls made a process, up to the first: what an idempotency key names it by."""
+        created = self.fold.processes[pid].created
+        if created.key is None or created.parent not in self.fold.processes:
+            return pid
+        return f"{self.line(created.parent)}.{created.key}"
 
     def rows(self, *, after: int = 0, pid: str | None = None, kind: str | None = None) -> Iterator[Record]:
         """Its journal as far as it is kept, oldest first."""

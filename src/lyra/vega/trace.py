@@ -1,7 +1,7 @@
 """What a run did, as a tree: its processes below each other, and below each the calls that it made.
 
-Made from the rows of a run as far as they are kept, so it tells of all its lives. A `Span` is a process, a model call, a
-tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
+Made from the rows of a run as far as they are kept, so it tells of all its lives. A `Span` is a process, a model call,
+a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as 
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or the
-    code of an error."""
+    """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
+    the code of an error."""
 
     kind: str
     name: str
@@ -138,9 +138,10 @@ class _Tracer:
         """The name of the function that a process runs: of the first value that its seed holds."""
         try:
             first = seed["heap"][seed["value"][1]][1][0]
-            return self._program.functions[seed["heap"][first[1]][1]].name
+            name: str = self._program.functions[seed["heap"][first[1]][1]].name
         except (KeyError, IndexError, TypeError):
             return "?"
+        return name
 
     def _made(self, row: Record, created: rows.Created) -> None:
         self._created(row.pid, created, row.time)

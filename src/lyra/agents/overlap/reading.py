@@ -81,7 +81,7 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
-        if isinstance(node, ast.Nonlocal) and node is not tree:
+        if isinstance(node, ast.Nonlocal):
             return node, "it sets a variable of the function around it"
         if isinstance(node, ast.Global):
             return node, "it sets a global variable"
@@ -162,8 +162,8 @@ def _function(old: FunctionType, tree: Definition) -> FunctionType:
     closure = tuple(_cell(old, name) for name in code.co_freevars)
     made = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, closure)
     made.__kwdefaults__ = old.__kwdefaults__
-    made.__wrapped__ = old  # type: ignore[attr-defined]
-    return functools.wraps(old)(made)
+    functools.update_wrapper(made, old)
+    return made
 
 
 def _without_values(arguments: ast.arguments) -> tuple[list[ast.expr], list[ast.expr | None]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lyra.agents.overlap.forms import CallForm, Names
 from lyra.agents.overlap.stretches import Called, Loop, Other, Part, Piece, Stretch, stretches
@@ -23,6 +23,8 @@ _TURN: Final = "_lyra_turn"
 _ITEM: Final = "_lyra_item"
 _KEPT: Final = "_lyra_kept_"
 _LISTS: Final = ("body", "orelse", "finalbody")
+_Node = TypeVar("_Node", bound=ast.AST)
+_Definition = TypeVar("_Definition", ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def rewritten(form: CallForm, body: list[ast.stmt], fresh: Names, *, is_async: bool) -> tuple[list[ast.stmt], int]:
@@ -173,8 +175,9 @@ class _Replace(ast.NodeTransformer):
 def _shallow(node: ast.expr) -> ast.expr:
     """A copy of a call whose own identity is forgotten, those of the calls in it not."""
     made = _numbered(node)
-    made._lyra_id = 0  # type: ignore[attr-defined]
-    return made
+    made._lyra_id = 0
+    found: ast.expr = made
+    return found
 
 
 def _numbered(node: Any) -> Any:
@@ -203,16 +206,16 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
     return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
-def _function(kind: Any, name: str, parameters: list[str], body: list[ast.stmt]) -> Any:
+def _function(kind: type[_Definition], name: str, parameters: list[str], body: list[ast.stmt]) -> _Definition:
     spec = ast.arguments(
         posonlyargs=[], args=[ast.arg(each) for each in parameters], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
     made = kind(name, spec, body, [])
-    made.type_params = []  # asked for since Python 3.12
+    made.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
     return made
 
 
-def _placed(node: Any, place: ast.AST) -> Any:
+def _placed(node: _Node, place: ast.AST) -> _Node:
     """The node and what was made with it, at the place of the source it stands for."""
     for part in ast.walk(node):
         if isinstance(part, (ast.expr, ast.stmt, ast.arg)) and not hasattr(part, "lineno"):

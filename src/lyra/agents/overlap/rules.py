@@ -1,5 +1,5 @@
-"""The rules that early calls keep, one row each. `OFF` is for tests alone: a rule in it is not kept, and the comparison of
-random functions with their line-by-line runs has to notice."""
+"""The rules that early calls keep, one row each. `OFF` is for tests alone: a rule in it is not kept, and the comparison
+of random functions with their line-by-line runs has to notice."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _loop(form: CallForm, node: ast.For, fresh: Names) -> Loop | None:
         node.orelse
         or not _is_plain_target(node.target)
         or form.unfit(node.iter) is not None
-        or list(form.calls(node.iter))
+        or any(True for _ in form.calls(node.iter))
     ):
         return None
     parts = stretches(form, node.body, fresh)

@@ -1,4 +1,4 @@
-"""`vega run` killed with SIGKILL again and again, and gone on with by `vega resume`, against a provider that keeps count.
+"""`vega run` killed with SIGKILL again and again and gone on with by `vega resume`, on a provider that keeps count.
 
 `scenes` are the programs, `provider` is the HTTP server that answers them, `kills` is the harness.
 """

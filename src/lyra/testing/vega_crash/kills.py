@@ -1,9 +1,10 @@
-"""Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment, gone on with by
-`vega resume`, killed again, until it comes to its end.
+"""Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment, gone on with
+by `vega resume`, killed again, until it comes to its end.
 
 Judged by the provider and by the printed output: the output is that of a run nobody disturbed; a call whose end was in
-the journal when its process was killed is never made again; one that was in flight is made again under the same key with
-the same question; and there are as many keys as there were calls in the undisturbed run.
+the journal when its process was killed is never made again; one that was in flight is made again under the same key
+with the same question; and there are as many keys as there were calls in the undisturbed run. In every other run the
+processes are saved at almost each effect, and not as seldom as usual.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import httpx2  # noqa: F401 - imported once here, not in every life
+
 import lyra.models.anthropic
 import lyra.vega.runtime.durable
 import lyra.vega.runtime.handlers  # noqa: F401
@@ -28,6 +30,8 @@ from lyra.core.ids import ProcessRandom, seeded
 from lyra.testing.vega_crash.provider import Asked, Provider
 from lyra.testing.vega_crash.scenes import SCENES
 from lyra.vega.runs import Runs
+from lyra.vega.runtime import saving
+from lyra.vega.runtime.durable import answer_note
 
 __all__ = ["Result", "calm", "run"]
 
@@ -54,7 +58,7 @@ class Calm(NamedTuple):
     seconds: float
 
 
-def run(n: int, seed: int, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Result:
+def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None) -> Result:
     """Kill `n` times, scene after scene."""
     rng = seeded(seed)
     failures: list[str] = []
@@ -63,11 +67,12 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] = lambda done
         peace = {name: calm(name, provider) for name in SCENES}
         while kills < n and len(failures) < 5:
             for name in SCENES:
-                found = _disturbed(name, peace[name], provider, rng)
+                found = _disturbed(name, peace[name], provider, rng, saves_often=bool(runs % 2))
                 runs += 1
                 kills, calls, again = kills + found.kills, calls + found.calls, again + found.again
                 failures += found.failures
-                progress(min(kills, n), n)
+                if progress is not None:
+                    progress(min(kills, n), n)
                 if kills >= n:
                     break
     return Result(kills, runs, calls, again, failures)
@@ -84,9 +89,9 @@ def calm(name: str, provider: Provider) -> Calm:
         return Calm(scene.output, len({asked.key for asked in provider.take()}), time.monotonic() - began)
 
 
-def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom) -> Result:
+def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *, saves_often: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider)
+        scene = _Scene(Path(folder), name, provider, saves_often=saves_often)
         books = _Books()
         kills = 0
         while True:
@@ -134,10 +139,11 @@ class _Books:
         with Runs(db) as runs:
             found = [run for run in runs if run.id == _ID]
             for run in found:
+                states = {run.line(pid): state for pid, state in run.processes.items()}
                 for key in self.questions:
-                    nonce, pid, number = key.split(":", 2)
-                    state = run.processes.get(pid)
-                    if state is None or nonce != run.began["nonce"]:
+                    _, line, number, _ = key.split(":")
+                    state = states.get(line)
+                    if state is None:
                         continue
                     entry = state.effects.get(int(number) if number.isdigit() else number)
                     if state.exit is not None or (entry is not None and entry.done):
@@ -147,8 +153,9 @@ class _Books:
 class _Scene:
     """One run of a scene: its folder, its store and its lives."""
 
-    def __init__(self, folder: Path, name: str, provider: Provider) -> None:
+    def __init__(self, folder: Path, name: str, provider: Provider, *, saves_often: bool = False) -> None:
         self.folder = folder
+        self._saves_often = saves_often
         self.db = folder / "run.db"
         self._file = folder / "scene.vega"
         self._file.write_text(SCENES[name])
@@ -199,8 +206,6 @@ class _Scene:
 
     def _answer(self) -> None:
         """What a person says to the questions that wait."""
-        from lyra.vega.runtime.durable import answer_note
-
         if not self._has_begun():
             return
         with Runs(self.db) as runs:
@@ -220,9 +225,9 @@ class _Scene:
         try:
             os.environ.update(self._env)
             os.chdir(self.folder)
-            for stream, path in ((1, self._out), (2, self._err)):
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                os.dup2(handle, stream)
+            sys.stdout, sys.stderr = self._out.open("w"), self._err.open("w")
+            if self._saves_often:
+                saving.EFFECTS, saving.LOOK_EVERY = 2, 1  # type: ignore[misc]  # of this process only
             code = vega(words)
         finally:
             sys.stdout.flush()
@@ -238,11 +243,3 @@ def _command() -> Callable[[list[str]], int]:
         import_module(f"{found.module.rpartition('.')[0]}.{module}")
     command: Callable[[list[str]], int] = found.load()
     return command
-
-
-def _main(arguments: list[str]) -> Any:
-    return run(int(arguments[0]), int(arguments[1]) if len(arguments) > 1 else 1)
-
-
-if __name__ == "__main__":
-    print(_main(sys.argv[1:]))

@@ -118,7 +118,7 @@ def _last(messages: list[dict[str, Any]]) -> str:
 def _events(said: str, count: int, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     usage = {"input_tokens": 10 * count, "output_tokens": 1}
     begin = {"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": usage}}
-    call = _call(said, messages)
+    call = _call(said)
     if call is not None:
         inside = {"type": "tool_use", "id": f"call_{len(messages)}", "name": call[0], "input": {}}
         delta: list[dict[str, Any]] = [{"type": "input_json_delta", "partial_json": json.dumps(call[1])}]
@@ -139,8 +139,8 @@ def _events(said: str, count: int, messages: list[dict[str, Any]]) -> list[dict[
     ]
 
 
-def _call(said: str, messages: list[dict[str, Any]]) -> tuple[str, dict[str, Any]] | None:
-    """The tool that a question asks for, once."""
+def _call(said: str) -> tuple[str, dict[str, Any]] | None:
+    """The tool that a question asks for; what a tool gave asks for none."""
     words = said.split()
     if said.startswith("use double"):
         return "double", {"n": int(words[2])}

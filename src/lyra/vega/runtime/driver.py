@@ -42,8 +42,12 @@ async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     is_durable = world.is_durable
+    saver = world.saver(job) if world.record is not None else None
+    fiber = job.fiber
     left = EFFECTS_A_TURN
     while True:
+        if saver is not None and saver.is_due():
+            await saver.save()
         outcome = run(fiber, FUEL)
         if type(outcome) is VmEffect:
             if outcome.kind == "receive" and outcome.arguments[0] is None:

@@ -53,7 +53,8 @@ def cancel_note() -> bytes:
 
 
 class Life:
-    """`before` is the run as earlier lives left it, None for a new one; `asks` is told of each question that waits."""
+    """`before` is the run as earlier lives left it, None for a new one; `began` is told its id once it is durable,
+    `asks` of each question that waits."""
 
     def __init__(
         self,
@@ -63,11 +64,14 @@ class Life:
         *,
         before: Run | None = None,
         config: Config | None = None,
+        began: Callable[[str], object] = lambda _: None,
         asks: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self._space = space
         self._before = before
+        self._began_with = began
         self._asks = asks
+        self._asked: set[str] = set()  # questions that were told
         programs = [vega_process, agent_front]
         if config is None:
             self.kernel = Kernel(space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES)
@@ -87,7 +91,7 @@ class Life:
             self._recall(self._before)
         await kernel.start()
         try:
-            self._record.came_back()
+            self._record.open()
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
@@ -100,15 +104,16 @@ class Life:
                 ended = await main.wait()
             finally:
                 standstill.stop()
-                world.is_over = True
+                world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
+            self._record.end(ended)
             if standstill.error is not None:
                 raise standstill.error
             return value_of(world, ended)
         finally:
             world.close()
-            await kernel.close(drain_s=0.0)
+            await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
     def _recall(self, before: Run) -> None:
         """What a life has to know of those before it, which no program's replay tells."""
@@ -143,14 +148,14 @@ class Life:
                         self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
 
     def _began(self, facts: dict[str, Any]) -> Handle:
-        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or neither."""
+        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or none."""
         kernel, world = self.kernel, self.world
         program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
         sources = facts.pop("sources", None)
         world.runtime.name = kernel.entropy.text(12)
         facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program}
         facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(sources)) if sources else ""
-        self._record.begin(facts)
+        self._record.begin(facts, self._began_with)
         grant = world.rights.grant
         if world.options.grant is not None:
             grant = world.options.grant.narrow(grant)
@@ -159,24 +164,23 @@ class Life:
     # ------------------------------------------------------------ people
 
     def _listen(self) -> None:
-        kernel = self.kernel
-
-        def created(event: Any) -> None:
-            found = kernel.interrupts.get(event.data["id"])
-            if found.status == "pending":
-                self._asks(found)
-
-        kernel.on_event(created, {"interrupt.created"})
-        for waiting in kernel.interrupts.pending():
-            self._asks(waiting)
-        kernel.tasks.start(self._look(), name="vega notes")
+        self.kernel.tasks.start(self._look(), name="vega notes")
 
     async def _look(self) -> None:
         kernel, space = self.kernel, self._space
+        is_full = False
         while True:
             for number, data in await kernel.call(space.notes):
                 await self._take(codec.decode(data))
                 await kernel.call(space.drop_note, number)
+            for waiting in kernel.interrupts.pending():
+                if waiting.id not in self._asked:
+                    self._asked.add(waiting.id)
+                    self._asks(waiting)
+            full = None if kernel.journal is None else kernel.journal.stuck
+            if full is not None and not is_full:
+                self.world.options.warn(f"warning: {full.message}")
+            is_full = full is not None
             await kernel.outside_pause(_LOOK_S)
 
     async def _take(self, note: dict[str, Any]) -> None:
@@ -209,7 +213,7 @@ def _is_open(before: Run, request_id: str) -> bool:
 
 
 async def end(space: Space, before: Run) -> None:
-    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. Its programs do not run."""
+    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. No program is run."""
     kernel = Kernel(space)
     kernel.states[RunState.NAME] = RunState()
     while True:

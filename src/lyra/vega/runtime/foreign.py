@@ -4,10 +4,10 @@
     agent Reader { model "…" tools [files, search, "note"] }
 
 A name in `tools […]` is, in this order: a function of the host or an imported one; an imported server, which is all of
-its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`); `AskUser`, a
-question to whoever runs it; a tool in YAML of the user or of the project. A server counts only where whoever runs the program gives it (`servers`), as
-`vega run` does with those of lyra.toml. That the program names a tool is the rule that allows it; rules of the user
-that deny it still do.
+its tools; a tool of an imported server, by its own name or by the one that models see (`mcp__files__search`);
+`AskUser`, a question to whoever runs it; a tool in YAML of the user or of the project. A server counts only where
+whoever runs the program gives it (`servers`), as `vega run` does with those of lyra.toml. That the program names a tool
+is the rule that allows it; rules of the user that deny it still do.
 """
 
 from __future__ import annotations

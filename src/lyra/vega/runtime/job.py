@@ -41,6 +41,15 @@ class Job:
     def has_state(self) -> bool:
         return self._state is not None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all there is of the process is its fiber: nothing that it began is under way elsewhere."""
+        state = self._state
+        if state is not None and (state.groups or state.spans or state.mocked):
+            return False
+        mine = f"{self.ctx._process.pid}/"
+        return not any(name.startswith(mine) for name in self.world.streams)
+
     def waiting(self, pid: str) -> AbstractContextManager[None]:
         """While it waits for another process, whoever watches the run can see that."""
         picture = self.world.picture
@@ -69,10 +78,10 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("_numbers", "due", "groups", "mocked", "printed", "receiving", "sessions", "spans")
+    __slots__ = ("due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
-        self._numbers = 0
+        self.numbers = 0
         self.printed = 0  # lines, where they are kept
         self.receiving = -1
         self.due = 0.0
@@ -83,8 +92,8 @@ class State:
 
     def number(self) -> int:
         """The process's own count, so that a replay gives the same numbers."""
-        self._numbers += 1
-        return self._numbers
+        self.numbers += 1
+        return self.numbers
 
 
 _UNSEEN: Final = nullcontext()

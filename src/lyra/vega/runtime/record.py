@@ -8,16 +8,17 @@ process has printed is how its replay knows which of them were printed before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
 
 if TYPE_CHECKING:
-    from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Exit
 
-__all__ = ["MAIN", "Record", "RunState"]
+__all__ = ["MAIN", "Record", "RunState", "state_of"]
 
 MAIN: Final = "main"  # the pid of a run's main process
 _PACK_BYTES: Final = 64 << 10
@@ -27,7 +28,7 @@ class RunState:
     """The run as its rows tell it."""
 
     NAME: ClassVar[str] = "vega"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"run.began", "run.printed", "run.packed"})
+    KINDS: ClassVar[frozenset[str]] = frozenset({"run.began", "run.printed", "run.packed", "run.ended"})
 
     def __init__(self) -> None:
         self.began: dict[str, Any] | None = None
@@ -50,7 +51,7 @@ class RunState:
             self.packed.append((str(data["blob"]), count))
             del self.lines[:count]
             self.bytes = sum(len(line) + 8 for line in self.lines)
-        else:
+        elif kind == "run.began":
             if self.began is not None:
                 raise ValueError("the run begins a second time")
             self.began, self.began_at = dict(data), time
@@ -69,37 +70,72 @@ class RunState:
         return [*older, *self.lines]
 
 
+def state_of(reason: str, error: Any) -> str:
+    """How a run stands whose main process ended like that."""
+    if reason == "cancelled":
+        return "cancelled"
+    return "finished" if reason == "normal" and error is None else "failed"
+
+
 class Record:
     """Writes the rows of one run on the kernel that runs it."""
 
-    __slots__ = ("_before", "_kernel", "_state")
+    __slots__ = ("_before", "_kernel", "_show", "_state", "_unsaid")
 
     def __init__(self, kernel: Kernel, show: Callable[[str], object]) -> None:
         """`show` gets each line once it is durable; lines of earlier lives are not shown again."""
         self._kernel = kernel
+        self._show = show
         self._state = RunState()
         self._before: dict[str, int] = {}
+        self._unsaid: deque[tuple[int, Callable[[str], object], str]] = deque()
         kernel.states[RunState.NAME] = self._state
 
-        def printed(event: Event) -> None:
-            show(str(event.data["text"]))
-
-        kernel.on_event(printed, {"run.printed"})
-
-    def begin(self, facts: dict[str, Any]) -> None:
-        self._kernel.fact(self._state, "", "run.began", facts)
-
-    def came_back(self) -> None:
-        """The kernel has read what earlier lives left."""
+    def open(self) -> None:
+        """The kernel is open, and has read what earlier lives left."""
+        assert self._kernel.journal is not None
+        self._kernel.journal.told = self._committed
         self._before = dict(self._state.printed)
+
+    def begin(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
+        """`tell` is called once the run is durable, with its id."""
+        seq = self._kernel.fact(self._state, "", "run.began", facts)
+        self._unsaid.append((seq, tell, str(facts.get("id", ""))))
+
+    def end(self, ended: Exit) -> None:
+        """The last row: in short what the run came to, for whoever lists many."""
+        state = self._state
+        lines = len(state.lines) + sum(count for _, count in state.packed)
+        facts = {
+            "state": state_of(ended.reason, ended.error),
+            "lines": lines,
+            "spent": self._kernel.budget.usage.to_data(),
+        }
+        self._kernel.fact(state, "", "run.ended", facts)
 
     def print(self, pid: str, number: int, text: str) -> None:
         """The line `number` of a process; one that an earlier life has printed is not printed again."""
         if number < self._before.get(pid, 0):
             return
         kernel, state = self._kernel, self._state
-        kernel.fact(state, pid, "run.printed", {"text": text})
+        seq = kernel.fact(state, pid, "run.printed", {"text": text})
+        self._unsaid.append((seq, self._show, text))
         if state.bytes > _PACK_BYTES:
             assert kernel.journal is not None
             blob = kernel.call_now(kernel.journal.store.put_blob, codec.encode(state.lines))
             kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
+
+    def _committed(self, seq: int) -> None:
+        """What is in the store now may be shown."""
+        unsaid = self._unsaid
+        while unsaid and unsaid[0][0] <= seq:
+            _, say, text = unsaid.popleft()
+            try:
+                say(text)
+            except OSError:  # nobody reads any more; the run is kept, and its output with it
+                self._show = _nowhere
+                unsaid.clear()
+
+
+def _nowhere(_: str) -> None:
+    pass

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
+    from lyra.vega.runtime.saving import Saver
     from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "world_of"]
@@ -141,6 +142,7 @@ class World:
         self.main: Job | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
+        self.fibers = 0  # processes written in Vega that are alive, where that is counted
         self.is_over = False  # its main process has ended
         self.picture = options.picture
         if self.picture is not None:
@@ -238,7 +240,7 @@ class World:
 
     async def cell_of(self, pid: str) -> Cell:
         """Where callers find an agent; one of an earlier life may not be back yet."""
-        while self.main is None:
+        while self.main is None:  # noqa: ASYNC110 - for one round: it begins with the run
             await asyncio.sleep(0)
         if pid not in self.cells:
             name, settings = self.expected[pid]
@@ -252,6 +254,19 @@ class World:
             for scope in inside[-1].chain() if inside else ():
                 if scope is not self.budget:
                     scope.charge_alone(usage)
+
+    def saver(self, job: Job) -> Saver:
+        """Saves a process of a durable run now and then; one that was saved goes on from there."""
+        from lyra.vega.runtime.saving import Saver, restored
+
+        if job.ctx.restored is not None:
+            job.fiber = restored(self, job, job.ctx.restored)
+        self.fibers += 1
+        job.ctx._process.watch((self._fiber_ended, None))
+        return Saver(job)
+
+    def _fiber_ended(self, _: object) -> None:
+        self.fibers -= 1
 
     # ------------------------------------------------------------ sessions
 

@@ -1,0 +1,14 @@
+"""Time travel in a durable run: its effects in order, its processes as they stood at each, and forks of it.
+
+    timeline     what the run did, in order: who, where, what came of it, what it cost
+    reading      how the journal of a run becomes a timeline: the program is answered from the journal alone
+    player       the processes at any place of the timeline, forwards and backwards, by effect or by line
+    traps        stopping the machine at the next line
+    variables    which names a place of a program sees, and what they hold
+    look         a Vega expression over the variables in view
+    breakpoints  where to stop
+    fork         the run once more with one reply changed
+    view         a screen of all that, as lines of text
+
+Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.
+"""

@@ -1,0 +1,219 @@
+"""Where to stop: before a call of an agent, before an error, once so much is spent, at a line, when an expression holds.
+
+    break agent Reviewer     break error     break cost $0.10     break line review.vega:12     break if total > 10
+
+The first three are seen in the timeline alone; for a line and an expression the program is run line by line.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from lyra.core.check import did_you_mean
+from lyra.core.money import Money
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.vega.replay.look import Expression
+    from lyra.vega.replay.player import Player
+    from lyra.vega.replay.timeline import Step
+
+__all__ = ["Breakpoint", "Breakpoints", "Hit"]
+
+_KINDS = ("agent", "error", "cost", "line", "if")
+
+
+class Breakpoint:
+    def __init__(self, number: int, kind: str, detail: str) -> None:
+        self.number = number
+        self.kind = kind
+        self.detail = detail
+        self.micro_usd = 0
+        self.file = ""
+        self.line = 0
+        self.expression: Expression | None = None
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.kind} {self.detail}".rstrip()
+
+
+class Hit(NamedTuple):
+    breakpoint: Breakpoint
+    position: int
+    inside: int | None
+
+
+class Breakpoints:
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self._numbers = 0
+        self.all: list[Breakpoint] = []
+
+    def add(self, text: str) -> Breakpoint:
+        """From what stands behind the word `break`."""
+        kind, _, detail = text.strip().partition(" ")
+        detail = detail.strip()
+        if kind not in _KINDS:
+            near = did_you_mean(kind, list(_KINDS))
+            hint = f"did you mean `break {near}`?" if near else "break agent NAME, error, cost $X, line FILE:LINE, if EXPR"
+            raise ConfigError(f"there is no `break {kind}`" if kind else "where to?", hint=hint)
+        made = Breakpoint(self._numbers + 1, kind, detail)
+        getattr(self, f"_{kind}")(made)
+        self._numbers += 1
+        self.all.append(made)
+        return made
+
+    def delete(self, number: int) -> Breakpoint:
+        for one in self.all:
+            if one.number == number:
+                self.all.remove(one)
+                return one
+        raise ConfigError(f"there is no breakpoint {number}", hint="`breaks` lists them")
+
+    def _agent(self, made: Breakpoint) -> None:
+        timeline = self._player.timeline
+        names = sorted({*timeline.agents.values(), *(info.name for info in timeline.program.agents.values())})
+        if made.detail not in names:
+            near = did_you_mean(made.detail, names)
+            hint = f"did you mean {near}?" if near else f"one of {', '.join(names)}" if names else "it has no agents"
+            raise ConfigError(f"the program has no agent {made.detail!r}", hint=hint)
+
+    def _error(self, made: Breakpoint) -> None:
+        """All of them, or those whose name or text has the detail in it."""
+
+    def _cost(self, made: Breakpoint) -> None:
+        try:
+            made.micro_usd = int(Money.parse(made.detail))
+        except ConfigError as error:
+            raise ConfigError(f"{made.detail!r} is no amount: {error.message}", hint="such as: break cost $0.10") from None
+
+    def _line(self, made: Breakpoint) -> None:
+        file, _, number = made.detail.rpartition(":")
+        files = self._player.timeline.program.files
+        if not number.isdigit():
+            raise ConfigError(f"{made.detail!r} is no line", hint="such as: break line review.vega:12")
+        named = file or self._player.timeline.program.name
+        found = [one for one in files if one == named or os.path.basename(one) == named]
+        if not found:
+            raise ConfigError(f"the program has no file {named!r}", hint=f"one of {', '.join(files[:8])}")
+        made.file, made.line = found[0], int(number)
+        made.detail = f"{made.file}:{made.line}"
+
+    def _if(self, made: Breakpoint) -> None:
+        made.expression = self._player.expression(made.detail)
+
+    # ------------------------------------------------------------ going
+
+    @property
+    def needs_lines(self) -> bool:
+        return any(one.kind in ("line", "if") for one in self.all)
+
+    def forward(self) -> Hit | None:
+        """Go on to the next place where one of them says stop; to the end of the run where none does."""
+        player = self._player
+        if player.inside is not None:
+            while player.inside is not None:
+                hit = self._at_line() if player.line() and player.inside is not None else None
+                if hit is not None:
+                    return hit
+        first = True
+        while player.position < len(player.timeline):
+            if not first and (hit := self._before_step(player.position)) is not None:
+                return hit
+            first = False
+            if self.needs_lines:
+                for _ in player.lines_of_next():
+                    if (hit := self._at_line()) is not None:
+                        return hit
+            else:
+                player.goto(self._next_number(player.position + 1))
+        return self._before_step(player.position)
+
+    def _next_number(self, first: int) -> int:
+        """The next position where a step itself says stop; the end if there is none."""
+        length = len(self._player.timeline)
+        return next((at for at in range(first, length) if self._before_step(at) is not None), length)
+
+    def backward(self) -> Hit | None:
+        """Back to the last place where one of them says stop; to the beginning where none does."""
+        player = self._player
+        here = (player.position, float("inf") if player.inside is None else player.inside)
+        if not self.needs_lines:
+            at = next((at for at in range(player.position - 1, -1, -1) if self._before_step(at) is not None), 0)
+            player.goto(at)
+            return self._before_step(at)
+        last = player.position
+        while last > 0:
+            begin = max(0, last - _CHUNK)
+            if (hit := self._last_in(begin, last, here)) is not None:
+                player.goto(hit.position, hit.inside)
+                return hit
+            last = begin
+        player.goto(0)
+        return None
+
+    def _last_in(self, begin: int, end: int, here: tuple[int, float]) -> Hit | None:
+        player = self._player
+        player.goto(begin)
+        found: Hit | None = None
+        while player.position < end:
+            hit = self._before_step(player.position)
+            if hit is not None and (player.position, float("inf")) < here:
+                found = hit
+            for inside in player.lines_of_next():
+                if (player.position, inside) < here and (hit := self._at_line()) is not None:
+                    found = hit
+        return found
+
+    # ------------------------------------------------------------ whether to stop
+
+    def _before_step(self, position: int) -> Hit | None:
+        timeline = self._player.timeline
+        step, last = timeline.step(position), timeline.step(position - 1)
+        for one in self.all:
+            if _stops(one, step) or (one.kind == "cost" and last is not None and _crosses(one, self._player, position)):
+                return Hit(one, position, None)
+        return None
+
+    def _at_line(self) -> Hit | None:
+        player = self._player
+        for one in self.all:
+            if one.kind == "line" and player.place(_pid(player)) == (one.file, one.line):
+                return Hit(one, player.position, player.inside)
+            if one.kind == "if" and one.expression is not None and _holds(one.expression, player):
+                return Hit(one, player.position, player.inside)
+        return None
+
+
+_CHUNK = 64
+
+
+def _pid(player: Player) -> str:
+    last = player.last_step
+    assert last is not None
+    return last.pid
+
+
+def _stops(one: Breakpoint, step: Step | None) -> bool:
+    if step is None:
+        return False
+    if one.kind == "agent":
+        return step.agent == one.detail
+    return one.kind == "error" and bool(step.error) and one.detail.lower() in step.error.lower()
+
+
+def _crosses(one: Breakpoint, player: Player, position: int) -> bool:
+    before, after = player.timeline.spent(position - 1), player.timeline.spent(position)
+    return before.micro_usd < one.micro_usd <= after.micro_usd
+
+
+def _holds(expression: Expression, player: Player) -> bool:
+    """An expression that names what is not in view here does not hold."""
+    found = player.standing(_pid(player))
+    if found is None:
+        return False
+    try:
+        return expression.value(found.fiber, before=True) is True
+    except ConfigError:
+        return False

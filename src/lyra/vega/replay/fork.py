@@ -1,0 +1,298 @@
+"""A run once more with one reply changed.
+
+The fork is a run of its own in the same store. Its journal begins as a copy of the other's, up to the reply, which is
+written there as somebody wants it; from there on the program runs. What it asks then is answered as it was in the other
+run where it is the same: the same effect with the same arguments, such as the same messages to the same model. What is
+new is refused, or done for real where that is allowed. The clock and the dice are read anew from there on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.core import codec
+from lyra.core.budget import Usage
+from lyra.core.effect import Effect, canonical_hash
+from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
+from lyra.kernel import rows
+from lyra.kernel.door import Door
+from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.ownership import owner_name
+from lyra.store.space import Space
+from lyra.vega.replay.timeline import Step, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process
+    from lyra.store.protocol import Record
+    from lyra.vega.runs import Run
+
+__all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
+
+_INSIDE: Final = ("vega.ask:", "vega.stream:", "vega.print")  # effects that ask a process of the run, and nobody outside
+_MODEL: Final = "model:"
+_LEASE_S: Final = 60.0
+_PID: Final = re.compile(r"\bp\d+\b")
+
+
+class Change(NamedTuple):
+    """The row to write instead: its seq, who and under which key, and what."""
+
+    seq: int
+    pid: str
+    key: Any
+    data: bytes
+    was: str
+
+
+# ---------------------------------------------------------------- what is changed
+def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error: bool) -> Change:
+    """The row behind a step of the timeline, with another reply in it."""
+    step = timeline.step(number)
+    if step is None or not step.is_effect:
+        raise ConfigError(f"there is no effect {number}", hint="`effects` lists them")
+    if step.agent:
+        return _changed_model(run, timeline, step, text, is_error=is_error)
+    for key in reversed(step.keys):
+        for record in run.rows(pid=step.pid, kind="effect.finished"):
+            row = rows.DECODERS[record.kind].decode(record.data)
+            if row.key == key and row.form in ("do", "read"):
+                return _changed(run, record, row, lambda old: _other(old, text), text, is_error=is_error)
+    raise ConfigError(
+        f"effect {number} ({step.what}) has no reply that could be changed",
+        hint="change the reply of an agent, or of an effect that asks the outside",
+    )
+
+
+def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_error: bool) -> Change:
+    """An agent's reply is what its model said last before the answer was there."""
+    last, children = _answered_by(timeline, step)
+    first = max((one.seq for one in timeline.steps[: step.number] if one.pid == step.pid), default=0)
+    started: dict[tuple[str, Any], str] = {}
+    found: tuple[Record, rows.Finished] | None = None
+    for record in run.rows():
+        if record.seq > last:
+            break
+        if record.kind == "effect.started":
+            row = rows.DECODERS[record.kind].decode(record.data)
+            started[record.pid, row.key] = row.name
+        elif record.kind == "effect.finished" and record.seq > first:
+            row = rows.DECODERS[record.kind].decode(record.data)
+            is_its = record.pid in children if children else True
+            if is_its and started.get((record.pid, row.key), "").startswith(f"{_MODEL}{step.agent}:"):
+                found = (record, row)
+    if found is None:
+        raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
+    return _changed(run, *found, lambda old: _said(old, text), text, is_error=is_error)
+
+
+def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
+    """The seq at which a call was answered, and the processes that answered it. Of calls beside each other and of
+    streams that is with a later step."""
+    if step.kind == "send":
+        return step.seq, step.children
+    mine = [one for one in timeline.steps[step.number :] if one.pid == step.pid]
+    if step.kind == "parallel_send":
+        join = next((one for one in mine if one.kind == "parallel_join"), None)
+        before = [one for one in timeline.steps[: step.number] if one.pid == step.pid]
+        index = 0
+        for one in reversed(before):
+            if one.kind == "parallel_begin":
+                break
+            index += one.kind == "parallel_send" and bool(one.agent)
+        children = [] if join is None else sorted(join.children, key=lambda pid: int(pid[1:]) if pid[1:].isdigit() else 0)
+        return (step.seq if join is None else join.seq), children[index : index + 1]
+    reading = next((one for one in mine if one.kind in ("stream_next", "await")), None)
+    return (step.seq, []) if reading is None else (reading.seq, reading.children)
+
+
+def _changed(
+    run: Run, record: Record, row: rows.Finished, make: Callable[[Any], Any], text: str, *, is_error: bool
+) -> Change:
+    kept = run.space.get_blob(row.blob) if row.blob else bytes(row.value)
+    old = codec.decode(kept)
+    was = _text_of(old) if row.error is None else str(row.error.get("message", ""))
+    if is_error:
+        fresh = rows.Finished(row.key, error=error_to_row(EffectFailed(text)), usage=row.usage)
+    else:
+        if row.error is not None and old is None:
+            old = {"message": {"role": "assistant", "content": ""}, "stop_reason": "end"}
+        fresh = rows.Finished(row.key, rows.Raw(codec.encode(make(old))), usage=row.usage)
+    if row.form != "do":
+        fresh.form, fresh.name, fresh.hash = row.form, row.name, row.hash
+    return Change(record.seq, record.pid, row.key, rows.encode(fresh), was)
+
+
+def _said(old: Any, text: str) -> Any:
+    """A model's answer with another text: it said that, and called no tool."""
+    message = {**old["message"], "content": text, "tool_calls": []}
+    return {**old, "message": message, "stop_reason": "end"}
+
+
+def _other(old: Any, text: str) -> Any:
+    """Another reply of the same form: text for text, the body of a response, else JSON."""
+    import json
+
+    if old is None or isinstance(old, str):
+        return text
+    if isinstance(old, list) and len(old) == 3 and isinstance(old[0], int):
+        return [old[0], text, old[2]]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise ConfigError(f"{text!r} is no JSON", hint=f"this reply was {old!r}") from None
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, dict) and isinstance(value.get("message"), dict):
+        value = value["message"].get("content", "")
+    return value if isinstance(value, str) else repr(value)
+
+
+# ---------------------------------------------------------------- the fork's journal
+def fresh_name(names: list[str], run_id: str) -> str:
+    """`review-1-fork-2`: the first that is free."""
+    number, stem = 1, run_id[:48]
+    while f"{stem}-fork-{number}" in names:
+        number += 1
+    return f"{stem}-fork-{number}"
+
+
+def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -> Book:
+    """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
+    if space.last_seq():
+        raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
+    book = Book()
+    begun: dict[tuple[str, Any], rows.Started] = {}
+    kept: list[tuple[int, float, str, str, bytes]] = []
+    for record in run.rows():
+        if record.seq == change.seq:
+            kept.append(record._replace(data=change.data))
+        elif record.seq > change.seq:
+            _remember(book, begun, record)
+        else:
+            if record.kind == "effect.started":
+                row = rows.DECODERS[record.kind].decode(record.data)
+                begun[record.pid, row.key] = row
+            kept.append(_of_fork(record, space.name, run.id, number))
+    lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
+    try:
+        space.append(kept, lease.epoch)
+    finally:
+        space.release(lease)
+    return book
+
+
+def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
+    if record.kind != "run.began":
+        return record
+    facts = codec.decode(record.data)
+    return record._replace(data=codec.encode({**facts, "id": name, "fork_of": run_id, "forked_at": number}))
+
+
+def _remember(book: Book, begun: dict[tuple[str, Any], rows.Started], record: Record) -> None:
+    if record.kind == "effect.started":
+        row = rows.DECODERS[record.kind].decode(record.data)
+        begun[record.pid, row.key] = row
+    elif record.kind == "effect.finished":
+        row = rows.DECODERS[record.kind].decode(record.data)
+        start = begun.get((record.pid, row.key))
+        name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
+        if name and not (row.error is not None and row.error.get("code") in ("cancelled", "cut_off", "given_up")):
+            book.add(name, digest, row)
+
+
+class Book:
+    """What the other run was answered, by name and arguments of the effect, in order; and what the fork asked."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, bytes], deque[rows.Finished]] = {}
+        self.taken = 0
+        self.new: list[str] = []
+
+    def add(self, name: str, digest: bytes, row: rows.Finished) -> None:
+        self._answers.setdefault((name, digest), deque()).append(row)
+
+    def take(self, name: str, digest: bytes) -> rows.Finished | None:
+        found = self._answers.get((name, digest))
+        if not found:
+            return None
+        self.taken += 1
+        return found.popleft()
+
+
+class _ForkDoor(Door):
+    """The door of a fork: what the book has is answered from it, and what is new needs leave."""
+
+    __slots__ = ("_book", "_is_live")
+
+    def __init__(self, kernel: Kernel, book: Book, *, is_live: bool) -> None:
+        super().__init__(kernel)
+        self._book = book
+        self._is_live = is_live
+
+    async def perform(
+        self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        recall = process.recall
+        known = None if recall is None else recall.get(key)
+        if (known is not None and known.done) or effect.name.startswith(_INSIDE):
+            return await super().perform(process, key, effect, args, kwargs)
+        digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
+        row = self._book.take(effect.name, digest)
+        if row is not None:
+            if known is not None:
+                del process.recall[key]  # type: ignore[union-attr]
+                process.recall = process.recall or None
+            return await self._again(process, key, effect, digest, row)
+        self._book.new.append(effect.name)
+        if not self._is_live:
+            refusal = CapabilityDenied(
+                f"{effect.name} is asked something that the other run did not ask",
+                hint="run the fork with --live to do new effects for real",
+                effect=effect.name,
+            )
+            self._refused(process, key, effect, digest, None, refusal)
+            raise refusal
+        return await super().perform(process, key, effect, args, kwargs)
+
+    async def _again(
+        self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished
+    ) -> Any:
+        """Write the answer down as the fork's own, and give it."""
+        journal = self._kernel.journal
+        assert journal is not None
+        started = rows.Started(key, effect.name, digest, effect.idempotent)
+        journal.write(process.pid, "effect.started", rows.encode(started))
+        finished = rows.Finished(key, row.value, row.blob, row.error, row.usage)
+        journal.write(process.pid, "effect.finished", rows.encode(finished))
+        if row.usage:
+            process.budget.charge(Usage.from_data(row.usage))
+        if row.error is not None:
+            raise error_from_row(row.error)
+        data = await self._kernel.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
+        return effect.decode(data)
+
+
+def live_on(kernel: Kernel, book: Book, *, is_live: bool) -> None:
+    """From now on the kernel asks the book first."""
+    kernel.door = _ForkDoor(kernel, book, is_live=is_live)
+
+
+# ---------------------------------------------------------------- what came of it
+def difference(old: Timeline, new: Timeline, number: int) -> tuple[Step | None, Step | None]:
+    """The first steps after the changed one that are not the same; both None where nothing else differs."""
+    for at in range(number + 1, max(len(old), len(new))):
+        one, other = old.step(at), new.step(at)
+        if one is None or other is None or _same(one) != _same(other):
+            return one, other
+    return None, None
+
+
+def _same(step: Step) -> tuple[str, ...]:
+    parts = (step.kind, step.what, step.message, step.result, step.error)
+    return tuple(_PID.sub("p", part) for part in parts)

@@ -1,0 +1,196 @@
+"""The journal of a run as a replay wants it: who was created when, which row answered what, what was spent by whom.
+
+`doctored` are the rows for the replay's kernel: the same numbers, but nobody ends, nobody has a name that another one
+had later, and what is not about the program's own processes is left out. Rows are read once, in one go, so a run that
+lives on meanwhile is seen as it was at that moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.errors import Corrupt, StoreError
+from lyra.kernel import rows
+from lyra.vega.replay.timeline import Spent, Step
+from lyra.vega.values import Process
+
+if TYPE_CHECKING:
+    from lyra.store.protocol import Record
+    from lyra.vega.runs import Run
+
+__all__ = ["AGENT", "VEGA", "Journal"]
+
+VEGA: Final = "lyra.vega.runtime.driver:vega_process"
+AGENT: Final = "lyra.vega.runtime.agents:agent_front"
+_LEFT_OUT: Final = "replay.left_out"
+_GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
+_KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
+_QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"})
+
+
+class Journal:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.processes: dict[str, rows.Created] = {}  # those that the program runs in
+        self.created: dict[str, tuple[int, float]] = {}
+        self.ended: dict[str, tuple[int, float, rows.Terminated]] = {}
+        self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know
+        self.children: dict[tuple[str, Any], str] = {}  # by who made it, and under which key
+        self.checkpoints: dict[str, set[int]] = {}
+        self.spent_by: dict[str, dict[str, int]] = {}
+        self.doctored: list[tuple[int, float, str, str, bytes]] = []
+        self.blobs: set[str] = set()
+        self.notes: list[str] = []
+        self.reached: dict[str, int] = {}
+        self.last_at = 0.0
+        self._parents: dict[str, tuple[str, Any]] = {}
+        self._seqs: dict[tuple[str, Any], int] = {}
+        self._keys: dict[str, list[tuple[int, Any]]] = {}
+        self._prints: dict[str, list[int]] = {}
+        self._printed: dict[str, int] = {}
+        self._times: list[float] = []
+        self._usage: list[tuple[int, str, dict[str, int]]] = []
+        self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
+        self._sent: dict[int, str] = {}
+        self._read()
+
+    def _read(self) -> None:
+        space = self.run.space
+        if space.first_seq() != 1:
+            raise StoreError(
+                f"the journal of run {self.run.id} does not reach back to its beginning",
+                hint="rows older than kernel.retention_s are dropped; replay a run before that",
+            )
+        for record in space.read():
+            self._times.append(record.time)
+            self.last_at = record.time
+            self._add(record)
+        if not self.processes:
+            raise Corrupt(f"the journal of run {self.run.id} has no process of a program", run=self.run.id)
+
+    def _add(self, record: Record) -> None:
+        seq, at, pid, kind, data = record
+        decoder = rows.DECODERS.get(kind)
+        left_out = (seq, at, pid, _LEFT_OUT, b"")
+        if kind == "run.printed":
+            self._prints.setdefault(pid, []).append(seq)
+        if decoder is None:
+            self.doctored.append(left_out)
+            return
+        try:
+            row = decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
+        blob = getattr(row, "blob", "")
+        if kind == "process.created":
+            self.doctored.append((seq, at, pid, kind, self._made(seq, at, pid, row)))
+        elif kind == "message.sent":
+            is_ours = row.to in self.processes or row.sender in self.processes
+            self._sent[seq] = row.to
+            if row.sender and row.key is not None:
+                self._seqs[row.sender, row.key] = seq
+            self.doctored.append(record if is_ours else left_out)
+        elif pid not in self.processes:
+            self._noticed(seq, at, pid, kind, row)
+            self.doctored.append(left_out)
+            return
+        else:
+            self._noticed(seq, at, pid, kind, row)
+            kept = kind in _KEPT or kind in _QUESTIONS
+            self.doctored.append(record if kept else left_out)
+        if blob:
+            self.blobs.add(blob)
+
+    def _made(self, seq: int, at: float, pid: str, row: rows.Created) -> bytes:
+        self.created[pid] = (seq, at)
+        if row.parent:
+            self._parents[pid] = (row.parent, row.key)
+            self.children[row.parent, row.key] = pid
+            self._seqs[row.parent, row.key] = seq
+        if row.program == VEGA:
+            self.processes[pid] = row
+        elif row.program == AGENT:
+            try:
+                _, name, settings = codec.decode(self._arguments(row))
+                self.agents[row.parent if row.guarded else pid] = (str(name), settings)
+            except (ValueError, TypeError) as error:
+                raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
+        return rows.encode(msgspec.structs.replace(row, name="", budget=None))
+
+    def _noticed(self, seq: int, at: float, pid: str, kind: str, row: Any) -> None:
+        if kind == "process.terminated":
+            self.ended[pid] = (seq, at, row)
+        elif kind == "program.checkpoint":
+            self.checkpoints.setdefault(pid, set()).add(row.key)
+        elif kind == "interrupt.created" and row.key is not None:
+            self._asked[row.id] = (pid, row.key)
+        elif kind in _QUESTIONS and row.id in self._asked:
+            self._answered(seq, *self._asked[row.id])
+        elif kind == "effect.finished" or kind in ("message.received", "timer.set"):
+            self._answered(seq, pid, row.key)
+            if kind == "effect.finished" and row.usage:
+                self._usage.append((seq, pid, row.usage))
+                spent = self.spent_by.setdefault(pid, {})
+                for dimension, amount in row.usage.items():
+                    spent[dimension] = spent.get(dimension, 0) + amount
+
+    def _answered(self, seq: int, pid: str, key: Any) -> None:
+        self._seqs[pid, key] = seq
+        self._keys.setdefault(pid, []).append((seq, key))
+
+    def _arguments(self, row: rows.Created) -> bytes:
+        return self.run.space.get_blob(row.blob) if row.blob else bytes(row.args)
+
+    # ------------------------------------------------------------ questions
+
+    def seed(self, pid: str) -> Any:
+        """What a process began with, as the journal has it; None for the main one."""
+        return codec.decode(self._arguments(self.processes[pid]))[1]
+
+    def agent_of(self, target: Process) -> str:
+        return self.agents.get(target.pid, ("", None))[0]
+
+    def seq_of(self, pid: str, key: Any) -> int:
+        return self._seqs.get((pid, key), 0)
+
+    def time_of(self, seq: int) -> float:
+        return self._times[seq - 1] if 0 < seq <= len(self._times) else 0.0
+
+    def printed(self, pid: str) -> int:
+        """The row of a process's next printed line."""
+        number = self._printed.get(pid, 0)
+        self._printed[pid] = number + 1
+        lines = self._prints.get(pid, [])
+        return lines[number] if number < len(lines) else 0
+
+    def went_on(self, pid: str, key: Any) -> bool:
+        """Whether a process did something after the answer under a key, or ended."""
+        if pid in self.ended:
+            return True
+        answers = self._keys.get(pid, [])
+        seq = self._seqs.get((pid, key), 0)
+        printed = self._prints.get(pid, [])
+        return bool(answers and answers[-1][0] > seq) or bool(printed and printed[-1] > seq)
+
+    def charge(self, steps: list[Step]) -> None:
+        """Lay what was spent on the steps that it was spent for: whose call it was, else the next one to end."""
+        by_child = {child: step for step in steps if step.kind != "spawn" for child in step.children}
+        seqs = [step.seq for step in steps]
+        for seq, pid, usage in self._usage:
+            above, step = pid, by_child.get(pid)
+            while step is None and above in self._parents:
+                above = self._parents[above][0]
+                step = by_child.get(above)
+            if step is None and steps:
+                step = steps[min(bisect_left(seqs, seq), len(steps) - 1)]
+            if step is not None:
+                step.spent = step.spent + Spent(
+                    usage.get("usd", 0),
+                    usage.get("input_tokens", 0),
+                    usage.get("output_tokens", 0),
+                    usage.get("llm_calls", 0),
+                )

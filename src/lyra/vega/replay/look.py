@@ -1,0 +1,88 @@
+"""A Vega expression over the variables in view: for `print`, and for breakpoints with a condition.
+
+It is compiled as a function of the variables that it names and runs on copies of their values. It may call functions of
+the program and of the library, and nothing else: what needs an effect is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from lyra.errors import ConfigError, SourceError
+from lyra.vega.fiber import Done, Fiber
+from lyra.vega.link import Code, Linked
+from lyra.vega.opcodes import OPCODES
+from lyra.vega.program import Function
+from lyra.vega.replay.variables import Variables
+from lyra.vega.values import Closure, copied
+from lyra.vega.vm import run
+
+__all__ = ["Expression"]
+
+_FUEL: Final = 1_000_000
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOOK: Final = "it_is"
+
+
+class Expression:
+    """Compiled once for each set of names that a place knows."""
+
+    def __init__(self, text: str, linked: Linked, variables: Variables) -> None:
+        self.text = text.strip()
+        if not self.text:
+            raise ConfigError("an expression is missing", hint="such as: print x + 1")
+        self._linked = linked
+        self._variables = variables
+        self._words = set(_NAME.findall(self.text))
+        self._made: dict[tuple[str, ...], Linked] = {}
+
+    def value(self, fiber: Fiber, *, before: bool = False) -> Any:
+        """What it comes to at the place of a fiber; ConfigError where it does not come to anything."""
+        view = self._variables.view(fiber, before=before)
+        known = {name: view[name] for name in sorted(self._words & view.keys())}
+        for name in sorted(self._words & self._variables.functions.keys() - known.keys()):
+            known[name] = Closure(self._variables.functions[name])
+        names = tuple(known)
+        linked = self._made.get(names)
+        if linked is None:
+            linked = self._made[names] = self._linked_with(names)
+        values, globals_ = copied([list(known.values()), fiber.globals])
+        outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
+        if type(outcome) is not Done:
+            said = "takes too long" if not hasattr(outcome, "kind") else f"needs an effect: {outcome.kind}"
+            raise ConfigError(f"`{self.text}` {said}", hint="only expressions that compute can be looked at")
+        if outcome.error is not None:
+            raise ConfigError(f"`{self.text}`: {outcome.error.name}: {outcome.error.text}")
+        return outcome.value
+
+    def _linked_with(self, names: tuple[str, ...]) -> Linked:
+        """The program's functions with those of the expression behind them; its own is the last."""
+        from lyra.vega import compile as compile_source
+
+        try:
+            piece = compile_source(f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}", "<expression>")
+        except SourceError as error:
+            raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
+        linked = Linked(self._linked.program, self._linked.hash)
+        offset = len(linked.functions)
+        if piece.globals or piece.agents:
+            raise ConfigError(f"`{self.text}` is no expression")
+        for index, function in enumerate(piece.functions):
+            linked.functions.append(Code(offset + index, _moved(function, offset)))
+        mine = next(at for at, function in enumerate(piece.functions) if function.name == _LOOK)
+        linked.functions.append(linked.functions[offset + mine])
+        return linked
+
+
+def _moved(function: Function, offset: int) -> Function:
+    code = []
+    for op, *operands in function.code:
+        row = OPCODES[op]
+        kinds = (row.a, row.b, row.c)
+        a, b, c = (
+            value + offset if kind == "function" else value for kind, value in zip(kinds, operands, strict=True)
+        )
+        code.append((op, a, b, c))
+    function.code = code
+    return function

@@ -1,0 +1,365 @@
+"""A run at any place of its timeline: its processes as they stood, forwards and backwards, by effect or by line.
+
+A position is a number of steps: those before it have happened, and every process has run on to the effect that it waits
+for. Between two positions one process may stand at a line on its way to its next effect. Going forwards gives the
+machine the recorded answers; going back takes the nearest saved state and goes forwards from there. States are saved
+every few steps, and of each process only when it changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any, Final
+
+import msgspec
+
+from lyra.errors import ConfigError
+from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.link import link
+from lyra.vega.replay.look import Expression
+from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
+from lyra.vega.replay.traps import Traps
+from lyra.vega.replay.variables import Variables
+from lyra.vega.snapshot import from_data, to_data, value_from_data
+from lyra.vega.values import copied
+from lyra.vega.vm import run
+
+__all__ = ["Player", "Standing"]
+
+_EVERY: Final = 32  # steps between two saved states, at first
+_STATES_MAX: Final = 512  # then every second one is dropped
+_SEGMENT_FUEL: Final = 20_000_000
+
+
+class Standing(msgspec.Struct):
+    """How a process stands: `at` is the effect that it waits for, "" once it is over."""
+
+    fiber: Fiber
+    at: str = ""
+    ended: str = ""  # why
+    is_over: bool = False
+
+
+_Saved = dict[str, tuple[Any, str, str, bool]]
+
+
+class Player:
+    """`position` steps have happened. `inside` lines of the process in view were run since, when it stands between two
+    effects; None when it has come to its next one."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.linked = link(timeline.program)
+        for code in self.linked.functions:
+            code.code = list(code.code)  # traps are set in it, and an expression runs without
+        self.variables = Variables(timeline.program, timeline.sources)
+        self.position = 0
+        self.inside: int | None = None
+        self.chosen: str | None = None  # the process that somebody looks at
+        self.diverged = ""
+        self._traps = Traps(self.linked)
+        self._standing: dict[str, Standing] = {}
+        self._asleep: _Saved = {}  # processes as they were saved; woken when they are needed
+        self._changed: set[str] = set()
+        self._every = max(_EVERY, len(timeline.processes) // 16)
+        self._places: list[int] = [0]
+        self._states: list[_Saved] = [{}]
+
+    # ------------------------------------------------------------ looking
+
+    @property
+    def pids(self) -> list[str]:
+        """The processes that there are here, oldest first."""
+        return [pid for pid in self.timeline.processes if pid in self._standing or pid in self._asleep]
+
+    def standing(self, pid: str) -> Standing | None:
+        found = self._standing.get(pid)
+        saved = self._asleep.get(pid) if found is None else None
+        if saved is None:
+            return found
+        data, at, ended, is_over = saved
+        found = self._standing[pid] = Standing(from_data(self.linked, data), at, ended, is_over)
+        del self._asleep[pid]
+        return found
+
+    def state(self, pid: str) -> tuple[str, str, bool]:
+        """What it waits for, why it ended and whether it is over, without waking it."""
+        found = self._standing.get(pid)
+        if found is not None:
+            return found.at, found.ended, found.is_over
+        _, at, ended, is_over = self._asleep[pid]
+        return at, ended, is_over
+
+    @property
+    def next_step(self) -> Step | None:
+        return self.timeline.step(self.position)
+
+    @property
+    def last_step(self) -> Step | None:
+        return self.timeline.step(self.position - 1)
+
+    @property
+    def in_view(self) -> str:
+        """The process to look at: the one that was chosen, else the one whose step it is."""
+        if self.chosen is not None and (self.chosen in self._standing or self.chosen in self._asleep):
+            return self.chosen
+        step = self.last_step if self.inside is not None else self.next_step
+        if step is None or step.kind == START:
+            step = self.last_step
+        return step.pid if step is not None else next(iter(self.timeline.processes))
+
+    def facts(self, pid: str) -> ProcessFacts:
+        return self.timeline.processes[pid]
+
+    def place(self, pid: str | None = None) -> tuple[str, int]:
+        """File and line of a process; ("", 0) where it is at none."""
+        found = self.standing(self.in_view if pid is None else pid)
+        if found is None:
+            return "", 0
+        fiber = found.fiber
+        if self.is_between(pid):
+            code, at = fiber.code, fiber.pc
+            if not code.function.is_hidden:
+                return self.timeline.program.files[code.function.file], code.function.place(at)[0]
+        file, line, _ = fiber.place()
+        return (file, line) if line else self._last_place(pid or self.in_view)
+
+    def _last_place(self, pid: str) -> tuple[str, int]:
+        """Where a process did what it did last."""
+        for number in range(self.position, -1, -1):
+            step = self.timeline.step(number)
+            if step is not None and step.pid == pid and step.line:
+                return step.file, step.line
+        return "", 0
+
+    def is_between(self, pid: str | None = None) -> bool:
+        """Whether a process has stopped before an instruction, and not at an effect."""
+        last = self.last_step
+        return self.inside is not None and last is not None and last.pid == (self.in_view if pid is None else pid)
+
+    def view(self, pid: str | None = None) -> dict[str, Any]:
+        """The variables that a process sees."""
+        found = self.standing(self.in_view if pid is None else pid)
+        return {} if found is None else self.variables.view(found.fiber, before=self.is_between(pid))
+
+    def locals(self, pid: str | None = None) -> dict[str, Any]:
+        found = self.standing(self.in_view if pid is None else pid)
+        return {} if found is None else self.variables.local(found.fiber, before=self.is_between(pid))
+
+    def expression(self, text: str) -> Expression:
+        return Expression(text, self.linked, self.variables)
+
+    def value(self, text: str, pid: str | None = None) -> Any:
+        """What an expression comes to here."""
+        found = self.standing(self.in_view if pid is None else pid)
+        if found is None:
+            raise ConfigError("nothing has begun yet", hint="`step` begins it")
+        return self.expression(text).value(found.fiber, before=self.is_between(pid))
+
+    # ------------------------------------------------------------ by effect
+
+    def goto(self, position: int, inside: int | None = None) -> None:
+        """To a position, and so many lines on from the answer before it."""
+        position = max(0, min(position, len(self.timeline)))
+        stop = position if inside is None else position - 1
+        if stop < self.position or (self.inside is not None and stop == self.position - 1):
+            self._back_to(stop)
+        elif self.inside is not None:
+            self.step()
+        while self.position < stop:
+            self._forward()
+        if inside is not None:
+            for _ in range(inside):
+                if not self.line() or self.inside is None:
+                    break
+
+    def step(self) -> bool:
+        """The next effect happens; from between two lines, on to the effect. False at the end."""
+        if self.inside is not None:
+            self._to_effect(self._current())
+            self.inside = None
+            return True
+        if self.position >= len(self.timeline):
+            return False
+        self._forward()
+        return True
+
+    def back(self) -> bool:
+        if self.inside is None and self.position == 0:
+            return False
+        self.goto(self.position - 1)
+        return True
+
+    def step_of(self, pid: str) -> bool:
+        """On until the next effect of one process has happened."""
+        number = next(
+            (one.number for one in self.timeline.steps[self.position :] if one.pid == pid and one.is_effect), None
+        )
+        if number is None:
+            return False
+        self.goto(number + 1)
+        return True
+
+    def _forward(self) -> None:
+        self._answer(self.timeline.steps[self.position])
+        step = self.timeline.steps[self.position]
+        self.position += 1
+        if step.kind != END:
+            self._to_effect(self._standing[step.pid])
+        if self.position - self._places[-1] >= self._every:
+            self._save()
+
+    def _answer(self, step: Step) -> None:
+        """Give a process its recorded answer; it has not gone on yet."""
+        pid = step.pid
+        if step.kind == START:
+            self._standing[pid] = Standing(self._born(pid))
+            self._changed.add(pid)
+            return
+        found = self.standing(pid)
+        if found is None:
+            raise ConfigError(f"process {pid} does something before it begins", hint="its journal is damaged")
+        self._changed.add(pid)
+        if step.kind == END:
+            found.ended, found.is_over, found.at = step.error or step.result, True, ""
+            return
+        if found.at != step.kind and not self.diverged:
+            self.diverged = f"process {pid} is at {found.at or 'its end'} where its journal has {step.kind}"
+        answer = step.answer
+        assert answer is not None
+        for message in answer.heard:
+            found.fiber.deliver(copied(message))
+        if answer.expired:
+            found.fiber.expire()
+        if answer.error is not None:
+            found.fiber.throw(*answer.error)
+        elif answer.is_last:
+            found.is_over = True
+        elif not (answer.is_receive and (answer.heard or answer.expired)):
+            found.fiber.resume(copied(answer.value))
+
+    def _born(self, pid: str) -> Fiber:
+        seed = self.timeline.processes[pid].seed
+        if seed is None:
+            return Fiber.start(self.linked)
+        function, arguments, globals_ = value_from_data(seed, self.linked)
+        return Fiber.call(self.linked, function, arguments, globals_)
+
+    def _to_effect(self, found: Standing) -> None:
+        """On to the next effect of a process, or to its end."""
+        if not found.is_over:
+            used = 0
+            outcome: VmEffect | Done | OutOfFuel = run(found.fiber, 65_536)
+            while type(outcome) is OutOfFuel and used < _SEGMENT_FUEL:
+                used += 65_536
+                outcome = run(found.fiber, 65_536)
+            self._came_to(found, outcome)
+
+    def _came_to(self, found: Standing, outcome: VmEffect | Done | OutOfFuel | None) -> None:
+        found.at = outcome.kind if type(outcome) is VmEffect else ""
+        if type(outcome) is Done:
+            found.is_over = True
+        elif type(outcome) is not VmEffect:
+            found.at = "computing"
+
+    # ------------------------------------------------------------ by line
+
+    def line(self) -> bool:
+        """On to the next line of the process in view, or to its next effect; False at the end of the run."""
+        with self._traps:
+            if self.inside is None and not self._enter():
+                return False
+            self._one_line()
+        return True
+
+    def _enter(self) -> bool:
+        """The next step's answer is given, and nobody has gone on yet. False at the end."""
+        while self.position < len(self.timeline):
+            step = self.timeline.steps[self.position]
+            self._answer(step)
+            self.position += 1
+            if step.kind != END:
+                self.inside = 0
+                return True
+        return False
+
+    def _one_line(self) -> None:
+        assert self.inside is not None
+        found = self._current()
+        outcome = Done() if found.is_over else self._traps.run(found.fiber, _SEGMENT_FUEL)
+        if outcome is None:
+            self.inside += 1
+            return
+        self._came_to(found, outcome)
+        self.inside = None
+
+    def _current(self) -> Standing:
+        last = self.last_step
+        assert last is not None
+        found = self.standing(last.pid)
+        assert found is not None
+        return found
+
+    def back_line(self) -> bool:
+        """To the line before this one; False at the beginning."""
+        if self.position == 0:
+            return False
+        if self.inside is None:
+            lines = self._lines_before()
+            self.goto(self.position, lines) if lines else self.goto(self.position - 1)
+        elif self.inside > 1:
+            self.goto(self.position, self.inside - 1)
+        else:
+            self.goto(self.position - 1)
+        return True
+
+    def _lines_before(self) -> int:
+        """How many lines lie between the last answer and here."""
+        position, lines = self.position, 0
+        self.goto(position - 1)
+        with self._traps:
+            if self._enter():
+                while self.inside is not None:
+                    self._one_line()
+                    lines += self.inside is not None
+        self.goto(position)
+        return lines
+
+    def lines_of_next(self) -> Any:
+        """Stand at every line between the next answer and the effect after it, one after the other."""
+        with self._traps:
+            if not self._enter():
+                return
+            while self.inside is not None:
+                self._one_line()
+                if self.inside is not None:
+                    yield self.inside
+        if self.position - self._places[-1] >= self._every:
+            self._save()
+
+    # ------------------------------------------------------------ saved states
+
+    def _save(self) -> None:
+        """The processes that changed since the last saved state; the others are as they were there."""
+        if self.position <= self._places[-1]:
+            return
+        state = dict(self._states[-1])
+        for pid in self._changed:
+            found = self._standing.get(pid)
+            if found is not None:
+                state[pid] = (to_data(found.fiber), found.at, found.ended, found.is_over)
+        self._changed.clear()
+        self._places.append(self.position)
+        self._states.append(state)
+        if len(self._states) > _STATES_MAX:
+            self._every *= 2
+            self._places, self._states = self._places[::2], self._states[::2]
+            self._changed.update(self._standing)
+
+    def _back_to(self, position: int) -> None:
+        """The last saved state at or before a position; later ones stay, and are not made again."""
+        at = bisect_right(self._places, position) - 1
+        self._standing = {}
+        self._asleep = dict(self._states[at])
+        self.position, self.inside = self._places[at], None
+        self._changed = set()

@@ -1,0 +1,412 @@
+"""From the journal of a run to its timeline.
+
+The program runs once more on a kernel of its own, in memory, and every process is answered from the journal as after a
+crash, also those that ended long ago. What the journal does not have is never done: a process that comes to it has come
+to the end of its record and waits there. Each answer is written down with the row that it came from, and these rows
+say in which order things happened. Waiting takes no time here, and nobody outside is asked anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.agents.runtime import scopes
+from lyra.core import codec
+from lyra.core.budget import Usage
+from lyra.errors import Corrupt, Divergence, LyraError, StoreError
+from lyra.kernel import rows
+from lyra.kernel.context import ExitProgram
+from lyra.kernel.faults import error_from_row
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.process import suspend
+from lyra.kernel.programs import Programs
+from lyra.store.memory import MemoryStore
+from lyra.vega.fiber import Done, Fiber, VmEffect
+from lyra.vega.replay.hurry import run_hurried
+from lyra.vega.replay.journal import AGENT, VEGA, Journal
+from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Spent, Step, Timeline, brief
+from lyra.vega.runtime.agents import AgentPlan, Cell
+from lyra.vega.runtime.driver import FUEL
+from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.handlers import HANDLERS, handler
+from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.record import MAIN
+from lyra.vega.runtime.run import MAILBOX_MESSAGES
+from lyra.vega.runtime.world import Options, World, world_of
+from lyra.vega.values import Process, copied, shown
+from lyra.vega.vm import run as run_fiber
+
+if TYPE_CHECKING:
+    from lyra.kernel.context import Context
+    from lyra.kernel.recall import Entry
+    from lyra.vega.runs import Run
+
+__all__ = ["SEGMENT_FUEL", "read"]
+
+SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: who needs more was killed in a loop
+_PART: Final = "replay"
+
+
+class EndOfRecord(BaseException):
+    """The journal has no more for this process. No Exception: no `catch` of the program's is for it."""
+
+
+def read(run: Run) -> Timeline:
+    """The timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
+    journal = Journal(run)
+    reading = _Reading(run, journal)
+    run_hurried(reading.work)
+    return reading.timeline()
+
+
+class _Recall(dict[Any, Any]):
+    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
+
+    def __init__(self, entries: dict[Any, Entry], pid: str, journal: Journal) -> None:
+        super().__init__(entries)
+        self._pid = pid
+        self._journal = journal
+        self.taken: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return True
+
+    def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
+        entry = self.get(key)
+        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(key, entry)):
+            raise EndOfRecord
+        self.taken.append(key)
+        return super().pop(key)
+
+    def _is_over(self, key: Any, entry: Entry) -> bool:
+        return self._journal.went_on(self._pid, key) or entry.due <= self._journal.last_at
+
+
+class _Programs(Programs):
+    """Only the program's own processes run; agents, supervisors and conversations have said what they said."""
+
+    __slots__ = ()
+
+    def get(self, name: str) -> Any:
+        return _process if name == VEGA else None
+
+
+class _World(World):
+    """Nobody is asked, so nobody has to be there."""
+
+    def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+        """Tools of other servers are not looked for."""
+        kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
+        return super().plan(name, kept)
+
+    def cell(self, pid: str, plan: AgentPlan) -> Cell:
+        return self.cells.setdefault(pid, _Absent(plan))
+
+    def fiber(self, seed: Any) -> Fiber:
+        if seed is None:
+            return _Heard.start(self.linked)
+        function, arguments, globals_ = self.read(seed)
+        return _Heard.call(self.linked, function, arguments, globals_)
+
+
+class _Absent(Cell):
+    __slots__ = ()
+
+    async def ready(self) -> None:
+        raise EndOfRecord
+
+
+class _Heard(Fiber):
+    """A fiber that knows what it was told."""
+
+    __slots__ = ("expired", "heard")
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.heard: list[Any] = []
+        self.expired = False
+
+    def deliver(self, message: Any) -> None:
+        self.heard.append(copied(message))
+        super().deliver(message)
+
+    def expire(self) -> None:
+        self.expired = True
+        super().expire()
+
+
+class _Unprinted:
+    """Where a replay prints to."""
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        """Nowhere: the step has it."""
+
+
+class _Reading:
+    def __init__(self, run: Run, journal: Journal) -> None:
+        self.run = run
+        self.journal = journal
+        self.steps: list[Step] = []
+        self.waits: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._open = set(journal.processes)
+        self._done: asyncio.Event | None = None
+        began = run.began
+        store = MemoryStore()
+        store.append(journal.doctored, 0)
+        for digest in journal.blobs:
+            with suppress(StoreError):
+                store.put_blob(run.space.get_blob(digest))
+        self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
+        self.kernel.programs = _Programs(self.kernel)
+        self.kernel.parts[_PART] = _Part(self)
+        options = Options(
+            write=lambda _: None,
+            warn=lambda _: None,
+            model=began["model"],
+            args=tuple(began["args"]),
+            folder=began["folder"],
+        )
+        self.world = _World(self.kernel, run.program(), options, MAIN)
+        self.world.record = _Unprinted()  # type: ignore[assignment]
+        self.world.runtime.name = str(began["nonce"])
+        for pid, agent in journal.agents.items():
+            self.world.expected[pid] = agent
+        for pid, usage in journal.spent_by.items():
+            self.world.spent_before[pid] = [Usage.from_data(usage)]
+
+    async def work(self, nobody_can: asyncio.Event) -> None:
+        """Until every process is where its record ends, or nobody can go on."""
+        self._done = nobody_can
+        await self.kernel.start()
+        try:
+            for process in self.kernel.processes.values():
+                process.context.run(scopes.set, (self.world.budget,))
+            if self._open:
+                await nobody_can.wait()
+        finally:
+            self.world.close()
+            await self.kernel.close(drain_s=0.0)
+
+    # ------------------------------------------------------------ what processes tell
+
+    def began(self, pid: str, fiber: Fiber) -> None:
+        seq, at = self.journal.created[pid]
+        file, line, _ = fiber.place()
+        name = _name(fiber)
+        self.steps.append(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, at=at, file=file, line=line))
+
+    def answered(self, pid: str, step: Step, answer: Answer) -> None:
+        """An effect with its answer; the row that it came from says when it was."""
+        step.answer = answer
+        seq = max((self.journal.seq_of(pid, key) for key in step.keys), default=0)
+        if step.kind == "print":
+            seq = self.journal.printed(pid)
+        previous = self.journal.reached.get(pid, self.journal.created[pid][0])
+        step.seq = self.journal.reached[pid] = max(seq, previous)
+        step.at = self.journal.time_of(step.seq)
+        step.began = self.journal.time_of(previous)
+        if answer.error is not None:
+            step.error = f"{answer.error[0]}: {answer.error[1]}"[:2_000]
+        elif step.kind != "print":
+            given = answer.heard[-1] if answer.is_receive and answer.heard else answer.value
+            step.result = "" if given is None else brief(given, program=self.world.linked.program)
+            if answer.expired:
+                step.result = "its time was over"
+        self.steps.append(step)
+
+    def settled(self, pid: str, waits: str = "") -> None:
+        if waits:
+            self.waits[pid] = waits
+        self._open.discard(pid)
+        if not self._open and self._done is not None:
+            self._done.set()
+
+    def wrong(self, pid: str, error: BaseException) -> None:
+        self.notes.append(f"process {pid}: {error}")
+        self.settled(pid)
+
+    # ------------------------------------------------------------ the end
+
+    def timeline(self) -> Timeline:
+        journal = self.journal
+        order = {pid: index for index, pid in enumerate(journal.processes)}
+        for pid, (seq, at, ended) in journal.ended.items():
+            if pid in order:
+                self.steps.append(Step(pid=pid, kind=END, what="end", seq=seq, at=at, **_ending(ended)))
+        ranked = [(step.seq, order[step.pid], index, step) for index, step in enumerate(self.steps)]
+        ranked.sort(key=lambda one: one[:3])
+        steps = [step for *_, step in ranked]
+        journal.charge(steps)
+        timeline = Timeline(self.run.id, self.run.program(), self.run.sources(), steps, self._facts())
+        timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
+        timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
+        timeline.notes = [*journal.notes, *self.notes]
+        timeline.state = self.run.state
+        return timeline
+
+    def _facts(self) -> dict[str, ProcessFacts]:
+        started = {step.pid: step.what.removeprefix("start ") for step in self.steps if step.kind == START}
+        found = {}
+        for pid, created in self.journal.processes.items():
+            ended = self.journal.ended.get(pid)
+            found[pid] = ProcessFacts(
+                pid=pid,
+                function=started.get(pid, "?"),
+                parent=created.parent,
+                seed=self.journal.seed(pid),
+                ended="" if ended is None else ended[2].reason,
+                known_as=created.parent if created.guarded else pid,
+            )
+        return found
+
+
+class _Part:
+    """How the processes of the reading's kernel find it."""
+
+    def __init__(self, reading: _Reading) -> None:
+        self.reading = reading
+
+    async def close(self) -> None:
+        """Nothing of its own."""
+
+
+async def _process(ctx: Context, run_id: str, seed: Any) -> None:
+    """As the driver does, with every answer written down. It never ends: the end of a process would end others."""
+    reading: _Reading = ctx._process.kernel.parts[_PART].reading
+    process = ctx._process
+    pid = process.pid
+    world = world_of(ctx, run_id)
+    recall = process.recall = _Recall(process.recall or {}, pid, reading.journal)
+    if seed is None:
+        scopes.set((world.budget,))
+    elif type(seed) is dict:
+        world.enter_sessions(seed.get("sessions", ()))
+    fiber = world.fiber(seed)
+    assert isinstance(fiber, _Heard)
+    job = Job(world, ctx, fiber)
+    if seed is None:
+        world.begin(job)
+    reading.began(pid, fiber)
+    waits = ""
+    try:
+        waits = await _played(reading, job, fiber, recall)
+    except Divergence as error:
+        reading.wrong(pid, error)
+    except LyraError as error:
+        reading.wrong(pid, error)
+    reading.settled(pid, waits)
+    await suspend(process, [])
+
+
+async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -> str:
+    """Every step of a process; gives what it waits for where its record ends."""
+    pid = job.ctx._process.pid
+    used = 0
+    while True:
+        _skip_checkpoints(reading, job, recall)
+        outcome = run_fiber(fiber, FUEL)
+        if type(outcome) is Done:
+            return ""
+        if type(outcome) is not VmEffect:
+            used += FUEL
+            if used > SEGMENT_FUEL:
+                return "computing"
+            await asyncio.sleep(0)
+            continue
+        used = 0
+        fiber.heard, fiber.expired, recall.taken = [], False, []
+        step = _described(reading, pid, fiber, outcome)
+        answer = Answer()
+        try:
+            if outcome.kind == "receive" and outcome.arguments[0] is None:
+                job.take(await job.ctx.receive())
+                answer.is_receive = True
+            else:
+                answer.is_receive = outcome.kind == "receive"
+                act = HANDLERS.get(outcome.kind) or handler(outcome.kind)
+                value = act(job, *outcome.arguments)
+                if asyncio.iscoroutine(value):
+                    value = await value
+                answer.value = copied(value)
+                fiber.resume(value)
+        except EndOfRecord:
+            return step.what
+        except ExitProgram:
+            answer.is_last = True
+        except Divergence:
+            raise
+        except Exception as error:  # noqa: BLE001 - as the driver has it
+            fault = fault_of(error)
+            answer.error = (fault.name, fault.text)
+            fiber.throw(fault.name, fault.text)
+        step.keys, answer.heard, answer.expired = list(recall.taken), fiber.heard, fiber.expired
+        step.children = [child for key in step.keys if (child := reading.journal.children.get((pid, key)))]
+        reading.answered(pid, step, answer)
+        if answer.is_last:
+            return ""
+
+
+def _skip_checkpoints(reading: _Reading, job: Job, recall: _Recall) -> None:
+    """Where the run kept its state, it took a key; this replay has all that was before."""
+    process = job.ctx._process
+    kept = reading.journal.checkpoints.get(process.pid)
+    while kept and process.keys in kept and process.keys not in recall:
+        process.keys += 1
+        process.rng = None
+
+
+def _described(reading: _Reading, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
+    file, line, _ = fiber.place()
+    step = Step(pid=pid, kind=effect.kind, file=file, line=line)
+    program = reading.world.linked.program
+    arguments = effect.arguments
+    if effect.kind in _SENDS:
+        target, message = arguments[-4], arguments[-3]
+        step.agent = reading.journal.agent_of(target) if type(target) is Process else ""
+        step.message = _whole(message)
+        step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+    elif effect.kind == "print":
+        step.message = str(arguments[0])
+        step.what = f"print {brief(step.message, 120)}"
+    elif effect.kind == "spawn":
+        kind, name, what, given, *_ = arguments
+        called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
+        step.what = f"spawn {called}" + (f"({', '.join(brief(one, 40, program) for one in given)})" if given else "")
+    elif effect.kind == "receive":
+        step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
+    else:
+        step.what = f"{effect.kind} {', '.join(brief(one, 80, program) for one in arguments)}".strip()
+    return step
+
+
+_SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
+
+
+def _whole(message: Any) -> str:
+    try:
+        return shown(message)
+    except Exception:  # noqa: BLE001 - a value too large to show is no message anybody can match
+        return ""
+
+
+def _name(fiber: Fiber) -> str:
+    return "main" if fiber.code.index == fiber.linked.program.entry else fiber.code.name
+
+
+def _ending(ended: rows.Terminated) -> dict[str, Any]:
+    if ended.error is None:
+        return {"result": ended.reason} if ended.reason in _QUIET else {"error": ended.reason}
+    error = error_from_row(ended.error)
+    if not isinstance(error, LyraError):
+        return {"error": str(error) or ended.reason}
+    return {"error": error.message, "file": str(error.fields.get("file", "")), "line": error.fields.get("line") or 0}
+
+
+_QUIET: Final = frozenset({"normal", "shutdown", "killed"})
+
+

@@ -1,0 +1,175 @@
+"""Which variables a place of a program sees, and what they hold.
+
+Compiled code knows registers, not names. A run keeps its sources, so the names are found by compiling them once more:
+the compiler says which register it gave each variable, the tree says from where to where the variable is seen. A program
+whose sources are not there, or do not give the same code, shows its parameters and globals only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+from lyra.errors import LyraError
+from lyra.vega import ast
+from lyra.vega.bytecode import content_hash
+from lyra.vega.compiler import Linker
+from lyra.vega.fiber import Fiber
+from lyra.vega.program import Program
+from lyra.vega.scopes import ModuleScope, Variable
+from lyra.vega.source import Source
+from lyra.vega.values import UNSET, Cell
+
+__all__ = ["Variables", "global_names"]
+
+_HAS_RUN = " has run"  # the end of the name of a file's own flag
+Place = tuple[int, int]
+
+
+class _Seen(NamedTuple):
+    """A variable, its register, and from where to where it is seen."""
+
+    name: str
+    register: int
+    first: Place
+    last: Place
+
+
+class Variables:
+    def __init__(self, program: Program, sources: Mapping[str, str]) -> None:
+        self._program = program
+        self.has_names = False
+        self._functions: dict[int, list[_Seen]] = {}
+        self.functions = _functions_by_name(program)
+        if sources:
+            self._find(dict(sources))
+
+    def _find(self, sources: dict[str, str]) -> None:
+        from lyra.vega.parser import parse
+
+        name = self._program.name
+        if name not in sources:
+            return
+
+        def load(target: str, importing: str) -> tuple[str, str] | None:
+            import os
+
+            path = os.path.normpath(os.path.join(os.path.dirname(importing), target))
+            return (path, sources[path]) if path in sources else None
+
+        try:
+            linker = Linker(Source(name, sources[name]), load, frozenset())
+            made = linker.program_of(parse(sources[name], name))
+        except (LyraError, RecursionError):
+            return
+        if content_hash(made) != content_hash(self._program):
+            return
+        self.has_names = True
+        for module in linker.modules.values():
+            self._learn(linker, module)
+
+    def _learn(self, linker: Linker, module: ModuleScope) -> None:
+        place = module.source.place
+        functions = {id(module.units[node]): index for node, index in linker.lambdas.items() if node in module.units}
+        functions[id(module.unit)] = module.init_function
+        for node, (first, last) in _scopes(module.module):
+            variable = module.declared.get(id(node))
+            if variable is not None and variable.register >= 0 and not variable.is_global:
+                self._add(functions, variable, place(first), place(last))
+        for key, index in linker.lambdas.items():
+            unit = module.units.get(key)
+            if unit is not None and index < len(self._program.functions):
+                count = len(self._program.functions[index].parameters)
+                for offset, variable in enumerate(unit.captures):
+                    seen = _Seen(variable.name, count + offset, (0, 0), (1 << 40, 0))
+                    self._functions.setdefault(index, []).insert(0, seen)
+
+    def _add(self, functions: dict[int, int], variable: Variable, first: Place, last: Place) -> None:
+        index = functions.get(id(variable.unit))
+        if index is not None:
+            if variable.is_parameter:
+                first, last = (0, 0), (1 << 40, 0)
+            self._functions.setdefault(index, []).append(_Seen(variable.name, variable.register, first, last))
+
+    # ------------------------------------------------------------ looking
+
+    def local(self, fiber: Fiber, level: int = 0, *, before: bool = False) -> dict[str, Any]:
+        """The variables that a call in progress sees, innermost call first; the last of one name hides the others. With
+        `before` the fiber has stopped before an instruction, and not at an effect."""
+        found = _frame(fiber, level)
+        if found is None:
+            return {}
+        code, pc, registers = found
+        function = code.function
+        place = function.place(pc if before and level == 0 else max(pc - 1, 0))
+        seen = self._functions.get(code.index)
+        if seen is None:
+            seen = [_Seen(one.name, at, (0, 0), (1 << 40, 0)) for at, one in enumerate(function.parameters)]
+        values = {}
+        for name, register, first, last in seen:
+            if first <= place < last and register < len(registers):
+                value = registers[register]
+                value = value.value if type(value) is Cell else value
+                if value is not UNSET:
+                    values[name] = value
+        return values
+
+    def globals(self, fiber: Fiber) -> dict[str, Any]:
+        found = zip(global_names(self._program), fiber.globals, strict=False)
+        return {name: value for name, value in found if name and value is not UNSET}
+
+    def view(self, fiber: Fiber, *, before: bool = False) -> dict[str, Any]:
+        """All that an expression at this place may name."""
+        return {**self.globals(fiber), **self.local(fiber, before=before)}
+
+
+def global_names(program: Program) -> list[str]:
+    """The names of the globals; "" for those that are not the program's own."""
+    return ["" if name.endswith(_HAS_RUN) else name for name in program.globals]
+
+
+def _functions_by_name(program: Program) -> dict[str, int]:
+    return {one.name: at for at, one in enumerate(program.functions) if one.name.isidentifier() and not one.is_hidden}
+
+
+def _frame(fiber: Fiber, level: int) -> tuple[Any, int, list[Any]] | None:
+    """A call in progress, those of the library left out."""
+    frames = [(fiber.code, fiber.pc, fiber.registers)]
+    below = fiber.stack
+    while below is not None and len(frames) < 64 + level:
+        below, code, pc, registers, _ = below
+        frames.append((code, pc, registers))
+    own = [frame for frame in frames if not frame[0].function.is_hidden]
+    return own[level] if level < len(own) else None
+
+
+# ---------------------------------------------------------------- from where to where
+_SEEN_AFTER = (ast.Let, ast.Const, ast.NamePattern)
+_HOLDERS = (ast.Block, ast.ForIn, ast.For, ast.Arm, ast.Catch, ast.Function, ast.Tool, ast.Lambda, ast.Module, ast.Test)
+
+
+def _scopes(module: ast.Module) -> Iterator[tuple[ast.Node, tuple[int, int]]]:
+    """Every node that may declare a variable, with the offsets between which it is seen."""
+    todo: list[tuple[Any, ast.Node]] = [(module, module)]
+    while todo:
+        node, holder = todo.pop()
+        if isinstance(node, ast.Node):
+            end = 1 << 60 if isinstance(holder, ast.Module) else holder.end
+            if isinstance(node, (ast.ForIn, ast.Catch)):
+                yield node, (node.body.at, node.end)
+            else:
+                yield node, (node.end if isinstance(node, _SEEN_AFTER) else node.at, end)
+            inside = node if isinstance(node, _HOLDERS) else holder
+            if isinstance(node, ast.Parallel):  # what it binds is seen after it
+                for one in node.body.statements:
+                    yield one, (node.end, end)
+                    todo += [(getattr(one, field), holder) for field in one.__struct_fields__]
+                continue
+            todo += [(getattr(node, field), inside) for field in node.__struct_fields__]
+        elif isinstance(node, (list, tuple)):
+            todo += [(one, holder) for one in node]
+        elif isinstance(node, dict):
+            todo += [(one, holder) for one in node.values()]
+
+
