@@ -44,6 +44,7 @@ SUBJECTS = {
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",
     "vega_vm": "Vega beside Python",
+    "vega_tiers": "Vega's pure functions as generated code",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
