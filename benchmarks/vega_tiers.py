@@ -110,6 +110,8 @@ def _rows(
     if has_lua:
         contenders["lua"] = lambda: in_lua(name, n, wanted)
     best = interleave(contenders, size.repeats)
+    machine_code = best.get("machine code")
+    missing = is_numeric and machine_code is None
     rows = [
         Row(f"{what}, interpreted", best["interpreted"], "CPython", best["python"]),
         Row(
@@ -118,16 +120,14 @@ def _rows(
             "CPython",
             best["python"],
             goals=(ratio_at_most(1.5),) if has_goal else (),
+            note="no machine code: llvmlite is not installed" if missing else "",
         ),
         _beside_lua(f"{what}, generated", best["generated"], best.get("lua")),
     ]
-    if is_numeric:
-        machine_code = best.get("machine code")
-        note = "" if machine_code is not None else "llvmlite is not installed"
+    if machine_code is not None:
         goals = (ratio_at_most(0.05),)
-        rows.append(Row(f"{what}, machine code", machine_code, "CPython", best["python"], goals=goals, note=note))
-        if machine_code is not None:
-            rows.append(_beside_lua(f"{what}, machine code", machine_code, best.get("lua")))
+        rows.append(Row(f"{what}, machine code", machine_code, "CPython", best["python"], goals=goals))
+        rows.append(_beside_lua(f"{what}, machine code", machine_code, best.get("lua")))
     return rows
 
 
