@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegafaults tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +51,9 @@ otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisor
 
 fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing fuzz $(COUNT)
+
+parallel: $(VENV)/.installed-check ## Run random Vega programs line by line and with overlap (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing vega-parallel $(COUNT)
 
 vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL and go on with them (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-crash $(COUNT)

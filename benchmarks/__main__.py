@@ -41,8 +41,10 @@ SUBJECTS = {
     "health": "Being watched by the health monitor",
     "vega_durable": "Vega's durable runs",
     "vega_lsp": "Vega in an editor",
+    "vega_parallel": "Calls of Vega that overlap by themselves",
     "vega_parser": "Reading, checking and formatting Vega",
     "vega_processes": "Vega's processes",
+    "vega_workers": "Vega's workers, and uvloop",
     "vega_vm": "Vega beside Python",
     "vega_tiers": "Vega's pure functions as generated code",
 }

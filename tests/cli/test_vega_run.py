@@ -228,3 +228,14 @@ def test_hello_starts_quickly(vega: Vega):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert best <= 0.35 * SLACK, f"{best:.2f} s"
+
+
+def test_processes_run_in_as_many_threads_as_asked_for(vega: Vega):
+    """What they print does not change; a durable run has one, and says so."""
+    vega.write("talk.vega", 'fn w(to) { to <- "hi"; } spawn fn w(process::self()); receive { x => { print(x); } }')
+    for workers in ("1", "2", "4"):
+        assert vega("run", "talk.vega", "--workers", workers) == (0, "hi\n", "")
+    assert vega("run", "talk.vega", "--workers", "0").returncode == 2
+    refused = vega("run", "talk.vega", "--workers", "2", "--db", "runs.db")
+    assert refused.returncode == 2
+    assert "one worker" in refused.stderr

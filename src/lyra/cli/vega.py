@@ -25,6 +25,12 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "fmt": Lazy("lyra.cli.vega_source", "fmt", "Bring programs into their one layout."),
     "lsp": Lazy("lyra.cli.vega_lsp", "lsp", "Help editors: the language server, on stdin and stdout."),
     "new": Lazy("lyra.cli.vega_new", "new", "Start a project: a program, a test, a README."),
+    "plan": Lazy("lyra.cli.vega_plan", "plan", "Show which calls of a program overlap, and why the others do not."),
+    "replay": Lazy(
+        "lyra.cli.vega_replay",
+        "replay",
+        "Step through a durable run, forwards and backwards, and try what another reply would have led to.",
+    ),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
     "resume": Lazy(
         "lyra.cli.vega_runs", "resume", "Go on with a run that was killed or stopped, and print its whole output."

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lyra.vega.session import Session
     from lyra.vega.source import Diagnostic
 
-__all__ = ["repl"]
+__all__ = ["repl", "with_history"]
 
 _HELP: Final = """\
   :type EXPR   the kind of an expression, without running it
@@ -64,7 +64,7 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
     )
     is_person = sys.stdin.isatty()
     if is_person:
-        _with_history(ctx)
+        with_history(ctx, "vega_history")
         click.echo("Vega. :help says what there is; :quit ends.", err=True)
     with asyncio.Runner() as runner:
         kernel = kernel_of(ctx.ensure_object(Invocation))
@@ -75,14 +75,14 @@ def repl(ctx: click.Context, /, *, model: str | None, budget: str | None) -> Non
             runner.run(kernel.close(drain_s=0.0))
 
 
-def _with_history(ctx: click.Context) -> None:
+def with_history(ctx: click.Context, name: str) -> None:
     """Arrow keys and earlier lines, where the interpreter has readline."""
     try:
         import readline
     except ImportError:
         return
     file = os.path.join(
-        os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "lyra", "vega_history"
+        os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "lyra", name
     )
     with suppress(OSError):
         readline.read_history_file(file)

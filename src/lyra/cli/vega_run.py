@@ -34,8 +34,16 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_serve
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before the whole run spends more dollars than this.")
+@click.option("--sequential", is_flag=True, help="Make every call in its turn: nothing overlaps by itself.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
+@click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Run processes in N threads; more than 1 gains nothing while Python has its global lock.",
+)
 @db_option
 @click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")
 @json_option
@@ -48,8 +56,10 @@ def run(
     args: tuple[str, ...],
     model: str | None,
     budget: str | None,
+    sequential: bool,
     trace: bool,
     live: bool,
+    workers: int,
     db: str | None,
     run_id: str | None,
     as_json: bool,
@@ -70,14 +80,16 @@ def run(
         program = files.program()
         if live and not as_json:  # which has room for nothing else
             output.watch()
-        options = {"model": model, "budget": limit, "args": args}
+        options = {"model": model, "budget": limit, "args": args, "sequential": sequential}
         store = _store(session, file, db, run_id)
         if store is not None:
+            if workers > 1:
+                raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
             from lyra.cli.vega_start import start
 
             start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
             return
-        value = _ran(session, program, output, calls, heard=heard, **options)
+        value = _ran(session, program, output, calls, heard=heard, workers=workers, **options)
     except SourceError as error:
         if as_json:
             _tell_wrong(file, error)
@@ -243,17 +255,20 @@ class Output:
 
 
 class Calls:
-    """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go."""
+    """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go. What
+    was asked ahead of its turn is told when the program comes to it, or as `speculative` when it never does."""
 
-    KINDS = frozenset({"model.called", "agent.answered"})
+    KINDS = frozenset({"model.called", "agent.answered", "call.ahead", "call.taken", "call.speculative"})
 
     def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
+        self.speculative_usd = 0.0
         self._trace = trace
         self._model = model or ""
         self._written: dict[str, list[str]] = {}  # the models of each agent, as the program names them
         self._parts: dict[str, list[dict[str, Any]]] = {}  # model calls by the turn they belong to
+        self._early: dict[str, dict[str, Any] | None] = {}  # by process: calls that nobody has come to
 
     def know(self, program: Program) -> None:
         """Records name models as the program does; `--model` is in place of all."""
@@ -277,14 +292,35 @@ class Calls:
         data = event.data
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
+            if event.pid in self._early and self._early[event.pid] is None:
+                self._early[event.pid] = data  # one that is cut off has no more than this
+        elif event.kind == "agent.answered":
+            parts = self._parts.pop(data["span_id"], [])
+            record = _record(data, parts, self._named(data["agent"], parts))
+            if event.pid in self._early:
+                self._early[event.pid] = record
+            else:
+                self._tell(record)
+        elif event.kind == "call.ahead":
+            self._early[data["pid"]] = None
+        else:
+            self._over(self._early.pop(data["pid"], None), is_taken=event.kind == "call.taken")
+
+    def _over(self, record: dict[str, Any] | None, *, is_taken: bool) -> None:
+        if record is None:
+            return  # it never got as far as a model
+        if is_taken:
+            self._tell(record)
             return
+        self.speculative_usd += record["cost_usd"] or 0.0
+        self._tell({**record, "status": "speculative"})
+
+    def _tell(self, record: dict[str, Any]) -> None:
         self.count += 1
-        self.cost_usd += data["cost_usd"] or 0.0
-        parts = self._parts.pop(data["span_id"], [])
+        self.cost_usd += record["cost_usd"] or 0.0
         if self._trace is not None:
             import json
 
-            record = _record(data, parts, self._named(data["agent"], parts))
             self._trace(json.dumps(record, allow_nan=False, default=str))
 
 
@@ -321,6 +357,7 @@ def tell(
             "error": None if failed is None else error_data(failed),
             "calls": calls.count,
             "cost_usd": round(calls.cost_usd, 6),
+            "speculative_usd": round(calls.speculative_usd, 6),
         }
     )
 

@@ -54,6 +54,7 @@ def start(
         "model": options["model"],
         "budget": None if options["budget"] is None else int(options["budget"]),
         "args": list(options["args"]),
+        "sequential": options["sequential"],
         "folder": _folder(),
         "settings": [flag for flag in session.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
     }
@@ -94,6 +95,7 @@ def go_on(
         else:
             session.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in session.flags]
             options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
+            options["sequential"] = began.get("sequential", False)
             budget = None if began["budget"] is None else _money(began["budget"])
             value = live(
                 session,

@@ -29,17 +29,28 @@ _ANY: Final = (
     r"|(?<!literal_)eval|\\[xu0-7]"
 )
 _OF: Final[dict[str, str]] = {
-    "python": "ctypes|importlib",
-    "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee",
+    "python": r"ctypes|importlib|putenv|environ(?!\.get\b|\s*\[)",  # programs are found by it
+    # A file's name in @ARGV may be a command; a reference may be to it; a module may open such a file.
+    "perl": r"open|\bdo\b|\brequire\b|syscall|\bpipe\b|CORE|POSIX|IPC|\bcan\b|/[a-z]*ee"
+    r"|ARGV|[@%&*]\s*[${]|\$\s*[${]|(?<!List)(?<!Data)(?<!JSON)::|::\s*\{"
+    r"|\b(?:use|no)\s+(?!(?:strict|warnings|utf8|feature|integer|bigint|List::Util|Data::Dumper|JSON::PP)\b|v?5)",
     "ruby": r"open|%x|send|\bmethod|Process|\bIO\b|Kernel|\bload\b|require|const_get|instance_|define_",
-    "javascript": r"require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
+    # `this` and what a program in one line has by name are other ways to `require`.
+    "javascript": r"\bthis\b|\barguments\b|__proto__|prototype|\bvm\b|\brepl\b|\binspector\b|\bcluster\b|\bwasi\b"
+    r"|\bObject\b(?!\s*\.\s*(?:keys|values|entries|fromEntries|assign|freeze)\b)|\._"
+    r"|require|import|Function|constructor|Reflect|\bDeno\b|\bBun\b|global|\bmodule\b|Worker"
     r"|process(?!\.(?:argv|env|stdin|stdout|versions?|platform|arch|exit|cwd)\b)"
     r"|\[(?!\s*(?:[0-9]+|\"[^\"\\]*\"|'[^'\\]*')?\s*\])",
     "php": r"assert|include|require|\$\w+\s*\(|call_user|array_|preg|create_function|passthru|proc_|mail|\bdl\b"
     r"|FFI|\{\$",
     "lua": r"load|require|package|\bos\b|\bio\b|debug|_G\b|_ENV",
     "sql": r"\\(?![dlx])|\bprogram\b|extension|\bedit\b|writefile",
+    "sqlite": r"\b(?:edit|load_extension|readfile|writefile|fts3_tokenizer)\b"
+    r"|^\s*\.(?!\.?/|(?:tables?|schema|fullschema|mode|headers?|databases|index(?:es)?|indices|dump|width|nullvalue"
+    r"|separator|show|stats|timer|explain|eqp|echo|bail|changes|parameter|help|quit|exit|print|version|limits?|lint"
+    r"|timeout|sha3sum|dbinfo|dbconfig)\b[^|\n]*$|\s*$)",
 }
+_ALONE: Final = words_of("sqlite")  # a table may be called `executions`: the row says all
 LANGUAGES: Final = _OF.keys()
 
 # ---------------------------------------------------------------- Python
@@ -51,12 +62,14 @@ _MODULES: Final = words_of(
 _NAMES: Final = words_of(
     "eval exec compile getattr setattr delattr globals locals vars breakpoint help modules Formatter attrgetter"
 )
+_ACTS: Final = re.compile(r"\b(?:antigravity|idlelib|turtledemo|__main__)\b")  # when it is imported
 _ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # what a module says of itself
 
 
 @cache
 def _look(language: str) -> re.Pattern[str]:
-    return re.compile(f"{_ANY}|{_OF[language]}", re.IGNORECASE)
+    row = _OF[language] if language in _ALONE else f"{_ANY}|{_OF[language]}"
+    return re.compile(row, re.IGNORECASE | re.MULTILINE)
 
 
 def starts_programs(text: str, language: str) -> bool:
@@ -79,6 +92,8 @@ def _is_plain(text: str) -> bool:
         return False
     nodes = list(ast.walk(tree))
     strange = {name for node in nodes for name in _strange_modules(node)}
+    if strange and not all(isinstance(node, _shows()) for node in nodes):
+        return False  # what an unknown module does when it is imported may depend on what came before
     shown = {id(root) for node in nodes for root in _only_shown(node)}
     for node in nodes:
         if isinstance(node, ast.Name) and (node.id in _NAMES or (node.id in strange and id(node) not in shown)):
@@ -87,7 +102,24 @@ def _is_plain(text: str) -> bool:
             node.attr in _NAMES or (node.attr[:1] == "_" and node.attr not in _ABOUT)
         ):
             return False
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_environ(node.value):
+            return False
+        if strange and isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id == "print"):
+            return False
     return "" not in strange
+
+
+@cache
+def _shows() -> tuple[type[ast.AST], ...]:
+    """What code is made of that imports a module and prints what it says of itself."""
+    import ast
+
+    whole = (ast.Module, ast.Import, ast.ImportFrom, ast.alias, ast.Expr, ast.Call, ast.keyword, ast.Load)
+    return (*whole, ast.Attribute, ast.Name, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Tuple)
+
+
+def _is_environ(node: ast.AST) -> bool:
+    return getattr(node, "attr", getattr(node, "id", "")) == "environ"
 
 
 def _strange_modules(node: ast.AST) -> Iterator[str]:
@@ -97,7 +129,8 @@ def _strange_modules(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         for each in node.names:
             if each.name not in _MODULES:
-                yield each.asname or each.name.partition(".")[0]
+                acts = _ACTS.search(each.name) is not None
+                yield "" if acts else each.asname or each.name.partition(".")[0]
     elif isinstance(node, ast.ImportFrom):
         taken = any(each.name in _NAMES or each.name[:1] == "_" for each in node.names)
         if node.level or node.module not in _MODULES or taken:

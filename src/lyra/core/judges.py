@@ -24,12 +24,29 @@ _GIT_PLAIN: Final = words_of(
     " --icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice --html-path --man-path --info-path --exec-path"
 )
 _GIT_VALUED: Final = words_of("-C --git-dir --work-tree --namespace --super-prefix --attr-source")
+# Those that write anywhere, or are told by their words what to run.
 _GIT_WHOLE: Final = words_of(
     "filter-branch send-email instaweb daemon shell for-each-repo credential credential-store credential-cache"
-    " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index"
-    " upload-pack receive-pack submodule--helper difftool--helper remote-ext remote-fd"
+    " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index hook"
+    " upload-pack receive-pack submodule--helper difftool--helper remote-ext remote-fd merge-index merge-one-file"
+    " bugreport diagnose pack-objects index-pack unpack-file mailsplit"
 )
-_GIT_RUNS: Final = words_of("shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper")
+_GIT_RUNS: Final = words_of(
+    "shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper merge-index hook"
+)
+# Of every other one nothing is known: an alias, or a program of that name. Any word of its call may begin a command.
+_GIT_KNOWN: Final = _GIT_WHOLE | words_of(
+    "add am annotate apply archive bisect blame branch cat-file check-attr check-ignore check-mailmap check-ref-format"
+    " checkout cherry cherry-pick clean clone column commit commit-graph commit-tree config count-objects describe diff"
+    " diff-files diff-index diff-tree difftool fetch fetch-pack fmt-merge-msg for-each-ref format-patch fsck gc"
+    " get-tar-commit-id grep hash-object help init init-db interpret-trailers log ls-files ls-remote ls-tree mailinfo"
+    " merge merge-base merge-file merge-tree mergetool mktag mktree multi-pack-index mv name-rev notes pack-redundant"
+    " pack-refs patch-id prune prune-packed pull push range-diff read-tree rebase reflog remote repack replace"
+    " request-pull rerere reset restore rev-list rev-parse revert rm send-pack shortlog show show-branch show-index"
+    " show-ref sparse-checkout stage stash status stripspace submodule subtree switch symbolic-ref tag unpack-objects"
+    " update-index update-ref update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree"
+    " write-tree lfs"
+)
 # Another repository by name: its settings say what runs, and no check of whose it is comes before.
 _GIT_ELSEWHERE: Final = ("--exec-path=", "--git-dir")
 _GIT_LONG: Final = Options(
@@ -87,6 +104,8 @@ def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words), code=command in _GIT_RUNS)
         for word in rest if command == "filter-branch" else ():
             yield Reach(len(words), word)
+    elif command not in _GIT_KNOWN:
+        yield Reach(len(words), begins=at + 1)
     if command == "config":
         yield from _git_config(words, rest)
     if command in ("bisect", "submodule"):
@@ -121,10 +140,17 @@ _SED_PART: Final = (
     r"|[{}])?[ \t]*"
 )
 _SED_STEP: Final = re.compile(_SED_PART + r"(?:[;\n]|(?<=[{])|(?=[}])|$)", re.DOTALL)
+_SED_LONG: Final = {
+    **dict.fromkeys(("quiet", "silent", "debug", "posix", "regexp-extended", "separate", "sandbox", "unbuffered"), ""),
+    **dict.fromkeys(("null-data", "zero-terminated", "follow-symlinks", "help", "version"), ""),
+    **{"expression": "e", "file": "f", "line-length": "l", "in-place": "i"},
+}
 _SCRIPT_MAX: Final = 2_000
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _AWK_RUNS: Final = re.compile(r"system|@|getline|\|&?")
 _AWK_WRITES: Final = re.compile(r"print[^;}\n]*>")
+_SQLITE_SHELL: Final = re.compile(r"\.(?:sh|she|shell?|sy|sys|syst|syste|system)")
+_SQLITE_WRITES: Final = re.compile(r"\b(?:attach|vacuum\s+into)\b", re.IGNORECASE)
 _MAKE_NAMES: Final = re.compile(r"(?:.*SHELL.*|MAKE.*|CC|CXX|LD|AR|AS|CPP|FC|PATH)[:+?!]*")
 _MAKE_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@%+-]*")
 
@@ -143,42 +169,48 @@ def _sed_is_plain(script: str) -> bool:
 
 
 def _sed(words: Sequence[str]) -> Iterator[Reach]:
-    scripts, at, given = [], 1, False
+    """Options that nobody knows count as code: the word after one may be its value, or the script."""
+    scripts: list[tuple[int, str]] = []
     plain: list[tuple[int, str]] = []
+    at, given = 1, False
     while at < len(words):
         word = words[at]
-        following = words[at + 1] if at + 1 < len(words) else ""
         if word == "--":
             plain += enumerate(words[at + 1 :], at + 1)
             break
-        name, equals, value = word.partition("=")
-        if word[:2] == "--":
-            if "--expression".startswith(name) and len(name) > 2:
-                scripts.append((at + 1 if equals else at + 2, value if equals else following))
-                given, at = True, at if equals else at + 1
-            elif "--file".startswith(name) or "--in-place".startswith(name):
-                yield Reach(at + 1, code="--file".startswith(name))
-                given |= "--file".startswith(name)
-        elif word[:1] == "-" and len(word) > 1:
-            letters = re.match(r"[nErsuz]*", word[1:])
-            letter, rest = (
-                word[1 + len(letters[0] if letters else "") :][:1],
-                word[2 + len(letters[0] if letters else "") :],
-            )
-            if letter == "e":
-                scripts.append((at + 1 if rest else at + 2, rest or following))
-                given, at = True, at if rest else at + 1
-            elif letter:  # -i writes, -f reads a script, and what nobody knows
-                yield Reach(at + 1, code=letter not in "il")
-                given |= letter == "f"
-        else:
+        if word[:1] != "-" or word == "-":
             plain.append((at, word))
-        at += 1
+            at += 1
+            continue
+        letter, value = _sed_option(word)
+        through = at + 1
+        if letter in ("e", "f", "l") and value is None:
+            through, value = at + 2, words[at + 1] if at + 1 < len(words) else ""
+        if letter == "e":
+            scripts.append((through, value or ""))
+        elif letter == "i":  # writes
+            yield Reach(through)
+        elif letter == "f" or letter == "?" or (letter == "l" and not (value or "").isdecimal()):
+            yield Reach(through, code=True)
+        given |= letter in ("e", "f")
+        at = through
     if not given and plain:
         scripts.append((plain[0][0] + 1, plain[0][1]))
     for through, script in scripts:
         if not _sed_is_plain(script):
             yield Reach(through, code=True)
+
+
+def _sed_option(word: str) -> tuple[str, str | None]:
+    """The letter that an option comes to (none for a flag, `?` for one that nobody knows), and its value if attached."""
+    if word[:2] == "--":
+        name, equals, value = word[2:].partition("=")
+        letters = {letter for full, letter in _SED_LONG.items() if full.startswith(name)}
+        return (letters.pop() if len(letters) == 1 else "?"), value if equals else None
+    rest = word[1:].lstrip("nErsuz")
+    if not rest:
+        return "", None
+    return (rest[0] if rest[0] in "efli" else "?"), rest[1:] or None
 
 
 def _awk(words: Sequence[str]) -> Iterator[Reach]:
@@ -213,9 +245,15 @@ def _make(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
+    """Orders that begin with a point, and SQL that calls what runs or writes, wherever they stand."""
     for at, word in enumerate(words[1:], 1):
-        if word.lstrip()[:1] == "." and len(word) > 1 and word[1] != "/":
-            yield Reach(at + 1, word.partition(" ")[2])
+        order, _, value = word.lstrip().partition(" ")
+        if order[:1] == "." and "\n" not in word and _SQLITE_SHELL.fullmatch(order):
+            yield Reach(at + 1, value)
+        elif starts_programs(word, "sqlite"):
+            yield Reach(at + 1, code=True)
+        elif (order[:1] == "." and order[1:2] not in ("", "/")) or _SQLITE_WRITES.search(word):
+            yield Reach(at + 1)
 
 
 # ---------------------------------------------------------------- languages, files that are commands

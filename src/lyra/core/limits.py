@@ -145,5 +145,6 @@ VEGA_TREE_NODES_MAX: Final = 20_000  # statements and values of such a function;
 VEGA_FUNCTIONS_MAX: Final = 200_000  # functions of one program
 VEGA_GLOBALS_MAX: Final = 1_000_000  # globals of one program
 VEGA_BYTECODE_BYTES_MAX: Final = 64 * 1024 * 1024  # one `.vgb` file
+VEGA_AHEAD_CALLS_MAX: Final = 64  # calls of one process that are under way ahead of their turn
 VEGA_REGEX_PROGRAM_MAX: Final = 5_000  # instructions of one pattern, its repetitions written out
 VEGA_REGEX_STEPS_MAX: Final = 5_000_000  # steps of one match: some seconds, in which nothing else runs

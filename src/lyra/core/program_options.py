@@ -207,7 +207,7 @@ OPTIONS: Final[dict[str, Options]] = {
     **dict.fromkeys(("yt-dlp", "youtube-dl"), _VIDEO),
     **dict.fromkeys(("gs", "convert", "magick", "identify", "mogrify", "sox"), Options()),
     "crontab": Options(),
-    "sqlite3": Options(dashes_run=words_of("-cmd -init")),
+    "sqlite3": Options(dashes_unread=words_of("-init --init"), language="sqlite"),
     "tclsh": Options(leading=True),
     "ed": Options(),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Options(valued="Fv")),

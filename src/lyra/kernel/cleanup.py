@@ -54,7 +54,8 @@ def _ended(kernel: Kernel, *, before: float) -> list[str]:
     ]
     if kernel.journal is not None:
         return entries
-    programs = [pid for pid, one in kernel.processes.items() if one.ended_at is not None and one.ended_at <= before]
+    ended = kernel.processes.ended()
+    programs = [one.pid for one in ended if one.ended_at is not None and one.ended_at <= before]
     return entries + programs
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
     from lyra.kernel.recall import Entry
 
-__all__ = ["ChildHandle", "Context", "ExitProgram"]
+__all__ = ["ChildHandle", "Context", "ExitProgram", "name_branch"]
 
 
 class ExitProgram(BaseException):
@@ -101,6 +101,13 @@ def current_branch(process: Process) -> _Branch:
         process.kernel.life.branch_began(process)
     _branch.set((process, branch))
     return branch
+
+
+def name_branch(process: Process, path: str) -> None:
+    """Give the task that runs a branch of that path, for programs whose branches are not always made in one order."""
+    task = asyncio.current_task()
+    process.kernel.life.branch_began(process)
+    _branch.set((process, _Branch(task, path)))
 
 
 def _after(key: rows.Key) -> rows.Key:

@@ -68,6 +68,7 @@ from lyra.kernel.services import ServiceRegistry
 from lyra.kernel.subsystem import State
 from lyra.kernel.supervisor import supervise
 from lyra.kernel.supervisor_handle import SupervisorHandle, Supervisors
+from lyra.kernel.table import Table
 from lyra.kernel.tasks import Flight, Tasks, Writer
 from lyra.kernel.time_limits import TimeLimits
 from lyra.store.protocol import Store, open_store
@@ -111,7 +112,7 @@ class Kernel(Requests):
         self.retention_s = retention_s
         self.parts: dict[str, Any] = {}  # what the layers above keep for this kernel, by name
         self.config: Config | None = None  # that it was made from, for the layers above
-        self.processes: dict[str, Process] = {}
+        self.processes = Table()
         self.names: dict[str, Process] = {}
         self.live = 0
         self.journal: Journal | None = None
@@ -352,7 +353,9 @@ class Kernel(Requests):
 
     def _stop_programs(self) -> None:
         """Each live program sees CancelledError once; nothing it still does is performed or written."""
-        for process in list(self.processes.values()):
+        for guests in self.processes.guests:
+            guests.stop()
+        for process in list(self.processes.present()):
             if process.exit is not None:
                 continue
             if self.journal is None:
@@ -374,7 +377,7 @@ class Kernel(Requests):
             self.journal.frozen = True
             self.journal.answer(error)
         self.publish("", "store.fenced" if error.code == "conflict" else "store.failed", {"message": error.message})
-        for process in self.processes.values():
+        for process in self.processes.present():
             self.life.let_go(process, error)
         self.drained()
 
@@ -547,7 +550,10 @@ class Kernel(Requests):
         return found if found is not None else self.find(pid)
 
     def lookup(self, pid_or_name: str) -> Process | None:
-        return self.processes.get(pid_or_name) or self.names.get(pid_or_name)
+        try:
+            return self.processes[pid_or_name]
+        except KeyError:
+            return self.names.get(pid_or_name)
 
     def find(self, pid_or_name: Any) -> Process:
         found = self.lookup(pid_or_name) if isinstance(pid_or_name, str) else None

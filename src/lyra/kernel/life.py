@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context as ContextVars
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from lyra.kernel import rows
 from lyra.kernel.context import Context, ExitProgram
 from lyra.kernel.door import Diverged
 from lyra.kernel.faults import error_to_row
-from lyra.kernel.process import PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
+from lyra.kernel.process import NORMAL, PRIORITIES, TIME_IS_UP, Exit, Process, looked_at, resume
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
@@ -78,30 +79,27 @@ class Life:
         priority: str | None = None,
         guarded: bool = False,
     ) -> Process:
+        kernel = self._kernel
         if (
-            not self._kernel.open
-            or self._kernel.live >= self._kernel.processes_max
+            not kernel.open
+            or kernel.live >= kernel.processes_max
             or parent is not None
             or pid is not None
             or name is not None
         ):
             self._may_start(parent, pid, name)
-        journal = self._kernel.journal
-        level = _priority(priority) if priority is not None else (parent.priority if parent is not None else 2)
-        scope = parent.budget if parent is not None else self._kernel.budget
+        journal = kernel.journal
+        level = _priority(priority) if priority is not None else (parent.priority if parent is not None else NORMAL)
+        scope = parent.budget if parent is not None else kernel.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
         own_scope = scope if budget is None else scope.child(Budget.of(budget))
-        right = parent.grant if parent is not None else self._kernel.grant
+        right = parent.grant if parent is not None else kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:
-            # Numbered by the journal: unique in a store, and short enough to read aloud.
-            self._numbered += 1
-            pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-            while pid in self._kernel.processes:  # somebody chose this very pid
-                pid += "x"
+            pid = self.next_pid()
         process = Process(
-            self._kernel, pid, self._kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
+            kernel, pid, kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
         )
         process.name = name
         if guarded and parent is not None:
@@ -125,24 +123,58 @@ class Life:
                 blob,
                 guarded,
             )
-            args = tuple(self._kernel.programs.arguments(program, data))
+            args = tuple(kernel.programs.arguments(program, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
-        process.coroutine = self._kernel.programs.begin(program, Context(process), args)
-        if parent is not None and self._kernel.labels.state.pids:
-            self._kernel.labels.pass_on(parent.pid, pid, "its parent")
+        process.coroutine = kernel.programs.begin(program, Context(process), args)
+        if parent is not None and kernel.labels.state.pids:
+            kernel.labels.pass_on(parent.pid, pid, "its parent")
         if row is not None and journal is not None:
             journal.write(pid, "process.created", rows.encode(row))
             process.created_at = journal.time
         else:
-            process.created_at = self._kernel.clock.now()
-            if self._kernel.listening:
-                self._kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
+            process.created_at = kernel.clock.now()
+            if kernel.listening:
+                kernel.publish(pid, "process.created", {"program": process.program, "name": name or ""})
         self.enter(process)
         if own_scope.seconds is not None:
             self.limit_time(own_scope, own_scope.seconds)
-        process.move("ready")
-        self._kernel.scheduler.push(process)
+        if kernel.listeners_want_states:
+            process.move("ready")
+        else:  # the same move, on the hot path
+            process.state = "ready"
+        kernel.scheduler.push(process)
         point("process.spawned")
+        return process
+
+    def next_pid(self) -> str:
+        """Numbered by the journal: unique in a store, and short enough to read aloud."""
+        journal = self._kernel.journal
+        self._numbered += 1
+        pid = f"p{self._numbered if journal is None else journal.seq + 1}"
+        while dict.__contains__(self._kernel.processes, pid):  # somebody chose this very pid; guests are numbered here
+            pid += "x"
+        return pid
+
+    def adopt(
+        self,
+        program: Callable[..., Any],
+        args: tuple[Any, ...] | None,
+        *,
+        pid: str,
+        budget: Budget,
+        grant: Grant,
+        context: ContextVars,
+        created_at: float,
+    ) -> Process:
+        """Make a process of what has run as somebody's guest, and is counted already; without arguments, of one that
+        has ended. Whoever adopts it says what it does: it is neither in line nor waiting yet."""
+        name = self._kernel.programs.name(program)
+        process = Process(self._kernel, pid, name, None, budget, grant, NORMAL, context)
+        process.created_at = created_at
+        process.state = "ready"
+        if args is not None:
+            process.coroutine = self._kernel.programs.begin(program, Context(process), args)
+        self._kernel.processes[pid] = process
         return process
 
     def _may_start(self, parent: Process | None, pid: str | None, name: str | None) -> None:
@@ -169,13 +201,14 @@ class Life:
 
     def enter(self, process: Process) -> None:
         """Put it in the table, under its parent and its name."""
-        self._kernel.processes[process.pid] = process
-        self._kernel.live += 1
+        kernel = self._kernel
+        kernel.processes[process.pid] = process
+        kernel.live += 1
         if process.budget.seconds is not None:
             for scope in _scopes(process):
                 self._members[scope] = self._members.get(scope, 0) + 1
         if process.name is not None:
-            self._kernel.names[process.name] = process
+            kernel.names[process.name] = process
         parent = process.parent
         if parent is not None:
             if parent.children is None:
@@ -205,7 +238,7 @@ class Life:
             self._deadlines.pop(scope, None)
             self._due.pop(scope, None)
             if not self._kernel.stopping:
-                for process in list(self._kernel.processes.values()):
+                for process in list(self._kernel.processes.present()):  # guests have no time limit
                     if process.exit is None and scope in _scopes(process):
                         self._out_of_time(process)
 

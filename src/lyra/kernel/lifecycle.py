@@ -355,8 +355,8 @@ class LifecycleManager:
     def get_process_counts(self) -> dict[str, int]:
         """How many processes there are in each state; every state is there."""
         counts = dict(self.state.counts)
-        for process in self._kernel.processes.values():
-            counts[process.state] += 1
+        for state in self._kernel.processes.states():
+            counts[state] += 1
         return counts
 
     @property

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIVEN_UP",
+    "NORMAL",
     "PARKED",
     "PRIORITIES",
     "TIME_IS_UP",
@@ -53,6 +54,7 @@ TRANSITIONS: Final[dict[str, frozenset[str]]] = {
 }
 
 PRIORITIES: Final[tuple[str, ...]] = ("realtime", "high", "normal", "low", "idle")
+NORMAL: Final = PRIORITIES.index("normal")
 
 # Private in name, published in substance: asyncio's "Extending" page gives these two to authors of task types.
 enter_task = asyncio.tasks._enter_task

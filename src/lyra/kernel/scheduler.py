@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.limits import TICK_S
 from lyra.kernel.process import Process, enter_task, leave_task, resume
@@ -22,11 +22,24 @@ from lyra.kernel.process import Process, enter_task, leave_task, resume
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
 
-__all__ = ["SHARES", "Scheduler"]
+__all__ = ["SHARES", "Scheduler", "Steppable"]
 
 # Steps a round gives each priority: the weights 100/75/50/25/1 of the requirement document, times eight.
 SHARES: Final[tuple[int, ...]] = (800, 600, 400, 200, 8)
+ROUNDS_MAX: Final = 1_024  # in one slice: where time stands still (a simulation), two that talk would never end
+FEW: Final = 16  # of them without a look at the time, where only one is ready
 HANDED_OVER_MAX: Final = 32  # slices in the turns of others before the loop has had its own
+
+
+class Steppable(Protocol):
+    """What may stand in line: a Process, or what a layer above steps by itself."""
+
+    pid: str
+    priority: int
+    state: str
+
+    def step(self) -> None:
+        """Its turn, if its state is still `ready`."""
 
 
 class Scheduler:
@@ -47,7 +60,7 @@ class Scheduler:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._levels: tuple[deque[Process], ...] = tuple(deque() for _ in SHARES)
+        self._levels: tuple[deque[Steppable], ...] = tuple(deque() for _ in SHARES)
         self._poked = False
         self._in_loop = False  # the loop will call
         self._handed_over = 0  # times since it did
@@ -59,13 +72,13 @@ class Scheduler:
         self.stepped: dict[str, float] | None = None  # when each process last had a step, while somebody watches
         self.order: Callable[[list[Any]], list[Any]] | None = None
 
-    def push(self, process: Process) -> None:
+    def push(self, process: Steppable) -> None:
         self._levels[process.priority].append(process)
         self.ready += 1
         if not self._poked and not self.running:
             self.poke()
 
-    def give_way(self, process: Process) -> None:
+    def give_way(self, process: Steppable) -> None:
         """The process goes on after everybody else had a turn, the loop included."""
         self._gave_way = True
         self.push(process)
@@ -128,39 +141,47 @@ class Scheduler:
         time = kernel.loop.time
         self.running = True
         try:
-            until = time() + TICK_S
+            until, rounds = time() + TICK_S, ROUNDS_MAX
             while not self.stopped:
                 if journal is not None and journal.stuck is not None:
                     break
                 self._gave_way = False
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     if self.ready == 1 and self.order is None and self.stepped is None:  # two that talk: most rounds
-                        self._step_one()
+                        self._step_few(1 if journal is not None else FEW)
                     else:
                         self._step_all(self._round())
-                over = not self.ready or kernel.stopping or self._gave_way or time() >= until
+                rounds -= 1
+                over = not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until
                 # A slice may end after any round: a simulation, where time stands still meanwhile, commits after each.
                 if journal is not None and journal.pending and (over or journal.awaited or self.order is not None):
                     journal.flush()
                 # The commit may have woken some.
-                if over and (not self.ready or kernel.stopping or self._gave_way or time() >= until):
+                if over and (not self.ready or kernel.stopping or self._gave_way or not rounds or time() >= until):
                     break
         finally:
             self.running = False
         if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
 
-    def _step_one(self) -> None:
-        self.ready = 0
-        self.steps += 1
-        for level in self._levels:
-            if level:
-                process = level.popleft()
-                if process.state == "ready":
-                    process.step()
+    def _step_few(self, most: int) -> None:
+        """Step the only one that is ready, and again, while there is only one."""
+        levels = self._levels
+        kernel = self._kernel
+        while True:
+            self.ready = 0
+            self.steps += 1
+            for level in levels:
+                if level:
+                    process = level.popleft()
+                    if process.state == "ready":
+                        process.step()
+                    break
+            most -= 1
+            if self.ready != 1 or not most or self._gave_way or kernel.stopping or self.stopped:
                 return
 
-    def _step_all(self, batch: list[Process]) -> None:
+    def _step_all(self, batch: list[Steppable]) -> None:
         self.steps += len(batch)
         if self.stepped is not None:
             self.stepped.update(dict.fromkeys([process.pid for process in batch], self._kernel.clock.monotonic()))
@@ -173,8 +194,8 @@ class Scheduler:
             for process in steps:
                 self.push(process)
 
-    def _round(self) -> list[Process]:
-        batch: list[Process] = []
+    def _round(self) -> list[Steppable]:
+        batch: list[Steppable] = []
         for level, share in zip(self._levels, SHARES, strict=True):
             if level:
                 if len(level) <= share:

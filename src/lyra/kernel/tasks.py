@@ -2,18 +2,20 @@
 
 `Tasks` keeps a strong reference to every task it starts (the loop itself holds them weakly, so an unreferenced task
 can be collected while it waits) and cancels and awaits them all when it closes. `Writer` is the single thread in
-which a Store that must wait for a disk or a network is called, one call at a time, in the order asked.
+which a Store that must wait for a disk or a network is called, one call at a time, in the order asked. `Threads` are
+several that run beside the loop for as long as their owner lives.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["Flight", "Tasks", "Writer"]
+__all__ = ["Flight", "Tasks", "Threads", "Writer"]
 
 T = TypeVar("T")
 
@@ -84,3 +86,26 @@ class Writer:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+
+
+class Threads:
+    """Each runs `work` with its number until that returns. `changed` is the lock they share, and what they wait on."""
+
+    __slots__ = ("_live", "_work", "changed")
+
+    def __init__(self, work: Callable[[int], None]) -> None:
+        self.changed = threading.Condition()
+        self._work = work
+        self._live: list[threading.Thread] = []
+
+    def start(self, count: int, *, name: str) -> None:
+        for number in range(count):
+            thread = threading.Thread(target=self._work, args=(number,), name=f"{name}-{number}", daemon=True)
+            self._live.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Wait for the end of all of them; `work` has been told."""
+        for thread in self._live:
+            thread.join()
+        self._live.clear()

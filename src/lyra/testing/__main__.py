@@ -190,6 +190,25 @@ def _fuzz(options: argparse.Namespace) -> int:
     return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(result.failures))
 
 
+def _vega_parallel(options: argparse.Namespace) -> int:
+    from lyra.testing.vega_parallel import compare_many
+
+    failed = quicker = 0
+    sequential_s = parallel_s = 0.0
+    seeds = range(options.seed, options.seed + options.n)
+    for done, found in enumerate(compare_many(seeds, jobs=options.jobs), start=1):
+        quicker += found.parallel_s < found.sequential_s
+        sequential_s, parallel_s = sequential_s + found.sequential_s, parallel_s + found.parallel_s
+        if found.problems:
+            failed += 1
+            if failed <= _SHOWN_MAX:
+                print(*(f"seed {found.seed}: {problem}" for problem in found.problems), sep="\n")
+                print(f"  again: python -m lyra.testing vega-parallel --seed {found.seed} --n 1")
+        _progress(done, options.n)
+    print(f"vega-parallel: {quicker} quicker, {sequential_s:.0f} s line by line, {parallel_s:.0f} s with overlap")
+    return _verdict(f"vega-parallel: {options.n} programs from seed {options.seed}", failed)
+
+
 # command → (what runs it, how many by default, what it does)
 _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]] = {
     "sim": (_sim, 10_000, "seeded worlds with faults, crashes and take-overs"),
@@ -201,6 +220,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
     "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
+    "vega-parallel": (_vega_parallel, 5_000, "random Vega programs, line by line and with overlap: no difference"),
     "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
     "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
     "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
@@ -236,9 +256,10 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
         if name == "soak":
             command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
-        if name == "sim":
+        if name in ("sim", "vega-parallel"):
             jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
+        if name == "sim":
             command.add_argument("--verbose", action="store_true", help="say what each world does")
     return parser
 

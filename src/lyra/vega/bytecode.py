@@ -24,7 +24,7 @@ from lyra.vega.values import INT_MAX, INT_MIN, UNSET, Duration, Money
 __all__ = ["VERSION", "content_hash", "dump", "load"]
 
 MAGIC: Final = b"VGB\x00"
-VERSION: Final = 1
+VERSION: Final = 2
 HEAD: Final = len(MAGIC) + 2 + 32
 
 # Constants: plain ones as they are, the others as a map of one key.

@@ -13,9 +13,9 @@ from typing import Any
 
 from lyra.errors import CheckError
 from lyra.vega import ast, compiler_library
+from lyra.vega.compiler_ahead import Ahead
 from lyra.vega.compiler_calls import Calls
 from lyra.vega.compiler_expressions import Expressions
-from lyra.vega.compiler_statements import Statements
 from lyra.vega.effects import Overlap
 from lyra.vega.opcodes import (
     OP_CALL,
@@ -30,6 +30,8 @@ from lyra.vega.opcodes import (
     OP_RETURN_NULL,
     OP_UNLESS_EQ,
 )
+from lyra.vega.plan.notes import Notes
+from lyra.vega.plan.summaries import Summaries
 from lyra.vega.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.scopes import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.source import Source
@@ -41,17 +43,23 @@ Load = Callable[[str, str], "tuple[str, str] | None"]
 
 
 def compile_module(
-    module: ast.Module, source: Source, *, load: Load | None = None, host_names: Collection[str] = ()
+    module: ast.Module,
+    source: Source,
+    *,
+    load: Load | None = None,
+    host_names: Collection[str] = (),
+    notes: Notes | None = None,
 ) -> Program:
-    """The program of a parsed file. `load(target, importing name)` gives name and text of an import."""
-    linker = Linker(source, load, frozenset(host_names))
+    """The program of a parsed file. `load(target, importing name)` gives name and text of an import; `notes` gets the
+    plan of what overlaps."""
+    linker = Linker(source, load, frozenset(host_names), notes)
     try:
         return linker.program_of(module)
     except RecursionError:
         raise CheckError("the program is nested too deeply", file=source.name, line=1, column=1) from None
 
 
-class FunctionCompiler(Statements):
+class FunctionCompiler(Ahead):
     """One function: its parameters, what it captures, its body."""
 
     def __init__(self, linker: Linker, module: ModuleScope, unit: Unit, name: str, *, is_hidden: bool) -> None:
@@ -83,8 +91,7 @@ class FunctionCompiler(Statements):
     def body(self, statements: list[ast.Statement], variables: list[Variable], end: ast.Node) -> Function:
         def inside() -> None:
             self.enter(variables, statements)
-            for statement in statements:
-                self.statement(statement)
+            self.sequence(statements)
 
         if self.unit.has_defer:
             self.defers = self.register()
@@ -180,7 +187,9 @@ class FunctionCompiler(Statements):
 class Linker:
     """Everything that the functions of one program share."""
 
-    def __init__(self, source: Source, load: Load | None, host_names: frozenset[str]) -> None:
+    def __init__(
+        self, source: Source, load: Load | None, host_names: frozenset[str], notes: Notes | None = None
+    ) -> None:
         self.source = source
         self.load = load
         self.host_names = host_names
@@ -194,6 +203,8 @@ class Linker:
         self.lambdas: dict[int, int] = {}
         self.keep: list[Any] = []  # nodes made here; meanings go by id, so none may be collected
         self.overlap = Overlap()
+        self.notes = notes if notes is not None else Notes()
+        self.summaries = Summaries(lambda: list(self.modules.values()), host_names)
 
     # ------------------------------------------------------------ the whole
 
@@ -208,7 +219,9 @@ class Linker:
             takes_arguments = sum(parameter.default is None for parameter in main.node.parameters) == 1
             if len(main.node.parameters) > 1:
                 raise complaint(self.source, main.node, "`main` has at most one parameter: the arguments")
+        self.summaries.prepare()
         self.drain()
+        self.notes.finish(self.modules.values(), self.summaries)
         start = FunctionCompiler(self, main_module, main_module.unit, "start", is_hidden=True)
         program.functions[program.entry] = start.start(
             main_module.init_function, program.main, takes_arguments=takes_arguments

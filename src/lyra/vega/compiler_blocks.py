@@ -32,9 +32,13 @@ class Blocks(Processes):
     def block(self, block: ast.Block) -> None:
         mark = self.next_register
         self.enter(self.module.cells.get(id(block), []), block.statements)
-        for statement in block.statements:
-            self.statement(statement)
+        self.sequence(block.statements)
         self.next_register = mark
+
+    def sequence(self, statements: list[ast.Statement]) -> None:
+        """Statements one after the other."""
+        for statement in statements:
+            self.statement(statement)
 
     def enter(self, variables: list[Variable], statements: list[ast.Statement]) -> None:
         """Make the shared variables of a scope, then its functions: they may be called before they stand."""

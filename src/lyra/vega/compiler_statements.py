@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ from lyra.vega.opcodes import (
 from lyra.vega.scopes import Symbol, Variable
 
 __all__ = ["Statements"]
+
+
+JOIN_ALL: Final = ["parallel", "all", 0, 0, 0]
 
 
 class Statements(Control):
@@ -77,7 +80,8 @@ class Statements(Control):
         """Sends and calls that stand alone in a statement are started together; their results are set, in the order
         of the source, at the first statement that needs one of them or cannot wait, and at the end."""
         self.enter([], node.body.statements)
-        group, error, results = self.register(), self.register(), self.register()
+        group = self.register(5)
+        error, results = self.register(), self.register()
         pending: list[ast.Statement] = []
         names: set[str] = set()
         start = 0
@@ -119,10 +123,10 @@ class Statements(Control):
         self.move(first, group)
         if isinstance(call, ast.Send):
             flags = self.send_parts(call, first + 1)
-            kind = ["parallel", "send", flags]
+            kind = ["parallel", "send", flags, 0, 0]
         else:
             self.spawned_function(call, first + 1)
-            kind = ["parallel", "call", 0]
+            kind = ["parallel", "call", 0, 0, 0]
         self.at(call)
         self.emit(OP_PAR_SPAWN, first, self.other(kind))
         self.next_register = mark
@@ -130,15 +134,17 @@ class Statements(Control):
     def join(
         self, node: ast.Node, group: int, error: int, results: int, pending: list[ast.Statement], start: int
     ) -> None:
+        calls = [call for call in map(self.overlapping, pending) if call is not None]
+        self.linker.notes.declared(calls, self.module, self.linker.summaries, self.name)
         # An error in between waits for the calls started before it: the first failure in the source is the one thrown.
         end = len(self.code)
         past = self.jump()
         self.handle(start, len(self.code), error, end)
         self.at(node)
-        self.emit(OP_PAR_JOIN, results, group)
+        self.emit(OP_PAR_JOIN, results, group, self.other(JOIN_ALL))
         self.emit(OP_RETHROW, error)
         self.patch(past)
-        self.emit(OP_PAR_JOIN, results, group)
+        self.emit(OP_PAR_JOIN, results, group, self.other(JOIN_ALL))
         for index, statement in enumerate(pending):
             if isinstance(statement, ast.ExpressionStatement):
                 continue

@@ -9,14 +9,14 @@ it can be turned into data and back, in another process or on another machine (s
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
 from lyra.vega.link import Code, Linked
 from lyra.vega.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
 
-__all__ = ["SLICE", "Done", "Fiber", "OutOfFuel", "VmEffect"]
+__all__ = ["OUT_OF_FUEL", "SLICE", "WAIT", "Done", "Fiber", "OutOfFuel", "VmEffect"]
 
 SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at the depth
 
@@ -30,6 +30,9 @@ class VmEffect(msgspec.Struct, gc=False):
 
     kind: str
     arguments: tuple[Any, ...] = ()
+
+
+WAIT: Final = VmEffect("receive", (None, 0))  # for a message, however long it takes: the commonest of all, made once
 
 
 class Done:
@@ -49,6 +52,9 @@ class OutOfFuel:
     """The fiber could go on, but its turn is over."""
 
     __slots__ = ()
+
+
+OUT_OF_FUEL: Final = OutOfFuel()
 
 
 class Fiber:
@@ -86,35 +92,42 @@ class Fiber:
     # ------------------------------------------------------------ beginning
 
     @classmethod
-    def start(cls, linked: Linked) -> Fiber:
+    def start(cls, linked: Linked) -> Self:
         """The main process: the top level of the file, then `main`."""
         code = linked.functions[linked.program.entry]
         return cls(linked, code, code.template[:], [UNSET] * len(linked.program.globals))
 
     @classmethod
-    def call(cls, linked: Linked, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Fiber:
+    def call(cls, linked: Linked, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
         """A fiber that calls one function with values that belong to nobody else."""
-        closure = Closure(function) if isinstance(function, int) else function
+        closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         code = linked.functions[closure.function]
-        if not code.required <= len(arguments) <= code.parameters:
-            raise wrong_count(code, len(arguments))
-        registers = code.template[:]
-        registers[: len(arguments)] = arguments
-        for missing in range(len(arguments), code.parameters):
-            registers[missing] = UNSET
+        given = len(arguments)
+        registers = code.template.copy()
+        if given != code.parameters:
+            if not code.required <= given <= code.parameters:
+                raise wrong_count(code, given)
+            for missing in range(given, code.parameters):
+                registers[missing] = UNSET
+        if given:
+            registers[:given] = arguments
         if code.captures:
             registers[code.parameters : code.parameters + code.captures] = closure.captured
         return cls(linked, code, registers, globals_)
 
-    def child(self, function: Closure | int, arguments: list[Any]) -> Fiber:
+    def child(self, function: Closure | int, arguments: list[Any]) -> Self:
         """A new process for a function of this program. Nothing is shared: function, arguments and globals are
         copied, together, so that what they share among themselves they go on sharing."""
-        closure = Closure(function) if isinstance(function, int) else function
+        closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
         globals_ = self.globals
-        if not closure.captured and _DEEP.isdisjoint(map(type, arguments)) and _DEEP.isdisjoint(map(type, globals_)):
-            return Fiber.call(self.linked, closure, arguments, globals_[:] if globals_ else globals_)
-        closure, arguments, globals_ = copied([closure, arguments, self.globals])
-        return Fiber.call(self.linked, closure, arguments, globals_)
+        if not (
+            closure.captured
+            or (arguments and not _DEEP.isdisjoint(map(type, arguments)))
+            or (globals_ and not _DEEP.isdisjoint(map(type, globals_)))
+        ):
+            return self.call(self.linked, closure, arguments, globals_[:] if globals_ else globals_)
+        closure, arguments, globals_ = copied([closure, arguments, globals_])
+        return self.call(self.linked, closure, arguments, globals_)
 
     # ------------------------------------------------------------ answers
 

@@ -317,6 +317,10 @@ def _ignored(host: LocalHost, process: Running, fiber: Fiber, *_: Any) -> None:
     fiber.resume()
 
 
+def _ahead_begin(host: LocalHost, process: Running, fiber: Fiber) -> None:
+    fiber.resume(None)  # answers take no time here, so nothing is gained by asking early
+
+
 EFFECTS: Final[dict[str, Callable[..., None]]] = {
     "print": _print,
     "spawn": _spawn,
@@ -333,6 +337,7 @@ EFFECTS: Final[dict[str, Callable[..., None]]] = {
     "budget_exit": _budget_exit,
     "budget_reserve": _ignored,
     "budget": _budget,
+    "ahead_begin": _ahead_begin,
     "parallel_begin": _parallel_begin,
     "parallel_send": _parallel_send,
     "parallel_call": _parallel_call,

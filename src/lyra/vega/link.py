@@ -1,8 +1,8 @@
 """A Program made ready to run: what the VM's loop reads.
 
-Linking copies each function's code as it is, builds the list of registers that every call starts from (empty ones,
-then the constants), and looks up the library functions that its instructions name. A linked program is shared by all
-its processes and never changes.
+Linking copies each function's code (a jump to a jump goes where that one goes), builds the list of registers that every
+call starts from (empty ones, then the constants), and looks up the library functions that its instructions name. A
+linked program is shared by all its processes and never changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lyra.errors import BytecodeError
-from lyra.vega.opcodes import OP_CALL, OP_CALL_PURE, OP_CLOSURE, OP_LIBRARY
+from lyra.vega.opcodes import OP_CALL, OP_CALL_PURE, OP_CLOSURE, OP_JUMP, OP_LIBRARY, OP_LOOP
 from lyra.vega.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
@@ -39,7 +39,7 @@ class Code:
         self.index = index
         self.name = function.name
         self.function = function
-        self.code: list[Instruction] = function.code
+        self.code: list[Instruction] = _threaded(function.code)
         self.handlers: list[Handler] = function.handlers
         self.parameters = len(function.parameters)
         self.required = function.required
@@ -58,18 +58,38 @@ class Code:
                 self.constants[c] = tuple(function.constants[c][1:])
 
 
-class Linked:
-    """All functions of a program, with its hash, by which saved processes name it. A host may set `post`: it carries a
-    message at once and says True, or says False and is asked by the effect."""
+def _threaded(code: list[Instruction]) -> list[Instruction]:
+    """The code with jumps to jumps led to their end: each instruction stays where it is."""
+    return [
+        code[a] if op == OP_JUMP and a < len(code) and code[a][0] in (OP_JUMP, OP_LOOP) else (op, a, b, c)
+        for op, a, b, c in code
+    ]
 
-    __slots__ = ("functions", "hash", "post", "program", "tier")
+
+class Linked:
+    """All functions of a program, with its hash, by which saved processes name it.
+
+    A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
+    carries a message at once and says True, or False: then the effect is asked. `spawn(fiber, function, arguments,
+    details)` starts a process and gives its value, or None.
+    """
+
+    __slots__ = ("functions", "hash", "post", "program", "spawn", "tier")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
         self.hash = content_hash
         self.post: Callable[[Any, Any], bool] | None = None
+        self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
         self.tier: Any = None
+
+    def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
+        """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
+        found = Linked.__new__(Linked)
+        found.program, found.hash, found.functions = self.program, self.hash, self.functions
+        found.post, found.spawn, found.tier = post, None, None
+        return found
 
 
 def link(program: Program, *, is_tiered: bool = False) -> Linked:

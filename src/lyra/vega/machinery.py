@@ -9,9 +9,11 @@ from typing import Any, Final
 from lyra import errors
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.fiber import Done, Fiber, VmEffect, wrong_count
+from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.link import Code
 from lyra.vega.operators import field, set_field
 from lyra.vega.operators import key as map_key
+from lyra.vega.rules import OFF
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
 from lyra.vega.values import (
@@ -287,20 +289,90 @@ def _budget_reserve(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[An
 
 def _par_begin(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
     fiber.destination = a
-    return VmEffect("parallel_begin")
+    return VmEffect("ahead_begin" if b else "parallel_begin")
 
 
 def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
-    _, kind, flags = code.constants[b]
+    _, kind, flags, site, in_order = code.constants[b]
     if kind == "send":
         return VmEffect("parallel_send", (r[a], *send("send", r, a + 1, flags).arguments))
-    check_call(fiber, r[a + 1], r[a + 2])
-    return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
+    if kind == "call":
+        check_call(fiber, r[a + 1], r[a + 2])
+        return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
+    what = "send" if kind == "ahead" else "call"
+    call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
+    return VmEffect("ahead_start", (_group(r[a]), call))
 
 
-def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect:
+def _group(value: Any) -> Group:
+    if type(value) is not Group:
+        raise Fault("BytecodeError", "there is no group of calls")
+    return value
+
+
+def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
+    """What a call in a run of registers, behind its group, asks."""
+    if kind == "send":
+        return list(send("send", r, first + 1, flags).arguments)
+    return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]
+
+
+def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
+    _, kind, flags, site, turn = code.constants[c]
+    return _JOINS[kind](fiber, r, a, b, flags, site, turn)
+
+
+def _join_all(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
     fiber.destination = a
     return VmEffect("parallel_join", (r[b],))
+
+
+def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """The answer of an early call, for code that looks ahead: the program has not come to it yet."""
+    call = _group(r[b]).next(turn, site)
+    if call is None or call.state == REFUSED:
+        raise NotAhead("it was not asked early")
+    fiber.destination = a
+    return VmEffect("ahead_look", (r[b], call))
+
+
+def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """The program comes to a send: the answer of the early call if there is one, else the send itself."""
+    effect = send("send", r, b + 1, flags)
+    call = _come_to(r[b], site, "send", list(effect.arguments))
+    fiber.destination = a
+    return effect if call is None else VmEffect("ahead_take", (r[b], call))
+
+
+def _join_has(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
+    """The program comes to a call: the result of the early one; where there is none (a is false) the call follows."""
+    call = _come_to(r[b], site, "call", [r[b + 1], copied(r[b + 2]), list(r[b + 3])])
+    r[a] = call is not None
+    if call is None:
+        return None
+    fiber.destination = b + 3
+    return VmEffect("ahead_take", (r[b], call))
+
+
+def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCall | None:
+    if type(group) is not Group:
+        return None
+    return group.take(site, kind, arguments, is_same="same" in OFF)
+
+
+def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
+    """The stretch is over, or was left by an error: what was asked early and not taken is given up."""
+    group, r[b] = r[b], None
+    return VmEffect("ahead_end", (group,)) if type(group) is Group else None
+
+
+_JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
+    "all": _join_all,
+    "look": _join_look,
+    "take": _join_take,
+    "has": _join_has,
+    "end": _join_end,
+}
 
 
 _RARE: Final[dict[int, Callable[..., Any]]] = {

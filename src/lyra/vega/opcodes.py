@@ -217,7 +217,14 @@ _ROWS: Final = (
     ),
     Opcode(0xB3, "BUDGET_RESERVE", "from", "-", "-", "sets an amount aside before a call"),
     # ---- parallel
-    Opcode(0xC0, "PAR_BEGIN", "to", "-", "-", "begins a group of calls that run together"),
+    Opcode(
+        0xC0,
+        "PAR_BEGIN",
+        "to",
+        "number",
+        "-",
+        "begins a group of calls that run together; with b = 1 of calls ahead of their turn, null where that is off",
+    ),
     Opcode(
         0xC1,
         "PAR_SPAWN",
@@ -229,7 +236,14 @@ _ROWS: Final = (
         "names",
     ),
     Opcode(
-        0xC2, "PAR_JOIN", "to", "from", "-", "waits for the group; a list of its results in the order of the source"
+        0xC2,
+        "PAR_JOIN",
+        "to",
+        "run",
+        "constant",
+        "waits for the group in b (all: a list in the order of the source), for one call (look, take), or ends it",
+        5,
+        "names",
     ),
     Opcode(0xFF, "HALT", "-", "-", "-", "ends the process", leaves=True),
 )

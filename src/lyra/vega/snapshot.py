@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from lyra.errors import BytecodeError, Divergence, LyraError
 from lyra.vega.fiber import Fiber, Frame
+from lyra.vega.group import Group
 from lyra.vega.link import Linked
 from lyra.vega.values import (
     UNSET,
@@ -105,6 +106,8 @@ class _Writer:
             return [kind.__name__, self.value(value.value)]
         if kind is Builder:
             return ["builder", "".join(value.parts)]
+        if kind is Group:
+            return ["group", value.to_data(), self.values(value.parts())]
         raise Fault("TypeError", f"a {kind.__name__} cannot be saved")
 
 
@@ -130,6 +133,8 @@ class _Reader:
             return Closure(entry[1])
         if kind in ("Ok", "Err"):
             return (Ok if kind == "Ok" else Err)(None)
+        if kind == "group":
+            return Group.from_data(entry[1])
         builder = Builder()
         builder.parts, builder.length = [entry[1]], len(entry[1])
         return builder
@@ -148,6 +153,8 @@ class _Reader:
             made.captured = tuple(self.values(entry[2]))
         elif kind in ("Ok", "Err"):
             force_setattr(made, "value", self.value(entry[1]))
+        elif kind == "group":
+            made.fill(self.values(entry[2]))
 
     def value(self, data: Any) -> Any:
         if type(data) is not list:

@@ -216,7 +216,7 @@ class _FunctionVerifier:
         if type(constant) is not list:
             raise self.fail(f"{row.name} needs names")
         kinds = [type(item) for item in constant]
-        wanted = {"SPAWN": [str] * 4, "SPAWN_SUPERVISED": [str] * 4, "PAR_SPAWN": [str, str, int]}.get(row.name)
+        wanted = _NAMES.get(row.name)
         if wanted is None:
             wanted = [str] * max(len(constant), 1)
         if kinds != wanted:
@@ -228,6 +228,15 @@ class _FunctionVerifier:
             raise self.fail("a closure captures another number of variables than its function wants")
         if any(not 0 <= register < self.function.registers for register in registers):
             raise self.fail("a closure captures a register that is not there")
+
+
+# What the constant of an instruction holds where that is not just names.
+_NAMES: Final[dict[str, list[type]]] = {
+    "SPAWN": [str] * 4,
+    "SPAWN_SUPERVISED": [str] * 4,
+    "PAR_SPAWN": [str, str, int, int, int],
+    "PAR_JOIN": [str, str, int, int, int],
+}
 
 
 def _arity(name: str) -> tuple[int, int]:

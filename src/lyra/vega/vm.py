@@ -11,11 +11,11 @@ tables.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery
-from lyra.vega.fiber import SLICE, Done, Fiber, OutOfFuel, VmEffect, wrong_count
+from lyra.vega.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, OutOfFuel, VmEffect, wrong_count
 from lyra.vega.operators import (
     add,
     divide,
@@ -38,17 +38,20 @@ from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, check
 
 __all__ = ["run"]
 
-_OUT_OF_FUEL: Final = OutOfFuel()
 _PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count, and nests as deep as that
 
 
 def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # noqa: PLR0915 - one loop, read in one sitting
     """Step a fiber until an effect, its end, or about `fuel` calls and loop turns later."""
     functions = fiber.linked.functions
-    stack, depth = fiber.stack, fiber.depth
-    f, pc, r, ticks = fiber.code, fiber.pc, fiber.registers, fiber.ticks
+    stack = fiber.stack
+    depth = fiber.depth
+    f = fiber.code
+    pc = fiber.pc
+    r = fiber.registers
+    ticks = fiber.ticks
     code = f.code
-    if fiber.linked.tier is not None:
+    if fiber.linked.tier is not None and fiber.linked.tier.is_used:
         fiber.linked.tier.turn()
     integer, array, text = int, list, str  # locals are quicker than globals
     x: Any
@@ -62,9 +65,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
             while True:
                 op, a, b, c = code[pc]
                 pc += 1
-                if op == 0x01:  # MOVE
-                    r[a] = r[b]
-                elif op == 0x10:  # ADD
+                if op == 0x10:  # ADD
                     x = r[b]
                     y = r[c]
                     if type(x) is integer is type(y):
@@ -76,21 +77,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x
                     else:
                         r[a] = add(x, y)
-                elif op == 0x17:  # ADD_INT
-                    x = r[b]
-                    if type(x) is integer:
-                        x = x + c
-                        r[a] = x if x < 0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = add(x, c)
-                elif op == 0x36:  # UNLESS_LT
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        if not x < y:
-                            pc = a
-                    elif not less(x, y):
-                        pc = a
                 elif op == 0x40:  # CALL
                     stack = (stack, f, pc, r, a)
                     depth += 1
@@ -109,6 +95,13 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
+                elif op == 0x18:  # SUB_INT
+                    x = r[b]
+                    if type(x) is integer:
+                        x = x - c
+                        r[a] = x if x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = subtract(x, c)
                 elif op == 0x43:  # RETURN
                     x = r[a]
                     if stack is None:
@@ -117,13 +110,23 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     depth -= 1
                     code = f.code
                     r[a] = x
-                elif op == 0x18:  # SUB_INT
+                elif op == 0x36:  # UNLESS_LT
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        if not x < y:
+                            pc = a
+                    elif not less(x, y):
+                        pc = a
+                elif op == 0x17:  # ADD_INT
                     x = r[b]
                     if type(x) is integer:
-                        x = x - c
-                        r[a] = x if x > -0x3FFFFFFF else checked(x)
+                        x = x + c
+                        r[a] = x if x < 0x3FFFFFFF else checked(x)
                     else:
-                        r[a] = subtract(x, c)
+                        r[a] = add(x, c)
+                elif op == 0x01:  # MOVE
+                    r[a] = r[b]
                 elif op == 0x3B:  # LOOP_LT
                     x = r[b]
                     y = r[c]
@@ -132,13 +135,6 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         ticks -= 1
                         if ticks < 0:
                             break
-                elif op == 0x54:  # INDEX
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
-                        r[a] = x[y]
-                    else:
-                        r[a] = index(x, y)
                 elif op == 0x61:  # NEXT
                     x = r[a]
                     y = r[a + 1]
@@ -162,56 +158,23 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if ticks < 0:
                         break
-                elif op == 0x34:  # UNLESS_EQ
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is type(y) and (type(x) is integer or type(x) is text):
-                        if x != y:
-                            pc = a
-                    elif not equal(x, y):
-                        pc = a
-                elif op == 0x59:  # PUSH
-                    x = r[b]
-                    if type(x) is array:
-                        x.append(r[c])
-                        r[a] = x
-                    else:
-                        raise Fault("TypeError", f"cannot push onto {machinery.kind_of(x)}")
-                elif op == 0x11:  # SUB
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        x = x - y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = subtract(x, y)
-                elif op == 0x14:  # MOD
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y) and x >= 0 and y > 0:
-                        r[a] = x % y
-                    else:
-                        r[a] = remainder(x, y)
-                elif op == 0x12:  # MUL
-                    x = r[b]
-                    y = r[c]
-                    if type(x) is integer is type(y):
-                        x = x * y
-                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    else:
-                        r[a] = multiply(x, y)
                 elif op >= 0x60:
                     if op == 0x81:  # RECEIVE_NEXT
                         x = r[a]
                         y = fiber.mailbox
                         if y is not None and x < len(y):
-                            r[b] = y[x]
                             r[a] = x + 1
+                            if x == 0 and code[pc][0] == 0x82:  # RECEIVE_TAKE: whatever it is, it is taken
+                                r[b] = y.popleft()
+                                pc += 1
+                            else:
+                                r[b] = y[x]
                         elif r[a + 2] < 0:
                             pc = c
                         else:
                             pc -= 1
-                            effect = VmEffect("receive", (r[a + 1], r[a + 2]))
+                            y = r[a + 1]
+                            effect = WAIT if y is None else VmEffect("receive", (y, r[a + 2]))
                             break
                     elif op == 0x82:  # RECEIVE_TAKE
                         if r[a] == 1 and fiber.mailbox:
@@ -219,10 +182,16 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         else:
                             machinery.take(fiber, r[a])
                     elif op == 0x80:  # RECEIVE
-                        fiber.receives = x = fiber.receives + 1
                         r[a] = 0
-                        r[a + 1] = machinery.timeout(r[a + 1]) if b else None
-                        r[a + 2] = x
+                        if b:
+                            r[a + 1] = machinery.timeout(r[a + 1])
+                            fiber.receives = r[a + 2] = fiber.receives + 1
+                        else:
+                            r[a + 1] = None
+                            r[a + 2] = 0
+                            if not fiber.mailbox:  # wait at the RECEIVE_NEXT behind it
+                                effect = WAIT
+                                break
                     elif op == 0x84:  # SEND
                         x = fiber.linked.post
                         if x is not None and x(r[b], r[c]):
@@ -232,6 +201,12 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         effect = machinery.plain_send(r[b], r[c])
                         break
                     elif op == 0x83:  # SPAWN
+                        x = fiber.linked.spawn
+                        if x is not None:
+                            x = x(fiber, r[b], r[b + 1], f.constants[c])
+                            if x is not None:
+                                r[a] = x
+                                continue
                         fiber.destination = a
                         effect = machinery.spawn(fiber, r, b, f.constants[c], is_supervised=False)
                         break
@@ -274,6 +249,58 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         effect = machinery.rare(fiber, f, op, a, b, c, r)
                         if effect is not None:
                             break
+                elif op == 0x54:  # INDEX
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is array and type(y) is integer and 0 <= y < len(x):
+                        r[a] = x[y]
+                    else:
+                        r[a] = index(x, y)
+                elif op == 0x14:  # MOD
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y) and x >= 0 and y > 0:
+                        r[a] = x % y
+                    else:
+                        r[a] = remainder(x, y)
+                elif op == 0x59:  # PUSH
+                    x = r[b]
+                    if type(x) is array:
+                        x.append(r[c])
+                        r[a] = x
+                    else:
+                        raise Fault("TypeError", f"cannot push onto {machinery.kind_of(x)}")
+                elif op == 0x30:  # JUMP
+                    pc = a
+                elif op == 0x31:  # LOOP
+                    pc = a
+                    ticks -= 1
+                    if ticks < 0:
+                        break
+                elif op == 0x11:  # SUB
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        x = x - y
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = subtract(x, y)
+                elif op == 0x34:  # UNLESS_EQ
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is type(y) and (type(x) is integer or type(x) is text):
+                        if x != y:
+                            pc = a
+                    elif not equal(x, y):
+                        pc = a
+                elif op == 0x12:  # MUL
+                    x = r[b]
+                    y = r[c]
+                    if type(x) is integer is type(y):
+                        x = x * y
+                        r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
+                    else:
+                        r[a] = multiply(x, y)
                 elif op < 0x10:
                     if op == 0x07:  # GLOBAL_GET
                         x = fiber.globals[b]
@@ -290,7 +317,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     elif op == 0x08:  # GLOBAL_SET
                         fiber.globals[a] = r[b]
                     elif op == 0x09:  # CLOSURE
-                        r[a] = Closure(b, tuple([r[x] for x in f.constants[c]]))
+                        y = f.constants[c]
+                        r[a] = Closure(b, tuple([r[x] for x in y]) if y else ())
                     elif op == 0x0A:  # DEFAULT
                         if r[a] is not UNSET:
                             pc = b
@@ -305,19 +333,12 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     else:
                         raise machinery.unknown(op)
                 elif op < 0x40:
-                    if op == 0x30:  # JUMP
-                        pc = a
-                    elif op == 0x33:  # UNLESS
+                    if op == 0x33:  # UNLESS
                         x = r[b]
                         if x is False:
                             pc = a
                         elif x is not True:
                             raise not_bool(x)
-                    elif op == 0x31:  # LOOP
-                        pc = a
-                        ticks -= 1
-                        if ticks < 0:
-                            break
                     elif op == 0x37:  # UNLESS_LE
                         x = r[b]
                         y = r[c]
@@ -467,9 +488,13 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     raise Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
                 if fuel > 0:
                     continue
-                effect = _OUT_OF_FUEL
-            fiber.code, fiber.pc, fiber.registers, fiber.ticks = f, pc, r, ticks
-            fiber.stack, fiber.depth = stack, depth
+                effect = OUT_OF_FUEL
+            fiber.code = f
+            fiber.pc = pc
+            fiber.registers = r
+            fiber.ticks = ticks
+            fiber.stack = stack
+            fiber.depth = depth
             return effect
         except Fault as error:
             fault = error

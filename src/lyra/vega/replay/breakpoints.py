@@ -1,4 +1,4 @@
-"""Where to stop: before a call of an agent, before an error, once so much is spent, at a line, when an expression holds.
+"""Where to stop: before an agent is asked, before an error, once so much is spent, at a line, when an expression holds.
 
     break agent Reviewer     break error     break cost $0.10     break line review.vega:12     break if total > 10
 
@@ -56,7 +56,9 @@ class Breakpoints:
         detail = detail.strip()
         if kind not in _KINDS:
             near = did_you_mean(kind, list(_KINDS))
-            hint = f"did you mean `break {near}`?" if near else "break agent NAME, error, cost $X, line FILE:LINE, if EXPR"
+            hint = (
+                f"did you mean `break {near}`?" if near else "break agent NAME, error, cost $X, line FILE:LINE, if EXPR"
+            )
             raise ConfigError(f"there is no `break {kind}`" if kind else "where to?", hint=hint)
         made = Breakpoint(self._numbers + 1, kind, detail)
         getattr(self, f"_{kind}")(made)
@@ -86,7 +88,9 @@ class Breakpoints:
         try:
             made.micro_usd = int(Money.parse(made.detail))
         except ConfigError as error:
-            raise ConfigError(f"{made.detail!r} is no amount: {error.message}", hint="such as: break cost $0.10") from None
+            raise ConfigError(
+                f"{made.detail!r} is no amount: {error.message}", hint="such as: break cost $0.10"
+            ) from None
 
     def _line(self, made: Breakpoint) -> None:
         file, _, number = made.detail.rpartition(":")

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
 
-_INSIDE: Final = ("vega.ask:", "vega.stream:", "vega.print")  # effects that ask a process of the run, and nobody outside
+_INSIDE: Final = (
+    "vega.ask:",
+    "vega.stream:",
+    "vega.print",
+)  # effects that ask a process of the run, and nobody outside
 _MODEL: Final = "model:"
 _LEASE_S: Final = 60.0
 _PID: Final = re.compile(r"\bp\d+\b")
@@ -104,7 +108,9 @@ def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
             if one.kind == "parallel_begin":
                 break
             index += one.kind == "parallel_send" and bool(one.agent)
-        children = [] if join is None else sorted(join.children, key=lambda pid: int(pid[1:]) if pid[1:].isdigit() else 0)
+        children = (
+            [] if join is None else sorted(join.children, key=lambda pid: int(pid[1:]) if pid[1:].isdigit() else 0)
+        )
         return (step.seq if join is None else join.seq), children[index : index + 1]
     reading = next((one for one in mine if one.kind in ("stream_next", "await")), None)
     return (step.seq, []) if reading is None else (reading.seq, reading.children)
@@ -260,9 +266,7 @@ class _ForkDoor(Door):
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 
-    async def _again(
-        self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished
-    ) -> Any:
+    async def _again(self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished) -> Any:
         """Write the answer down as the fork's own, and give it."""
         journal = self._kernel.journal
         assert journal is not None

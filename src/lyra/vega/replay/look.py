@@ -80,9 +80,7 @@ def _moved(function: Function, offset: int) -> Function:
     for op, *operands in function.code:
         row = OPCODES[op]
         kinds = (row.a, row.b, row.c)
-        a, b, c = (
-            value + offset if kind == "function" else value for kind, value in zip(kinds, operands, strict=True)
-        )
+        a, b, c = (value + offset if kind == "function" else value for kind, value in zip(kinds, operands, strict=True))
         code.append((op, a, b, c))
     function.code = code
     return function

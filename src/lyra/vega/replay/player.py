@@ -349,12 +349,19 @@ class Player:
             if found is not None:
                 state[pid] = (to_data(found.fiber), found.at, found.ended, found.is_over)
         self._changed.clear()
+        self._states.append(state)  # first: `recover` knows one too many
         self._places.append(self.position)
-        self._states.append(state)
         if len(self._states) > _STATES_MAX:
             self._every *= 2
             self._places, self._states = self._places[::2], self._states[::2]
             self._changed.update(self._standing)
+
+    def recover(self) -> None:
+        """Somebody stopped us in the middle of something: be at the last position that is whole."""
+        del self._states[len(self._places) :]
+        position = self.position
+        self._back_to(max(position - 1, 0) if self.inside is not None else position)
+        self.goto(position if self.inside is None else position - 1)
 
     def _back_to(self, position: int) -> None:
         """The last saved state at or before a position; later ones stay, and are not made again."""

@@ -12,12 +12,10 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from lyra.agents.runtime import scopes
 from lyra.core import codec
 from lyra.core.budget import Usage
-from lyra.errors import Corrupt, Divergence, LyraError, StoreError
+from lyra.errors import Divergence, LyraError, StoreError
 from lyra.kernel import rows
 from lyra.kernel.context import ExitProgram
 from lyra.kernel.faults import error_from_row
@@ -27,16 +25,17 @@ from lyra.kernel.programs import Programs
 from lyra.store.memory import MemoryStore
 from lyra.vega.fiber import Done, Fiber, VmEffect
 from lyra.vega.replay.hurry import run_hurried
-from lyra.vega.replay.journal import AGENT, VEGA, Journal
-from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Spent, Step, Timeline, brief
+from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
 from lyra.vega.runtime.agents import AgentPlan, Cell
-from lyra.vega.runtime.driver import FUEL
 from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import Options, World, world_of
+from lyra.vega.snapshot import to_data
 from lyra.vega.values import Process, copied, shown
 from lyra.vega.vm import run as run_fiber
 
@@ -308,7 +307,7 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
     pid = job.ctx._process.pid
     used = 0
     while True:
-        _skip_checkpoints(reading, job, recall)
+        _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
         if type(outcome) is Done:
             return ""
@@ -351,13 +350,16 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
             return ""
 
 
-def _skip_checkpoints(reading: _Reading, job: Job, recall: _Recall) -> None:
-    """Where the run kept its state, it took a key; this replay has all that was before."""
+def _skip_checkpoints(reading: _Reading, job: Job) -> None:
+    """Where the run kept its state, it took a key; this replay has all that was before. Between which two steps that
+    was, the state says that was kept: some steps take no key."""
     process = job.ctx._process
     kept = reading.journal.checkpoints.get(process.pid)
-    while kept and process.keys in kept and process.keys not in recall:
-        process.keys += 1
-        process.rng = None
+    if kept and process.keys in kept:
+        assert isinstance(process.keys, int)
+        if reading.journal.saved(process.pid, process.keys) in (None, codec.encode(to_data(job.fiber))):
+            process.keys += 1
+            process.rng = None
 
 
 def _described(reading: _Reading, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
@@ -408,5 +410,3 @@ def _ending(ended: rows.Terminated) -> dict[str, Any]:
 
 
 _QUIET: Final = frozenset({"normal", "shutdown", "killed"})
-
-

@@ -1,15 +1,14 @@
 """Which variables a place of a program sees, and what they hold.
 
 Compiled code knows registers, not names. A run keeps its sources, so the names are found by compiling them once more:
-the compiler says which register it gave each variable, the tree says from where to where the variable is seen. A program
-whose sources are not there, or do not give the same code, shows its parameters and globals only.
+the compiler says which register it gave each variable, the tree says from where to where the variable is seen. Where
+the sources are not there, or do not give the same code, only parameters and globals have names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-
 
 from lyra.errors import LyraError
 from lyra.vega import ast
@@ -171,5 +170,3 @@ def _scopes(module: ast.Module) -> Iterator[tuple[ast.Node, tuple[int, int]]]:
             todo += [(one, holder) for one in node]
         elif isinstance(node, dict):
             todo += [(one, holder) for one in node.values()]
-
-

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -30,6 +31,7 @@ from lyra.errors import (
 )
 from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
@@ -39,9 +41,22 @@ if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
     from lyra.kernel.process import Exit
     from lyra.vega.ast import Type
+    from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
 
-__all__ = ["ask", "content_text", "failed", "inside", "mocked_reply", "stop", "was_asked"]
+__all__ = [
+    "ask",
+    "content_text",
+    "crash",
+    "failed",
+    "in_time",
+    "inside",
+    "mocked_reply",
+    "once",
+    "read_answer",
+    "stop",
+    "was_asked",
+]
 
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
@@ -61,24 +76,37 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     try:
-        async with asyncio.timeout(limit_s) as clock:
-            call, content = _remembered if cell.plan.keeps else _once, content_text(message)
+        async with in_time(cell, limit_s):
+            call, content = _remembered if cell.plan.keeps else once, content_text(message)
             if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
                 answer = await call(job, cell, content, limit)  # whether the agent is there now is another matter
             else:
                 with job.waiting(pid):
                     async with cell:
                         answer = await call(job, cell, content, limit)
-            answer = from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
+            answer = read_answer(cell, answer)
     except Divergence:
         raise  # the journal's business, not the agent's
     except Exception as error:
         raise failed(job, cell, error) from error
     return answer
+
+
+@asynccontextmanager
+async def in_time(cell: Cell, limit_s: float | None) -> AsyncIterator[None]:
+    """DeadlineExceeded when what is inside takes longer."""
+    try:
+        async with asyncio.timeout(limit_s) as clock:
+            yield
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
+
+
+def read_answer(cell: Cell, answer: Any) -> Any:
+    """An answer as the program sees it."""
+    return from_python(answer) if cell.plan.output is None else _typed(answer, cell.plan.output)
 
 
 def _typed(answer: Any, written: Type) -> Any:
@@ -103,13 +131,18 @@ def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
-async def _once(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
+async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = cell.plan, job.ctx
     within = inside(limit)
     with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
+    early = early or job.world.early.get(ctx.pid)
+    if early is not None:
+        early.began(job, child.pid)
     if child.pid in job.world.spent_before:
+        if early is not None:
+            early.before = sum(job.world.spent_before[child.pid], early.before)
         job.world.recharge(child.pid, within)
     if job.world.picture is not None:
         job.world.picture.called(child.pid, cell)
@@ -168,15 +201,24 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
     if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
         return error
+    crash(job, cell, error)
+    if isinstance(error, AgentFailed):
+        return error
+    return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+
+
+def crash(job: Job, cell: Cell, error: LyraError) -> None:
+    """End the agent's process with an error: now, or when the program comes to the call."""
+    early = job.world.early.get(job.ctx.pid)
+    if early is not None and "crash" not in OFF:
+        early.crashes.append((cell, error))
+        return
     pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
     if pid is not None:
         if cell.front is not None and cell.front.pid == pid:
             cell.down()
         with suppress(NoSuchProcess):
             job.ctx.send(pid, {CRASH: error.message})
-    if isinstance(error, AgentFailed):
-        return error
-    return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.errors import Divergence
-from lyra.vega.fiber import Done, VmEffect
+from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.runtime.errors import VegaError, fault_of
+from lyra.vega.runtime.fleet import FUEL, Member
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.world import world_of
@@ -22,68 +23,94 @@ from lyra.vega.vm import run
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
+    from lyra.vega.runtime.saving import Saver
 
 __all__ = ["vega_process"]
 
-FUEL: Final = 4_096  # calls and loop turns; about a millisecond
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
 
-async def vega_process(ctx: Context, run_id: str, seed: Any) -> Any:
-    """A process of the run: `seed` is what it begins with, None for the main one."""
+async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | Done | None = None) -> Any:
+    """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
+    already wants first."""
     world = world_of(ctx, run_id)
-    fiber = world.fiber(seed)
-    job = Job(world, ctx, fiber)
+    job = Job(world, ctx, world.fiber(seed))
     if seed is None:
         world.begin(job)
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         world.enter_sessions(seed.get("sessions", ()))
+        if ctx.pid in world.early:
+            scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
-    is_durable = world.is_durable
-    saver = world.saver(job) if world.record is not None else None
-    fiber = job.fiber
+    if world.fleet is None:
+        saver = world.saver(job) if world.record is not None else None
+        return await _steps(job, asked, saver, is_main=seed is None)
+    world.fleet.board(job)
+    try:
+        return await _steps(job, asked, None, is_main=seed is None)
+    finally:
+        world.fleet.leave(job)
+
+
+async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+    fiber, fleet = job.fiber, job.world.fleet
     left = EFFECTS_A_TURN
+    outcome: VmEffect | Done | OutOfFuel | None = asked
     while True:
-        if saver is not None and saver.is_due():
-            await saver.save()
-        outcome = run(fiber, FUEL)
-        if type(outcome) is VmEffect:
-            if outcome.kind == "receive" and outcome.arguments[0] is None:
-                # Without a journal a message needs no key: the process itself is what `ctx.receive()` gives.
-                message = await ctx.receive() if is_durable else await ctx._process
-                if type(message) is tuple:
-                    fiber.deliver(message[0])
-                else:
-                    job.take(message)
-            else:
-                try:
-                    answer = HANDLERS.get(outcome.kind) or handler(outcome.kind)
-                    value = answer(job, *outcome.arguments)
-                    if type(value) is CoroutineType:
-                        value = await value
-                except Divergence:
-                    raise  # not the program's to catch: its journal says something else
-                except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
-                    fault = fault_of(error)
-                    fiber.throw(fault.name, fault.text)
-                else:
-                    fiber.resume(value)
+        if outcome is None:
+            if saver is not None and saver.is_due():
+                await saver.save()
+            outcome = run(fiber, FUEL)
+        if outcome is WAIT and fleet is not None:
+            outcome = await job
+            left -= 1
+            if left:
+                continue
+        elif type(outcome) is VmEffect:
+            await _answer(job, outcome)
+            outcome = None
             left -= 1
             if left:
                 continue
         elif type(outcome) is Done:
             if outcome.error is not None:
-                raise _uncaught(job, outcome, is_main=seed is None)
-            return world.kept(outcome.value)
+                raise _uncaught(job, outcome, is_main=is_main)
+            return job.world.kept(outcome.value)
+        else:
+            outcome = None
         left = EFFECTS_A_TURN
-        await asyncio.sleep(0)
+        if not (is_main and saver is not None and job.ctx.replaying):  # the others of a run that comes back follow it
+            await asyncio.sleep(0)
+
+
+async def _answer(job: Job, effect: VmEffect) -> None:
+    """Do what the fiber asks for."""
+    fiber = job.fiber
+    if effect is WAIT:  # with a journal
+        job.take(await job.ctx.receive())
+        return
+    try:
+        answer = HANDLERS.get(effect.kind) or handler(effect.kind)
+        value = answer(job, *effect.arguments)
+        if type(value) is CoroutineType:
+            value = await value
+    except Divergence:
+        raise  # not the program's to catch: its journal says something else
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
+        fault = fault_of(error)
+        fiber.throw(fault.name, fault.text)
+    else:
+        fiber.resume(value)
+    if type(fiber) is Member:
+        fiber.origin = None  # the sessions and spans around it may be others now
 
 
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    if not is_main and not job.world.is_over:  # one that is stopped at the end of the run did not fail
+    is_early = job.ctx.pid in job.world.early  # whoever comes to it will say so
+    if not is_main and not is_early and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

@@ -107,7 +107,8 @@ class Life:
                 world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
-            self._record.end(ended)
+            if ended.reason != "divergence":  # with the right program it goes on
+                self._record.end(ended)
             if standstill.error is not None:
                 raise standstill.error
             return value_of(world, ended)

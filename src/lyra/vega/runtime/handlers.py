@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.vega.runtime.ahead import AHEAD
 from lyra.vega.runtime.budgets import BUDGETS
 from lyra.vega.runtime.files import FILES
 from lyra.vega.runtime.library import LIBRARY, host_function
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HANDLERS", "handler"]
 
-HANDLERS: Final[dict[str, Callable[..., Any]]] = {**PROCESSES, **STREAMS, **PARALLEL, **BUDGETS, **FILES, **LIBRARY}
+HANDLERS: Final[dict[str, Callable[..., Any]]] = {
+    **PROCESSES,
+    **STREAMS,
+    **PARALLEL,
+    **AHEAD,
+    **BUDGETS,
+    **FILES,
+    **LIBRARY,
+}
 
 
 def handler(kind: str) -> Callable[..., Any]:

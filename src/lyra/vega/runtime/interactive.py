@@ -76,7 +76,7 @@ class Interactive(World):
     def fiber(self, seed: Any) -> Fiber:
         if seed is not None:
             return super().fiber(seed)
-        fiber = Fiber.start(self.linked)
+        fiber = super().fiber(None)
         fiber.globals[:] = self._session.values
         fiber.mailbox = self._mailbox
         return fiber

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.kernel.links import Down
-from lyra.vega.fiber import Fiber
+from lyra.kernel.process import PARKED
+from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.fleet import Member
 from lyra.vega.values import Process
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
     from lyra.core.budget import Budget
     from lyra.kernel.context import Context
+    from lyra.vega.runtime.ahead import Flock
     from lyra.vega.runtime.world import World
 
 __all__ = ["Job", "ended_because"]
@@ -23,13 +27,23 @@ __all__ = ["Job", "ended_because"]
 class Job:
     """Most processes only ever have the first three: the rest is made when it is needed."""
 
-    __slots__ = ("_state", "ctx", "fiber", "world")
+    __slots__ = ("_has_turn", "_outcome", "_state", "ctx", "fiber", "process", "world")
 
     def __init__(self, world: World, ctx: Context, fiber: Fiber) -> None:
         self.world = world
         self.ctx = ctx
+        self.process = ctx._process
         self.fiber = fiber
         self._state: State | None = None
+        self._has_turn = False  # the fleet lets the program go on
+        self._outcome: VmEffect | Done | OutOfFuel | None = None  # with what its fiber asked for
+
+    @property
+    def member(self) -> Member:
+        """The fiber, where there is a fleet."""
+        fiber = self.fiber
+        assert type(fiber) is Member
+        return fiber
 
     @property
     def state(self) -> State:
@@ -45,7 +59,7 @@ class Job:
     def is_quiet(self) -> bool:
         """Whether all there is of the process is its fiber: nothing that it began is under way elsewhere."""
         state = self._state
-        if state is not None and (state.groups or state.spans or state.mocked):
+        if state is not None and (state.groups or state.ahead or state.spans or state.mocked):
             return False
         mine = f"{self.ctx._process.pid}/"
         return not any(name.startswith(mine) for name in self.world.streams)
@@ -74,11 +88,52 @@ class Job:
         ended = None if self.world.is_durable else self.world.kernel.lookup(pid)
         return reason if ended is None or ended.exit is None else ended_because(reason, ended.exit.error)
 
+    # ------------------------------------------------------------ waiting for a message
+    # Awaited by its own program: meanwhile the fleet steps the fiber. It gives what the fiber asks for next, or None:
+    # there is a message, go on.
+
+    def __await__(self) -> Generator[Any, None, VmEffect | Done | OutOfFuel | None]:
+        return self  # type: ignore[return-value]  # the part of a generator that await uses
+
+    def __iter__(self) -> Job:
+        return self
+
+    def __next__(self) -> Any:
+        process, member = self.process, self.member
+        if self._has_turn:
+            self._has_turn = False
+            outcome, self._outcome = self._outcome, None
+            raise StopIteration(outcome)
+        if process.inbox:
+            member.state = "running"
+            self.take(process.kernel.mailboxes.take(process, process.receive_key))
+            raise StopIteration(None)
+        member.state = "waiting"
+        process.receiver = process
+        return PARKED
+
+    def throw(self, error: Any, value: Any = None, _trace: Any = None) -> Any:
+        """Called by the interpreter when an error arrives meanwhile."""
+        self.close()
+        raise error if value is None else value
+
+    def close(self) -> None:
+        self.member.state = "running"
+        self.process.receiver = None
+        self._has_turn, self._outcome = False, None
+
+    def hand_back(self, outcome: VmEffect | Done | OutOfFuel | None) -> None:
+        """The fleet comes to something that only the program can do."""
+        self._has_turn, self._outcome = outcome is not None or not self.process.inbox, outcome
+        self.member.state = "running"
+        self.process.state = "ready"
+        self.process.kernel.scheduler.push(self.process)
+
 
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
+    __slots__ = ("ahead", "due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self.numbers = 0
@@ -87,6 +142,7 @@ class State:
         self.due = 0.0
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
+        self.ahead: dict[int, Flock] = {}
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

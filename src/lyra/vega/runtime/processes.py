@@ -23,8 +23,8 @@ __all__ = ["PROCESSES", "start_fiber"]
 # ---------------------------------------------------------------- starting
 
 
-def start_fiber(job: Job, function: Any, arguments: list[Any]) -> str:
-    """A process of its own for one function; gives its pid.
+def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None) -> str:
+    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known.
 
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
@@ -33,14 +33,12 @@ def start_fiber(job: Job, function: Any, arguments: list[Any]) -> str:
 
     world, maker = job.world, job.ctx._process
     if world.is_durable:
-        seed = world.seed(job.fiber, function, arguments)
+        seed = world.seed(job.fiber, function, arguments, slots)
         return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
     fiber = job.fiber.child(function, arguments)
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
-    if world.tracks_processes:
-        world.started.append(process.pid)
-    return process.pid
+    return _tracked(job, process.pid)
 
 
 def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:

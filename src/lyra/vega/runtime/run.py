@@ -33,7 +33,7 @@ from lyra.vega.values import ErrorValue, Fault
 if TYPE_CHECKING:
     from lyra.vega.runtime.picture import Picture
 
-__all__ = ["load_file", "run", "run_async", "value_of"]
+__all__ = ["load_file", "run", "run_async", "run_world", "value_of"]
 
 MAILBOX_MESSAGES: Final = 1_000_000  # a program's processes are not slowed down by each other
 ENDING_S: Final = 2.0  # for what still runs at the end to hang up
@@ -58,14 +58,18 @@ def run(
     picture: Picture | None = None,
     servers: Any = None,
     alone: bool = False,
+    sequential: bool = False,
+    workers: int = 1,
 ) -> Any:
     """Run a source or a compiled Program. In a running loop this is awaited; in a plain script it runs right away.
 
     `model` takes the place of every agent's; `budget` is the whole run's; `host` are functions that the program may
     call; `python` names what `import python` may bring in; `settings` are those of `lyra.toml`; `folder` is what files
     are below. `stdout` and `stderr` are files, or functions of a line. `picture` is kept up to date for
-    whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from.
+    whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
+    makes every call in its turn, without overlap.
     `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
+    `workers` are the threads that processes run in; one is the loop's own, and best where Python has its global lock.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
@@ -80,6 +84,8 @@ def run(
         grant=grant,
         picture=picture,
         servers=servers,
+        sequential=sequential,
+        workers=workers,
     )
     work = run_async(program, options, kernel=kernel, settings=settings, alone=alone)
     try:
@@ -126,11 +132,11 @@ async def run_async(
     if kernel is not None:
         world = World(kernel, program, options, f"vega-{kernel.entropy.text(8)}")
         world.tracks_processes = True
-        return await _run(world, alone=alone)
+        return await run_world(world, alone=alone)
     own = _own_kernel(settings)
     await own.start()
     try:
-        return await _run(World(own, program, options), alone=True)
+        return await run_world(World(own, program, options), alone=True)
     finally:
         await own.close(drain_s=0.0)  # what still runs is stopped, not waited for
 
@@ -144,7 +150,8 @@ def _own_kernel(settings: Mapping[str, Any] | None) -> Kernel:
     return Kernel.from_config(Config.load(flags=flags), mailbox_messages_max=MAILBOX_MESSAGES)
 
 
-async def _run(world: World, *, alone: bool) -> Any:
+async def run_world(world: World, *, alone: bool = False) -> Any:
+    """The program of a World, from its beginning to its end."""
     await world.foreign.start()
     grant = world.rights.grant
     if world.options.grant is not None:
@@ -173,10 +180,12 @@ async def _stop(world: World, main: str) -> None:
     be told, so that they hang up; the others end with the kernel."""
     kernel = world.kernel
     if world.tracks_processes:
+        if world.fleet is not None:
+            world.fleet.bring_all()
         found = [kernel.processes.get(pid) for pid in (main, *world.started)]
         live = [process for process in found if process is not None and process.exit is None]
     else:
-        live = [process for process in kernel.processes.values() if process.exit is None and process.waits_outside]
+        live = [process for process in kernel.processes.present() if process.exit is None and process.waits_outside]
     for process in live:
         kernel.kill(process.pid)
     with suppress(TimeoutError):

@@ -8,9 +8,11 @@ a command, a process that sleeps: all of them are something else than that, and 
 from __future__ import annotations
 
 import asyncio
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.runtime.errors import VegaError
+from lyra.vega.runtime.job import Job
 from lyra.vega.values import ErrorValue
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Standstill:
         steps, self._steps = self._steps, kernel.scheduler.steps
         if steps != self._steps:  # something happened meanwhile
             self._pause_s = _FIRST_S
-        elif kernel.scheduler.ready == 0 and all(map(_receives, kernel.processes.values())):
+        elif kernel.scheduler.ready == 0 and self._all_receive():
             job = self._world.main
             place = job.fiber.place() if job is not None else ("", 0, 0)
             self.error = VegaError.of(ErrorValue("Deadlock", _TEXT, *place))
@@ -55,6 +57,10 @@ class Standstill:
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)
         self._timer = self._wait()
 
+    def _all_receive(self) -> bool:
+        fleet, processes = self._world.fleet, self._world.kernel.processes
+        return all(map(_receives, processes.present())) and (fleet is None or fleet.all_wait())
+
     def stop(self) -> None:
         self._timer.cancel()
 
@@ -63,7 +69,11 @@ def _receives(process: Process) -> bool:
     """Whether a process has ended, or what it waits for is a message and nothing else."""
     if process.exit is not None:
         return True
+    if process.inbox or process.receiver is not process:
+        return False
     waits: Any = process.coroutine
-    while waits is not None and waits is not process:
+    if getcoroutinestate(waits) == CORO_CREATED:  # it waited as a light one, and has not been needed since
+        return True
+    while waits is not None and waits is not process and type(waits) is not Job:
         waits = getattr(waits, "cr_await", None)
-    return waits is process and not process.inbox
+    return waits is not None

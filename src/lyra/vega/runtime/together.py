@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.runtime import scopes
 from lyra.vega.runtime.calls import ask
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
@@ -40,6 +41,7 @@ async def _nothing() -> None:
 
 def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -> None:
     pid = start_fiber(job, function, arguments)
+    job.world.recharge_ended(pid, scopes.get())
     _begin(job, number, _called(job, pid))
 
 

@@ -15,21 +15,25 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import Runtime, runtime_of, scopes
 from lyra.agents.trace import Span, current_span
 from lyra.core import codec
-from lyra.core.budget import Budget, Usage
+from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
+from lyra.core.check import whole
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.runtime.crew import WORKERS_MAX, Crew
+from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import Process, copied
+from lyra.vega.values import UNSET, copied
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
@@ -39,12 +43,14 @@ if TYPE_CHECKING:
 __all__ = ["Options", "World", "world_of"]
 
 _PART: Final = "vega"
+_ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
 
 
 class Options:
     """What whoever runs a program decides. `write` gets each printed line, `warn` what goes to stderr; `python` are
     the functions (`module:name`) that `import python` may bring in; `grant` narrows what the run may do; `picture` is
-    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from."""
+    kept up to date for whoever watches; `servers` are the MCP servers that it may import tools from; `workers` are the
+    threads that its light processes run in; `sequential` makes every call in its turn."""
 
     __slots__ = (
         "args",
@@ -55,8 +61,10 @@ class Options:
         "model",
         "picture",
         "python",
+        "sequential",
         "servers",
         "warn",
+        "workers",
         "write",
     )
 
@@ -74,6 +82,8 @@ class Options:
         grant: Any = None,
         picture: Picture | None = None,
         servers: Any = None,
+        sequential: bool = False,
+        workers: int = 1,
     ) -> None:
         self.write = write
         self.warn = warn
@@ -83,9 +93,11 @@ class Options:
         self.functions = dict(functions or {})
         self.python = python
         self.folder = os.path.realpath(folder or os.getcwd())
+        self.sequential = sequential
         self.grant: Grant | None = None if grant is None else Grant.of(grant)
         self.picture = picture
         self.servers = servers
+        self.workers = whole(workers, "workers", least=1, most=WORKERS_MAX)
 
 
 class Worlds(dict[str, "World"]):
@@ -124,7 +136,7 @@ class World:
         self.kernel = kernel
         self.options = options
         self.run_id = run_id
-        self.linked: Linked = link(program, is_tiered=True)
+        self.linked: Linked = link(program, is_tiered=options.workers == 1)  # the watch knows one thread
         self.runtime: Runtime = runtime_of(kernel)
         self.foreign = Foreign(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.foreign.rights)
@@ -137,9 +149,12 @@ class World:
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
+        self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
         self.main: Job | None = None
+        self._fleet: Fleet | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
         self.fibers = 0  # processes written in Vega that are alive, where that is counted
@@ -157,8 +172,18 @@ class World:
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(Span(self.trace_id, ""))
-        if self.kernel.journal is None:
-            self.linked.post = self.post
+        if self.fleet is not None:
+            self.linked.post = self.fleet.post
+            if self.picture is None:  # who watches a run sees every process
+                self.linked.spawn = self.fleet.spawn
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """Who steps the light processes; none with a journal, which an open kernel has or has not."""
+        if self._fleet is None and self.kernel.journal is None:
+            workers = self.options.workers
+            self._fleet = Fleet(self) if workers == 1 else Crew(self, workers)
+        return self._fleet
 
     @property
     def is_durable(self) -> bool:
@@ -170,22 +195,12 @@ class World:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
-    def post(self, target: Any, message: Any) -> bool:
-        """Carry a message to a process written in Vega without leaving the machine; False: it takes more than that."""
-        kernel = self.kernel
-        if type(target) is not Process or target.pid in self.cells or kernel.labels.state.pids:
-            return False
-        receiver = kernel.processes.get(target.pid)
-        if receiver is None:
-            return True  # as to the dead: it goes nowhere
-        if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
-            return False
-        kernel.mailboxes.deliver(receiver, (copied(message),))
-        return True
-
-    def seed(self, fiber: Fiber, function: Any, arguments: list[Any]) -> Any:
+    def seed(self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None = None) -> Any:
         """What a process needs to begin, as often as it is started."""
-        parts = [function, arguments, fiber.globals]
+        globals_ = fiber.globals
+        if slots is not None:
+            globals_ = [value if slot in slots else UNSET for slot, value in enumerate(globals_)]
+        parts = [function, arguments, globals_]
         if self.kernel.journal is None:
             return copied(parts)
         data = value_to_data(parts)
@@ -194,12 +209,13 @@ class World:
 
     def fiber(self, seed: Any) -> Fiber:
         """The fiber that a seed begins; a fiber is its own."""
-        if type(seed) is Fiber:
+        kind = Fiber if self.fleet is None else Member
+        if type(seed) is kind:
             return seed
         if seed is None:
-            return Fiber.start(self.linked)
+            return kind.start(self.linked)
         function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
-        return Fiber.call(self.linked, function, arguments, globals_)
+        return kind.call(self.linked, function, arguments, globals_)
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
@@ -247,6 +263,13 @@ class World:
             self.cell(pid, self.plan(name, self.read(settings)))
         return self.cells[pid]
 
+    async def caught_up(self) -> None:
+        """Wait until the main process is where it was in an earlier life: tools begin with its variables."""
+        for _ in range(_ROUNDS):
+            if self.main is not None and not self.main.ctx.replaying:
+                return
+            await asyncio.sleep(0)
+
     def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
         """A process that an earlier life started has spent from the sessions that it was started in; they are made
         again by the replay. The whole run's budget has it already."""
@@ -254,6 +277,16 @@ class World:
             for scope in inside[-1].chain() if inside else ():
                 if scope is not self.budget:
                     scope.charge_alone(usage)
+
+    def recharge_ended(self, pid: str, inside: Sequence[Budget]) -> Usage:
+        """The same for a function that an earlier life brought to its end: nothing of it runs again. Gives what it
+        spent then."""
+        process = self.kernel.processes.get(pid)
+        if pid not in self.spent_before or (process is not None and process.exit is None):
+            return NOTHING
+        spent = sum(self.spent_before[pid], NOTHING)
+        self.recharge(pid, inside)
+        return spent
 
     def saver(self, job: Job) -> Saver:
         """Saves a process of a durable run now and then; one that was saved goes on from there."""
@@ -318,9 +351,13 @@ class World:
         it has ready (`uvloop`), the answer is yes."""
         if self.kernel.live > 1 or self.is_durable or getattr(loop, "_ready", True):
             return True
+        if self._fleet is not None and self._fleet.light:
+            return True
         return len(asyncio.all_tasks(loop)) > 1
 
     def close(self) -> None:
+        if self._fleet is not None:
+            self._fleet.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
 
 

@@ -51,6 +51,7 @@ class Tier:
         self.watch = Watch(self)
         self.machine_code: Native | None = None
         self.native_functions: dict[str, Any] = {}  # by the name of their row
+        self.is_used = False  # something has been generated
         self.may_go_native = False  # something here is worth it
         self._heating = threading.Lock()
         self.is_eager = False
@@ -62,7 +63,8 @@ class Tier:
         from lyra.vega.tier2.generate import namespace, python_of
         from lyra.vega.tier2.kinds import row_name, solve
 
-        if len(self.names) == 1:
+        if not self.is_used:
+            self.is_used = True
             self.names.update(namespace())
         try:
             facts = solve(self.trees, row)

@@ -1,0 +1,326 @@
+"""Random Vega programs that ask agents: what the comparison with the line-by-line run is made of.
+
+Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
+prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
+functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lyra.core.ids import seeded
+
+__all__ = ["AGENTS", "program"]
+
+AGENTS = """
+agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 2 backoff exponential(100ms, 2.0, 1s) } }
+agent B { model "sim/script" system "B" max_tokens 40 concurrency 2 timeout 1700ms retry { max_attempts 1 } }
+agent T { model "sim/script" system "T" max_tokens 40 retry { max_attempts 1 }
+    tool look(x: str) -> str capabilities [fs::read] { return "t" + x; }
+}
+agent M { model "sim/script" system "M" memory conversation retry { max_attempts 1 } }
+agent W { model "sim/script" system "W" retry { max_attempts 1 }
+    tool note(x: str) -> str { print("note " + x); return "noted"; }
+}
+agent S { model "sim/script" system "S" max_tokens 40 retry { max_attempts 1 } }
+let a = spawn A;
+let b = spawn B;
+let t = spawn T;
+let m = spawn M;
+let w = spawn W;
+let s = spawn S supervised by { strategy stop };
+let log = [];
+let shared = "s";
+fn worker(main) { while true { receive { [from, x] => { main <- [x, "got"]; } } } }
+let p = spawn fn worker(process::self());
+"""
+
+_EARLY = ("a", "a", "a", "b", "b", "t", "s")
+_ANY = (*_EARLY, "m", "w")
+
+
+class Maker:
+    def __init__(self, seed: int) -> None:
+        self._random = seeded(seed)
+        self.scopes: list[list[str]] = [["shared"]]
+        self.functions: list[tuple[str, int]] = []
+        self.loops = 0
+        self.depth = 0
+        self.number = 0
+        self.in_function = False
+
+    # ------------------------------------------------------------ chance
+
+    def below(self, count: int) -> int:
+        return int(self._random() * count)
+
+    def choice(self, options: tuple[str, ...] | list[str]) -> str:
+        return options[self.below(len(options))]
+
+    def often(self, share: float) -> bool:
+        return self._random() < share
+
+    def fresh(self, prefix: str) -> str:
+        self.number += 1
+        return f"{prefix}{self.number}"
+
+    def names(self) -> list[str]:
+        return [name for scope in self.scopes for name in scope]
+
+    # ------------------------------------------------------------ the whole
+
+    def program(self) -> str:
+        parts = [self.function() for _ in range(self.below(3))]
+        for _ in range(1 + self.below(3)):
+            name, count = self.fresh("main"), 0
+            parts.append(self.named_function(name, count))
+            parts.append(f'try {{ print({name}()); }} catch Error(reason) {{ print("caught " + reason); }}')
+        parts.append(self.statements(2 + self.below(6)))
+        parts.append("print(log);")
+        parts.extend(f"print({name});" for name in self.scopes[0])
+        parts.append('print(budget::used()); print(s <- "last"); print(m <- "last");')
+        return AGENTS + "\n".join(parts) + "\n"
+
+    def function(self) -> str:
+        name = self.fresh("f")
+        return self.named_function(name, 1 + self.below(2), asks_only=self.often(0.7))
+
+    def named_function(self, name: str, count: int, *, asks_only: bool = False) -> str:
+        names = [self.fresh("p") for _ in range(count)]
+        saved = self.scopes, self.loops, self.in_function
+        self.scopes, self.loops, self.in_function = [["shared"], list(names)], 0, True
+        if asks_only:
+            body, result = self.let_ask(), self.ask()
+        else:
+            body, result = self.statements(2 + self.below(5)), self.text()
+        self.scopes, self.loops, self.in_function = saved
+        if count:
+            self.functions.append((name, count))
+        return f"fn {name}({', '.join(names)}) {{\n{body}\nreturn {result};\n}}"
+
+    def block(self, count: int | None = None) -> str:
+        self.scopes.append([])
+        body = self.statements(1 + self.below(3) if count is None else count)
+        self.scopes.pop()
+        return f"{{\n{body}\n}}"
+
+    def statements(self, count: int) -> str:
+        self.depth += 1
+        lines = [self.statement() for _ in range(count)]
+        self.depth -= 1
+        return "\n".join(lines)
+
+    def statement(self) -> str:
+        simple: list[tuple[int, Callable[[], str]]] = [
+            (16, self.let_ask),
+            (5, self.set_ask),
+            (4, self.let),
+            (4, self.assign),
+            (3, self.show),
+            (2, self.push),
+            (2, self.change),
+            (3, self.leave),
+            (1, self.ordered),
+            (1, self.stream),
+            (1, self.exchange),
+            (2, self.reduce),
+        ]
+        nested: list[tuple[int, Callable[[], str]]] = [
+            (3, self.branch),
+            (3, self.loop),
+            (4, self.loop_over),
+            (2, self.attempt),
+            (1, self.session),
+            (1, self.deferred),
+            (1, self.choose),
+            (1, self.together),
+        ]
+        choices = simple + (nested if self.depth < 4 else [])
+        at = self.below(sum(weight for weight, _ in choices))
+        for weight, make in choices:
+            at -= weight
+            if at < 0:
+                return make()
+        raise AssertionError
+
+    # ------------------------------------------------------------ simple statements
+
+    def ask(self, agents: tuple[str, ...] = _EARLY) -> str:
+        text = f'({self.choice(agents)} <- "m{self.fresh("")} " + {self.text(1)}'
+        if self.often(0.05):
+            text += " timeout 900ms"
+        if self.often(0.05):
+            text += " budget $0.50"
+        return text + ")"
+
+    def let_ask(self) -> str:
+        value = self.ask(_ANY if self.often(0.25) else _EARLY)
+        if self.functions and self.often(0.2):
+            value = self.call()
+        elif self.often(0.15):
+            value = f"{value} + {self.ask()}"
+        name = self.fresh("v")
+        self.scopes[-1].append(name)
+        return f"let {name} = {value};"
+
+    def call(self) -> str:
+        name, count = self.functions[self.below(len(self.functions))]
+        return f"{name}({', '.join(self.text(1) for _ in range(count))})"
+
+    def set_ask(self) -> str:
+        return f"{self.choice(self.names())} = {self.ask()};"
+
+    def let(self) -> str:
+        value = self.text()
+        name = self.fresh("v")
+        self.scopes[-1].append(name)
+        return f"let {name} = {value};"
+
+    def assign(self) -> str:
+        return f"{self.choice(self.names())} = {self.text()};"
+
+    def show(self) -> str:
+        return f"print({self.ask() if self.often(0.3) else self.text()});"
+
+    def push(self) -> str:
+        return f"log.push({self.text()});"
+
+    def change(self) -> str:
+        name, alias, first, second = (self.fresh(prefix) for prefix in ("xs", "ys", "u", "v"))
+        values = [self.text(1) for _ in range(3)]
+        question = self.ask()
+        self.scopes[-1].append(second)
+        return (
+            f"let {name} = [{values[0]}, {values[1]}]; let {alias} = {name}; let {first} = {question};"
+            f' {alias}[0] = {values[2]}; let {second} = a <- "m{self.fresh("")} " + {name}[0];'
+        )
+
+    def leave(self) -> str:
+        kind = self.below(4)
+        if kind == 0 and self.loops:
+            return f"if {self.condition()} {{ {self.choice(('break', 'continue'))}; }}"
+        if kind == 1 and self.in_function:
+            return f"if {self.condition()} {{ return {self.text()}; }}"
+        if kind == 2:
+            return f"if {self.condition()} {{ throw {self.choice(('X', 'Y'))}({self.text(1)}); }}"
+        return "log.push(1 / (str::len(shared) - 1));" if self.often(0.3) else self.show()
+
+    def ordered(self) -> str:
+        name = self.fresh("v")
+        value = self.ask(("m", "w"))
+        self.scopes[-1].append(name)
+        return f"let {name} = {value};"
+
+    def stream(self) -> str:
+        return f'for chunk in a <~ "m{self.fresh("")} " + {self.text(1)} {{ print(chunk); }}'
+
+    def exchange(self) -> str:
+        name = self.fresh("v")
+        text = f'p <- [process::self(), {self.text(1)}]; let {name} = receive {{ [x, _] => x, after 5s => "late" }};'
+        self.scopes[-1].append(name)
+        return text
+
+    def reduce(self) -> str:
+        total, item = self.fresh("v"), self.fresh("x")
+        text = f'let {total} = ""; for {item} in {self.items()} {{ {total} = {total} + {self.asked_about(item)}; }}'
+        self.scopes[-1].append(total)
+        return text
+
+    def asked_about(self, item: str) -> str:
+        return f'({self.choice(_EARLY)} <- "m{self.fresh("")} " + {item})'
+
+    def items(self) -> str:
+        return f"[{', '.join(self.text(2) for _ in range(self.below(5)))}]"
+
+    # ------------------------------------------------------------ nested statements
+
+    def branch(self) -> str:
+        text = f"if {self.condition()} {self.block()}"
+        return f"{text} else {self.block()}" if self.often(0.5) else text
+
+    def loop(self) -> str:
+        name, most = self.fresh("i"), 1 + self.below(4)
+        self.loops += 1
+        body = self.block()
+        self.loops -= 1
+        if self.often(0.5):
+            return f"for let {name} = 0; {name} < {most}; {name} = {name} + 1 {body}"
+        return f"{{ let {name} = 0;\nwhile {name} < {most} {{ {name} = {name} + 1;\n{body} }} }}"
+
+    def loop_over(self) -> str:
+        item = self.fresh("x")
+        items = self.items()
+        self.scopes.append([item])
+        self.loops += 1
+        if self.often(0.5):
+            name = self.fresh("v")
+            self.scopes[-1].append(name)
+            body = f"let {name} = {self.asked_about(item)};\nlog.push({name}); {self.assign()}"
+            if self.often(0.5):
+                body += f"\n{self.choice(self.names())} = {self.asked_about(name)};"
+            body = f"{{ {body} }}"
+        else:
+            body = self.block()
+        self.loops -= 1
+        self.scopes.pop()
+        return f"for {item} in {items} {body}"
+
+    def attempt(self) -> str:
+        text = f"try {self.block()}"
+        errors = [error for error in ("X", "AgentFailed", "BudgetExceeded", "Error") if self.often(0.4)]
+        for error in errors:
+            text += f' catch {error}(reason) {{ print("caught " + reason);\n{self.block(1)} }}'
+        return text if errors and self.often(0.7) else f"{text} finally {self.block(1)}"
+
+    def session(self) -> str:
+        amount = self.choice(("0.006", "0.01", "0.02", "0.03", "5.00"))
+        inside = self.block(2 + self.below(4))
+        caught = 'catch BudgetExceeded(reason) { print("caught " + reason); }'
+        return f"try {{ session budget ${amount} {{ {inside} print(budget::used()); }} }} {caught}"
+
+    def deferred(self) -> str:
+        if not self.in_function:
+            return self.show()
+        saved, self.loops, self.in_function = self.loops, 0, False
+        body = self.block(1)
+        self.loops, self.in_function = saved, True
+        return f"defer {body}"
+
+    def choose(self) -> str:
+        subject, one, other = self.text(1), self.block(1), self.block(1)
+        return f'match {subject} {{ "r1" => {one}, other => {{ log.push(other); {other} }} }}'
+
+    def together(self) -> str:
+        one, other = self.fresh("v"), self.fresh("v")
+        text = f"parallel {{ let {one} = {self.ask(_ANY)}; let {other} = {self.ask()}; }}"
+        self.scopes[-1].extend((one, other))
+        return text
+
+    # ------------------------------------------------------------ values
+
+    def text(self, depth: int = 0) -> str:
+        kind = self._random()
+        names = self.names()
+        if kind < 0.2 or depth > 2:
+            return f'"t{self.below(5)}"'
+        if kind < 0.65:
+            return self.choice(names)
+        if kind < 0.8:
+            return f"{self.choice(names)} + {self.text(depth + 1)}"
+        if kind < 0.86:
+            return f'"<${{{self.choice(names)}}}>"'
+        if kind < 0.9:
+            return f"str::upper({self.text(depth + 1)})"
+        if kind < 0.94:
+            return f'str::join(list::map([{self.text(depth + 1)}], |q| q + shared), "")'
+        return f"[{self.text(depth + 1)}, {self.text(depth + 1)}][{self.below(2)}]"
+
+    def condition(self) -> str:
+        if self.often(0.5):
+            return f"str::len({self.choice(self.names())}) > {self.below(8)}"
+        return f'{self.text(2)} {self.choice(("==", "!="))} "t{self.below(5)}"'
+
+
+def program(seed: int) -> str:
+    return Maker(seed).program()

@@ -1,0 +1,363 @@
+"""What code does besides computing: the effects of statements, functions, tools and agents.
+
+An effect is a word of EFFECTS. A function's are those of its body and of what it calls, found by a fixpoint: a
+function under examination has none, and the round is repeated until nothing is added. An agent may be asked ahead of
+its turn when no call of it can be told from another by what it leaves behind: it keeps nothing from one call to the
+next, and its tools only read. That is read off the declared capabilities and off what the tools' code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.vega import ast
+from lyra.vega.plan.aliases import CHANGING, Aliases
+from lyra.vega.plan.targets import Targets
+from lyra.vega.rules import OFF
+from lyra.vega.scopes import ModuleScope, Symbol, Variable
+from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
+
+__all__ = ["EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
+
+# Each effect, and how a plan says that it is in the way.
+EFFECTS: Final[dict[str, str]] = {
+    "ask": "a question to an agent that may be asked early",
+    "asks": "a call of a function that asks such agents",
+    "change": "a change of a list or map",
+    "global": "an assignment of a variable that functions share",
+    "method": "a method that a map may have a function for",
+    "continue": "continue",
+    "print": "print",
+    "ordered": "a call that must wait for its turn",
+    "stream": "a streaming answer",
+    "send": "a message to a process",
+    "receive": "receive",
+    "spawn": "spawn",
+    "wait": "await",
+    "read": "reading from outside",
+    "io": "an effect on the outside",
+    "budget": "a look at the budget",
+    "exit": "process::exit",
+    "return": "return",
+    "break": "break",
+    "throw": "throw",
+    "try": "try",
+    "session": "session",
+    "parallel": "parallel",
+    "defer": "defer",
+    "unknown": "a call of a function that is only known when it runs",
+    "other": "a declaration",
+}
+
+_STATEMENTS: Final[dict[type, str]] = {
+    ast.Return: "return",
+    ast.Break: "break",
+    ast.Continue: "continue",
+    ast.Throw: "throw",
+    ast.Try: "try",
+    ast.Session: "session",
+    ast.Parallel: "parallel",
+    ast.Defer: "defer",
+    ast.Import: "other",
+    ast.Mock: "other",
+    ast.Receive: "receive",
+    ast.Spawn: "spawn",
+    ast.Await: "wait",
+}
+_INSIDE: Final = frozenset({"return", "break", "continue", "throw", "defer"})  # of no concern to a function's caller
+_CLOSED: Final = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
+_LIBRARY_EFFECTS: Final = {
+    "print": "print",
+    "exec": "io",
+    "process::exit": "exit",
+    **{f"budget::{name}": "budget" for name in LIBRARY["budget"]},
+    **{f"{module}::{name}": "read" for module in ("time", "env") for name in LIBRARY[module]},
+    **{f"file::{name}": "read" for name in ("read", "exists", "list")},
+    "http::get": "read",
+    "math::random": "read",
+    "math::random_int": "read",
+}
+_READ_CAPABILITIES: Final = frozenset({"fs.read", "file.read", "http.get", "env.read", "time.read"})
+_QUIET: Final = frozenset({"change", "read", "method", *_INSIDE, "try"})  # what a tool may do and still only read
+_METHODS: Final = frozenset(
+    {name for module in ("str", "list", "map") for name in LIBRARY[module]}
+    | {name for kind, names in METHODS.items() if kind not in ("span", "stream") for name in names}
+)
+# Methods that mean the same for every value: none of them can be a function that a map holds.
+SAFE_METHODS: Final = frozenset(
+    {"len", *LIBRARY["map"], *(name for name, row in LIBRARY["list"].items() if row.how == "vega")}
+)
+
+
+class Found(NamedTuple):
+    """An effect and the node that has it; `through` names the function it comes from."""
+
+    effect: str
+    node: ast.Node
+    through: str = ""
+
+
+class Summary(NamedTuple):
+    effects: frozenset[str]
+    reads: frozenset[Variable]  # the globals it reads
+
+
+class Summaries:
+    def __init__(self, modules: Callable[[], Iterable[ModuleScope]], host_names: frozenset[str]) -> None:
+        self.targets = Targets()
+        self._modules = modules
+        self._host_names = host_names
+        self._functions: dict[int, Summary] = {}
+        self._agents: dict[int, str] = {}
+        self._aliases: dict[int, Aliases] = {}
+
+    def prepare(self) -> None:
+        self.targets.learn(self._modules())
+
+    def aliases(self, module: ModuleScope) -> Aliases:
+        if id(module) not in self._aliases:
+            self._aliases[id(module)] = Aliases(module, self.targets)
+        return self._aliases[id(module)]
+
+    # ------------------------------------------------------------ functions
+
+    def function(self, symbol: Symbol) -> Summary:
+        """What a declared function or tool does."""
+        key = id(symbol.node)
+        if key not in self._functions:
+            # All functions that this one reaches, again until none of them gains an effect.
+            while True:
+                before = dict(self._functions)
+                self._examine(symbol, set())
+                if before == self._functions:
+                    break
+        return self._functions[key]
+
+    def _examine(self, symbol: Symbol, open_: set[int]) -> Summary:
+        key = id(symbol.node)
+        known = self._functions.setdefault(key, Summary(frozenset(), frozenset()))
+        if key in open_:
+            return known
+        open_.add(key)
+        effects: set[str] = set()
+        reads: set[Variable] = set()
+        for found in self._walk(symbol.node.body, symbol.module, lambda inner: self._examine(inner, open_)):
+            if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
+                effects.add("asks" if found.effect == "ask" else found.effect)
+        for node in _below(symbol.node.body, into_closures=True):
+            meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
+            if isinstance(meaning, Variable) and meaning.is_top:
+                reads.add(meaning)
+            elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+                reads |= self._functions.get(id(meaning.node), known).reads
+        self._functions[key] = Summary(known.effects | effects, known.reads | reads)
+        return self._functions[key]
+
+    def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
+        """Whether what is changed was made by this very call of the function."""
+        root = changed(node)
+        while isinstance(root, (ast.Index, ast.Field)):
+            return False  # a part of something may belong to somebody else
+        meaning = symbol.module.meanings.get(id(root)) if root is not None else None
+        if not isinstance(meaning, Variable) or meaning.is_top or meaning.is_parameter or meaning.is_assigned:
+            return False
+        values = self.targets.values(meaning)
+        return len(values) == 1 and isinstance(values[0][1], (ast.ListLiteral, ast.MapLiteral))
+
+    # ------------------------------------------------------------ any code
+
+    def effects(self, node: Any, module: ModuleScope) -> list[Found]:
+        """All effects of a statement or expression, in the order they stand in."""
+        found = self._walk(node, module, self.function)
+        return sorted(found, key=lambda each: each.node.at)
+
+    def _walk(self, root: Any, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+        found: list[Found] = []
+        for node in _below(root):
+            word = _STATEMENTS.get(type(node))
+            if word is not None:
+                found.append(Found(word, node))
+            elif isinstance(node, ast.Send):
+                found.append(Found(self.send_effect(node, module), node))
+            elif isinstance(node, ast.Assign):
+                meaning = module.meanings.get(id(node.target))
+                if isinstance(node.target, (ast.Index, ast.Field)):
+                    found.append(Found("change", node))
+                elif isinstance(meaning, Variable) and meaning.is_top:
+                    found.append(Found("global", node))
+            elif isinstance(node, ast.Call):
+                found.extend(self._call(node, module, function))
+            elif isinstance(node, ast.MethodCall):
+                found.extend(self._method(node, module, function))
+        return found
+
+    def send_effect(self, node: ast.Send, module: ModuleScope) -> str:
+        if node.is_stream:
+            return "stream"
+        return "ordered" if self.why_ordered(node, module) else "ask"
+
+    def why_ordered(self, node: ast.Send, module: ModuleScope) -> str:
+        """Why a send waits for its turn; "" when it need not."""
+        agents = self.targets.agents(node.target, module)
+        if agents is None:
+            return "" if "ordered" in OFF else "the receiver is not known to be an agent that may be asked early"
+        return next((why for why in map(self.why_agent_ordered, agents) if why), "")
+
+    def _call(self, node: ast.Call, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+        callee = node.callee
+        meaning = module.meanings.get(id(callee))
+        if isinstance(meaning, Symbol):
+            if meaning.kind not in ("function", "tool"):
+                return [Found("io", node, meaning.name)]
+            return [Found(effect, node, meaning.name) for effect in sorted(function(meaning).effects)]
+        if meaning is not None or not isinstance(callee, (ast.Name, ast.Path)):
+            return [Found("unknown", node)]
+        full = f"{callee.module}::{callee.name}" if isinstance(callee, ast.Path) else callee.name
+        if full in self._host_names:
+            return [Found("io", node, full)]
+        table = LIBRARY.get(callee.module, {}) if isinstance(callee, ast.Path) else GLOBALS
+        entry = table.get(callee.name)
+        if entry is None:
+            return [Found("unknown", node)]
+        if entry.how == "effect":
+            return [Found(_LIBRARY_EFFECTS.get(full, "io"), node, full)]
+        if entry.how == "vega":
+            values = [argument.value for argument in node.arguments]
+            return self._given(node, values, module, function)
+        if callee.name in CHANGING and isinstance(callee, ast.Path):
+            return [Found("change", node)]
+        return []
+
+    def _method(self, node: ast.MethodCall, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+        if node.name in CHANGING:
+            return [Found("change", node)]
+        if node.name not in _METHODS:
+            return [Found("unknown", node)]
+        if node.name not in SAFE_METHODS:
+            return [Found("method", node)]
+        return self._given(node, [argument.value for argument in node.arguments], module, function)
+
+    def _given(
+        self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: Callable[[Symbol], Summary]
+    ) -> list[Found]:
+        """The effects of functions that a library function is given, and calls."""
+        found: list[Found] = []
+        for value in values:
+            meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+            effects: Iterable[str] = ()
+            if isinstance(value, ast.Lambda):
+                effects = {each.effect for each in self._walk(value.body, module, function)} - _INSIDE
+            elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+                effects = function(meaning).effects
+            elif isinstance(meaning, Variable) and _takes_function(node):
+                effects = {"unknown"}
+            found.extend(Found("ordered" if effect in ("ask", "asks") else effect, node) for effect in sorted(effects))
+        return found
+
+    # ------------------------------------------------------------ agents
+
+    def why_agent_ordered(self, symbol: Symbol) -> str:
+        """Why an agent is asked in its turn; "" for one that may be asked early."""
+        key = id(symbol.node)
+        if key not in self._agents:
+            self._agents[key] = self._why_agent(symbol)
+        return "" if "ordered" in OFF else self._agents[key]
+
+    def _why_agent(self, symbol: Symbol) -> str:
+        agent: ast.Agent = symbol.node
+        fields = agent.fields
+        memory = fields.get("memory")
+        if memory is not None and getattr(memory, "name", "") != "none":
+            return f"{agent.name} remembers its conversation"
+        if "circuit_breaker" in fields:
+            return f"the circuit breaker of {agent.name} counts its calls in their order"
+        limit = fields.get("rate_limit")
+        if isinstance(limit, dict) and getattr(limit.get("strategy"), "name", "") == "reject":
+            return f"the rate limit of {agent.name} refuses calls that come too soon"
+        if getattr(fields.get("concurrency"), "value", None) == 1:
+            return f"the concurrency of {agent.name} is 1"
+        for tool in agent.tools:
+            why = self._why_tool(tool, symbol.module, fields)
+            if why:
+                return f"the tool {tool.name} of {agent.name} {why}"
+        return self._why_shared(agent, symbol.module)
+
+    def _why_shared(self, agent: ast.Agent, module: ModuleScope) -> str:
+        named = agent.fields.get("tools")
+        if named is None:
+            return ""
+        for item in named.items if isinstance(named, ast.ListLiteral) else [named]:
+            meaning = module.meanings.get(id(item))
+            name = getattr(item, "name", "")
+            if not isinstance(meaning, Symbol) or meaning.kind not in ("tool", "function"):
+                return f"nobody here knows what the tool {name} of {agent.name} does".replace("  ", " ")
+            why = self._why_tool(meaning.node, meaning.module, agent.fields)
+            if why:
+                return f"the tool {meaning.name} of {agent.name} {why}"
+        return ""
+
+    def _why_tool(self, tool: Any, module: ModuleScope, agent: dict[str, Any]) -> str:
+        settings = getattr(tool, "settings", {})
+        declared = settings.get("capabilities", agent.get("capabilities"))
+        if declared is not None:
+            for item in declared.items if isinstance(declared, ast.ListLiteral) else [declared]:
+                name = _capability(item)
+                if name not in _READ_CAPABILITIES:
+                    return f"may do more than read ({name or 'a capability that is computed'})"
+        symbol = Symbol("tool", tool.name, tool, module)
+        for effect in sorted(self.function(symbol).effects):
+            if effect not in _QUIET:
+                return f"does more than read: {EFFECTS[effect]}"
+        return ""
+
+
+def changed(node: ast.Node) -> Any:
+    """What a changing node changes."""
+    if isinstance(node, ast.Assign):
+        return node.target.target if isinstance(node.target, (ast.Index, ast.Field)) else None
+    if isinstance(node, ast.MethodCall):
+        return node.target
+    if isinstance(node, ast.Call) and node.arguments:
+        return node.arguments[0].value
+    return None
+
+
+def _capability(item: Any) -> str:
+    """`fs::read` and "fs.read" alike, without a scope."""
+    if isinstance(item, ast.Path):
+        return f"{item.module}.{item.name}"
+    text = getattr(item, "value", None) or getattr(item, "name", "")
+    return str(text).partition(":")[0].strip() if "::" not in str(text) else str(text).replace("::", ".")
+
+
+def _takes_function(node: ast.Node) -> bool:
+    """Whether a library call or method has a parameter that is a function."""
+    name = node.name if isinstance(node, ast.MethodCall) else getattr(getattr(node, "callee", None), "name", "")
+    entry = LIBRARY["list"].get(name)
+    return entry is not None and entry.how == "vega"
+
+
+def _below(root: Any, *, into_closures: bool = False) -> list[Any]:
+    """A node and all below it, without the bodies of functions made there."""
+    found: list[Any] = []
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, msgspec.Struct):
+            if isinstance(node, ast.Node):
+                found.append(node)
+                if (
+                    node is not root
+                    and isinstance(node, _CLOSED)
+                    and not (into_closures and isinstance(node, (ast.Lambda, ast.Function)))
+                ):
+                    continue
+            todo.extend(getattr(node, name) for name in node.__struct_fields__ if name not in ("at", "end"))
+        elif isinstance(node, (list, tuple)):
+            todo.extend(node)
+        elif isinstance(node, dict):
+            todo.extend(node.values())
+    return found

@@ -1,0 +1,103 @@
+"""Which agents a process value may stand for: found by following variables and parameters back to `spawn`.
+
+A variable stands for what every value given to it stands for, a parameter of a function for what every call of the
+function gives it. Anything else (an item of a list, a message, an imported name that was computed) is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lyra.vega import ast
+from lyra.vega.facts import every_node
+from lyra.vega.scopes import ModuleScope, Symbol, Variable
+
+__all__ = ["Targets"]
+
+Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; None: it is not known
+
+
+class Targets:
+    def __init__(self) -> None:
+        self._values: dict[int, list[Given]] = {}  # id(Variable) → what is given to it
+        self._seen: set[int] = set()
+        self._modules: list[ModuleScope] = []
+
+    def learn(self, modules: Iterable[ModuleScope]) -> None:
+        """Read the assignments and calls of files not yet read."""
+        for module in modules:
+            if id(module) not in self._seen:
+                self._seen.add(id(module))
+                self._modules.append(module)
+                self._read(module)
+
+    def values(self, variable: Variable) -> list[Given]:
+        """Everything a variable is given; empty when that is not known."""
+        return self._values.get(id(variable), [])
+
+    def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
+        """The agents that an expression may stand for; None when that is not known."""
+        found: set[Symbol] = set()
+        todo: list[Given] = [(module, node)]
+        visited: set[int] = set()
+        while todo:
+            at, value = todo.pop()
+            if isinstance(value, ast.Await):
+                value = value.operand
+            if isinstance(value, ast.Spawn) and not value.is_function:
+                meaning = at.meanings.get(id(value.target))
+                if not isinstance(meaning, Symbol) or meaning.kind != "agent":
+                    return None
+                found.add(meaning)
+                continue
+            meaning = at.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+            if not isinstance(meaning, Variable):
+                return None
+            if id(meaning) not in visited:
+                visited.add(id(meaning))
+                todo.extend(self._values.get(id(meaning)) or [(at, None)])
+        return frozenset(found) or None
+
+    def process(self, node: Any, module: ModuleScope) -> object:
+        """What tells one process from another: the variable, where only one `spawn` was ever given to it."""
+        meaning = module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
+        if isinstance(meaning, Variable):
+            values = self._values.get(id(meaning), [])
+            if len(values) == 1 and isinstance(values[0][1], (ast.Spawn, ast.Await)):
+                return meaning
+        return "some process"
+
+    # ------------------------------------------------------------ reading a file
+
+    def _read(self, module: ModuleScope) -> None:
+        callees: set[int] = set()
+        for node in every_node([module.module]):
+            if isinstance(node, (ast.Let, ast.Const)) and id(node) in module.declared:
+                self._give(module.declared[id(node)], module, node.value)
+            elif isinstance(node, ast.Assign):
+                meaning = module.meanings.get(id(node.target))
+                if isinstance(meaning, Variable):
+                    self._give(meaning, module, node.value)
+            elif isinstance(node, ast.Call):
+                callees.add(id(node.callee))
+                self._arguments(module, node)
+        for node in every_node([module.module]):
+            meaning = module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
+            if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool") and id(node) not in callees:
+                for parameter in meaning.node.parameters:
+                    self._give(meaning.module.declared[id(parameter)], module, None)
+
+    def _arguments(self, module: ModuleScope, call: ast.Call) -> None:
+        meaning = module.meanings.get(id(call.callee))
+        if not isinstance(meaning, Symbol) or meaning.kind not in ("function", "tool"):
+            return
+        parameters = meaning.node.parameters
+        names = [parameter.name for parameter in parameters]
+        for position, argument in enumerate(call.arguments):
+            if argument.name in names or (not argument.name and position < len(names)):
+                parameter = parameters[names.index(argument.name) if argument.name else position]
+                self._give(meaning.module.declared[id(parameter)], module, argument.value)
+
+    def _give(self, variable: Variable, module: ModuleScope, value: ast.Expression | None) -> None:
+        self._values.setdefault(id(variable), []).append((module, value))

@@ -1,0 +1,29 @@
+"""The rules that calls made ahead of their turn keep, one row each: what `vega plan` rests on and tests try to break.
+
+`OFF` is for tests alone: with a rule's name in it the rule is not kept, and the comparison of random programs with
+their line-by-line runs has to notice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["OFF", "RULES"]
+
+RULES: Final[dict[str, str]] = {
+    "ordered": "an agent that remembers, writes, or is not known is asked in its turn",
+    "barrier": "nothing is asked across a return, break, try, session, receive or another effect",
+    "branch": "a branch or loop that waits for an answer is not looked into",
+    "delivery": "one process gets its messages in the order of the program",
+    "aliases": "a list or map that changes is not read ahead, under whatever name",
+    "copies": "what is computed ahead is computed on copies: a failure leaves no binding behind it",
+    "same": "an early answer is taken only by the very call that the program then makes",
+    "first": "the first failure in the order of the program is the one raised",
+    "cancelled": "what was asked early and not taken is cancelled and waited for",
+    "crash": "an agent crashes when the program comes to the failure, not before",
+    "spend": "what a call cost is spent when the program comes to it, and only if its budget would have allowed it",
+    "reserve": "a call is made early only if it fits beside all calls before it",
+    "window": "no more calls of an agent are under way than its concurrency allows",
+}
+
+OFF: Final[set[str]] = set()

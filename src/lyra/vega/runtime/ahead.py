@@ -1,0 +1,374 @@
+"""Calls made ahead of their turn: started early, taken in program order, given up when the program goes elsewhere.
+
+Each early call is a branch of the process with a key of its own (`ahead2:1.0/`: the second group, its site 1, the first
+time), so a replay finds its answer whoever was faster. It spends from a scope apart, and nothing that its end means to
+others (an agent's crash, money spent, an error) happens before the program comes to it. What the program never comes
+to is cancelled, waited for, and told as speculative.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.runtime import scopes
+from lyra.core.budget import NOTHING, Usage
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
+from lyra.errors import LyraError, VegaError
+from lyra.kernel.context import name_branch
+from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
+from lyra.vega.machinery import again
+from lyra.vega.rules import OFF
+from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
+from lyra.vega.runtime.calls import (
+    ask,
+    content_text,
+    crash,
+    failed,
+    in_time,
+    mocked_reply,
+    once,
+    read_answer,
+    was_asked,
+)
+from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.processes import start_fiber
+from lyra.vega.values import ErrorValue, Fault
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.agents import Cell
+    from lyra.vega.runtime.job import Job
+
+__all__ = ["AHEAD", "Early", "Flock"]
+
+
+class Early:
+    """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
+
+    __slots__ = ("before", "call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
+
+    def __init__(self, call: EarlyCall, scope: Apart) -> None:
+        self.call = call
+        self.scope = scope
+        self.task: asyncio.Task[None] | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.is_taken = False
+        self.pids: list[str] = []  # of the agents' processes that answer it
+        self.crashes: list[tuple[Cell, LyraError]] = []  # of agents, for when its turn comes
+        self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
+
+    def began(self, job: Job, pid: str) -> None:
+        """A process of an agent works on it."""
+        self.pids.append(pid)
+        _publish(job, "call.ahead", pid)
+
+    @property
+    def was_refused(self) -> bool:
+        """It found no room in its budget, in this life of the run or in one before."""
+        return self.scope.was_refused or (isinstance(self.error, LyraError) and NO_ROOM in self.error.fields)
+
+    def over(self, job: Job, kind: str) -> None:
+        """The program came to it (`call.taken`) or never will (`call.speculative`)."""
+        outer = job.world.early.get(job.ctx.pid)
+        if outer is not None and kind == "call.taken":  # what it belongs to is itself ahead of its turn
+            outer.pids.extend(self.pids)
+            return
+        for pid in self.pids:
+            _publish(job, kind, pid)
+
+
+def _publish(job: Job, kind: str, pid: str) -> None:
+    kernel = job.world.kernel
+    if kernel.agents_heard:
+        kernel.publish(job.ctx.pid, kind, {"pid": pid})
+
+
+class Flock:
+    """The early calls of one group in this life of the process, in the order they were started."""
+
+    __slots__ = ("calls", "failed", "has_gap", "under_way")
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Early] = {}
+        self.failed: list[Early] = []  # in the order of time
+        self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
+        self.under_way: set[asyncio.Task[None]] = set()
+
+    def scopes_before(self, early: Early) -> list[Apart]:
+        found: list[Apart] = []
+        for each in self.calls.values():
+            if each is early:
+                break
+            found.append(each.scope)
+        return found
+
+
+# ---------------------------------------------------------------- beginning
+
+
+def _begin(job: Job) -> Group | None:
+    """A group, or null where calls are made in their turn and nobody has to find them again."""
+    if not job.world.is_durable and not _looks_ahead(job):
+        return None
+    return Group(job.state.number(), is_kept=job.world.is_durable)
+
+
+def _looks_ahead(job: Job) -> bool:
+    # Where the kernel itself limits the process, nothing may be spent apart from it.
+    return not job.world.options.sequential and not is_limited(job.ctx._process.budget)
+
+
+async def _start(job: Job, group: Group, call: EarlyCall) -> None:
+    """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
+    if not _looks_ahead(job):
+        raise NotAhead("every call is made in its turn")
+    flock = job.state.ahead.setdefault(group.number, Flock())
+    group.add(call)
+    if call.kind == "send" and call.arguments[0].pid in job.world.expected:
+        await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
+    if flock.failed:
+        call.state = REFUSED
+        raise NotAhead("a call before it has failed")
+    if not _may(job, call, flock):
+        call.state = REFUSED
+        flock.has_gap = True
+        return
+    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX:
+        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+        if flock.failed:
+            call.state = REFUSED
+            raise NotAhead("a call before it has failed")
+    _launch(job, group, call, flock)
+
+
+def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
+    limit = None
+    if call.kind == "send":
+        plan = job.world.cells[call.arguments[0].pid].plan
+        limit = plan.budget if call.arguments[3] is None else call.arguments[3]
+    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
+    flock.calls[call.key] = early
+    work = _made(job, early, _path(group, call.key), flock)
+    early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
+    flock.under_way.add(early.task)
+    early.task.add_done_callback(flock.under_way.discard)
+
+
+def _path(group: Group, key: str) -> str:
+    return f"ahead{group.number}:{key}/"
+
+
+def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
+    """What only the run knows: whether this is an agent without memory, and whether money allows to look ahead."""
+    limited = is_limited(scopes.get()[-1])
+    if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
+        return False  # a call before it comes later, and nobody knows what that one will cost
+    if call.kind == "call":
+        return not limited
+    cell = job.world.cells.get(call.arguments[0].pid)
+    return cell is not None and (not cell.plan.keeps or "ordered" in OFF)
+
+
+# ---------------------------------------------------------------- under way
+
+
+async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
+    name_branch(job.ctx._process, path)
+    scopes.set((early.scope,))
+    try:
+        early.value = await (_asked if early.call.kind == "send" else _called)(job, early)
+    except asyncio.CancelledError as error:
+        early.error = error
+        raise
+    except BaseException as error:  # noqa: BLE001 - it belongs to whoever comes to the call
+        early.error = error
+        flock.failed.append(early)
+
+
+async def _asked(job: Job, early: Early) -> Any:
+    """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
+    target, message, timeout, _ = early.call.arguments
+    cell = job.world.cells[target.pid]
+    mocked = mocked_reply(job, cell, message)
+    if mocked is not None:
+        return mocked[0]
+    if cell.plan.keeps:
+        return await ask(job, target.pid, message, timeout, None)
+    content = content_text(message)
+    if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
+        return read_answer(cell, await once(job, cell, content, None, early))
+    limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
+    # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
+    async with cell.turn() if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+        try:
+            return read_answer(cell, await once(job, cell, content, None, early))
+        except LyraError as error:
+            if "crash" in OFF:
+                failed(job, cell, error)
+            raise
+
+
+async def _called(job: Job, early: Early) -> Any:
+    world = job.world
+    pid = start_fiber(job, *early.call.arguments)
+    early.before += world.recharge_ended(pid, scopes.get())
+    world.early[pid] = early
+    child = job.ctx.process(pid)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        process = child._found()
+        if process is not None and process.exit is None:
+            world.kernel.kill(pid)
+        raise
+    finally:
+        world.early.pop(pid, None)
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise Fault("ProcessExit", ended.reason)
+    return world.read(ended.result)
+
+
+# ---------------------------------------------------------------- coming to a call
+
+
+async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
+    """The answer for code that looks ahead; any failure ends the looking."""
+    early = _found(job, group, call)
+    if early is None:
+        raise NotAhead("it is not under way")
+    await _ended(early)
+    if early.error is not None:
+        raise NotAhead("it failed")
+    return early.value
+
+
+async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
+    """The program comes to the call: its answer or its failure, and what both mean, from now on."""
+    early = _found(job, group, call)
+    if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
+        return await _now(job, group, call, call.key)
+    if "first" in OFF:
+        early = await _first_in_time(job, group, early)
+    try:
+        with job.waiting(call.arguments[0].pid if call.kind == "send" else ""):
+            await _ended(early)
+    except asyncio.CancelledError:
+        await _end(job, group)
+        raise
+    if early.was_refused or not early.scope.is_allowed():
+        return await _now(job, group, call, f"{call.key}.again")
+    early.is_taken = early.scope.is_over = True
+    if "spend" not in OFF:
+        early.scope.around.charge(early.scope.usage)
+        take_back(job.world.budget, early.before)
+    for cell, error in early.crashes:
+        crash(job, cell, error)
+    early.over(job, "call.taken")
+    if early.error is None:
+        return early.value
+    return _raise(job, early)
+
+
+async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Any:
+    """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
+    if not group.is_kept:
+        return await _in_turn(job, call)
+
+    async def branch() -> Any:
+        name_branch(job.ctx._process, _path(group, key))
+        return await _in_turn(job, call)
+
+    task = job.world.kernel.tasks.start(branch(), name=f"vega {_path(group, key)}")
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+async def _in_turn(job: Job, call: EarlyCall) -> Any:
+    if call.kind == "send":
+        target, message, timeout, budget = call.arguments
+        return await ask(job, target.pid, message, timeout, budget)
+    pid = start_fiber(job, *call.arguments)
+    job.world.recharge_ended(pid, scopes.get())
+    ended = await job.ctx.process(pid).wait()
+    if ended.error is None:
+        return job.world.read(ended.result)
+    early = Early(call, Apart(scopes.get()[-1], list, None))
+    early.error = ended.error
+    return _raise(job, early)
+
+
+def _raise(job: Job, early: Early) -> None:
+    error = early.error
+    assert error is not None
+    if early.call.kind == "send":
+        if isinstance(error, LyraError):
+            cell = job.world.cells[early.call.arguments[0].pid]
+            raise failed(job, cell, error) from error
+        raise error
+    if isinstance(error, VegaError):  # it keeps the place it was thrown at, and who called whom
+        facts = error.fields
+        place = (facts.get("file", ""), facts.get("line", 0), facts.get("column", 0))
+        trace = [*facts.get("trace", ()), *job.fiber.trace()]
+        job.fiber.fault = again(ErrorValue(str(facts["name"]), str(facts["text"]), *place, trace))
+        return
+    raise fault_of(error)
+
+
+async def _first_in_time(job: Job, group: Group, early: Early) -> Early:
+    flock = job.state.ahead[group.number]
+    while not early.task.done() and not flock.failed:  # type: ignore[union-attr]
+        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+    return flock.failed[0] if flock.failed else early
+
+
+# ---------------------------------------------------------------- the end
+
+
+async def _end(job: Job, group: Group) -> None:
+    """The stretch is over: what was not taken is cancelled and waited for."""
+    flock = job.state.ahead.pop(group.number, None)
+    if flock is None:
+        return
+    left = [early for early in flock.calls.values() if not early.is_taken]
+    if "cancelled" not in OFF:
+        tasks = [early.task for early in left if early.task is not None and not early.task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+    for early in left:
+        early.scope.is_over = True
+        take_back(job.world.budget, early.before)
+        job.world.speculative = job.world.speculative + early.scope.usage
+        early.over(job, "call.speculative")
+
+
+def _found(job: Job, group: Group, call: EarlyCall) -> Early | None:
+    flock = job.state.ahead.get(group.number)
+    return None if flock is None else flock.calls.get(call.key)
+
+
+async def _ended(early: Early) -> None:
+    assert early.task is not None
+    if not early.task.done():
+        await asyncio.wait([early.task])
+    if early.task.cancelled():
+        raise asyncio.CancelledError
+
+
+AHEAD: Final[dict[str, Callable[..., Any]]] = {
+    "ahead_begin": _begin,
+    "ahead_start": _start,
+    "ahead_look": _look,
+    "ahead_take": _take,
+    "ahead_end": _end,
+}

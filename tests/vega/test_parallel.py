@@ -1,0 +1,424 @@
+"""Calls ahead of their turn: what overlaps, what does not and why, and what is left when something fails."""
+
+# ruff: noqa: E501, ISC003, ISC004 - a program a line, put together from its parts
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from lyra import Kernel, vega
+from lyra.core.money import Money
+from lyra.models.client import LLMClient
+from lyra.models.pricing import Price
+from lyra.models.request import Request
+from lyra.models.script import Reply, Script
+from lyra.models.sim import SimProvider
+from lyra.testing.clock import SimClock
+from lyra.testing.loop import run as run_in_virtual_time
+from lyra.vega import VegaError, bytecode
+from lyra.vega.fiber import Done, Fiber, VmEffect
+from lyra.vega.group import EarlyCall, Group
+from lyra.vega.link import link
+from lyra.vega.plan.plan import Plan, plan_of
+from lyra.vega.plan.render import dot_of, svg_of, text_of
+from lyra.vega.runtime.run import run_world
+from lyra.vega.runtime.world import Options, World
+from lyra.vega.values import Process
+from lyra.vega.vm import run as step
+
+AB = """agent A { model "sim/script" } agent B { model "sim/script" }
+let a = spawn A; let b = spawn B;
+"""
+PRICE = Script.from_data(
+    {"price": {"input_usd_per_mtok": 100, "output_usd_per_mtok": 100}, "replies": [{"text": ""}]}
+).price
+
+
+class Model(SimProvider):
+    """Answers `<text>` after a second; `bad` fails, `quick` takes a tenth."""
+
+    def __init__(self) -> None:
+        super().__init__(script=self._reply)
+        self.asked: list[str] = []
+
+    def price(self, model: str) -> Price | None:
+        return PRICE
+
+    def _reply(self, request: Request) -> Reply:
+        text = request.messages[-1].text
+        self.asked.append(text)
+        facts: dict[str, Any] = {"text": f"<{text}>", "first_s": 0.1 if "quick" in text else 1.0}
+        if "bad" in text:
+            facts["error"] = {"kind": "bad_request", "message": f"refused {text}"}
+        return Reply.from_data(facts)
+
+
+class Ran(NamedTuple):
+    lines: list[str]
+    took_s: float
+    asked: list[str]
+    world: World
+    events: list[Any]
+
+
+def play(source: str, **options: Any) -> Ran:
+    lines: list[str] = []
+    events: list[Any] = []
+    clock, model = SimClock(), Model()
+
+    async def main() -> tuple[float, World]:
+        async with Kernel(clock=clock) as kernel:
+            client = LLMClient()
+            client.register("sim", model)
+            kernel.parts["models"] = client
+            kernel.on_event(events.append)
+            given = Options(write=lines.append, warn=lambda _: None, **options)
+            world = World(kernel, vega.compile(source, "x.vega"), given)
+            began_s = clock.monotonic()
+            try:
+                await run_world(world)
+            except VegaError as error:
+                lines.append(error.render())
+            return clock.monotonic() - began_s, world
+
+    took_s, world = run_in_virtual_time(main(), clock=clock)
+    return Ran(lines, took_s, model.asked, world, events)
+
+
+# ---------------------------------------------------------------- what overlaps
+
+OVERLAP = {
+    "sends in a row": ('let x = a <- "1"; let y = b <- "2"; print(x + y);', 1.0, 2.0),
+    "two in one expression": ('print((a <- "1") + (b <- "2"));', 1.0, 2.0),
+    "the value of a return": ('fn f() { return (a <- "1") + (b <- "2"); } print(f());', 1.0, 2.0),
+    "a send inside a send": ('let x = b <- (a <- "1") + (a <- "2"); print(x);', 2.0, 3.0),
+    "a pure let in between": ('let x = a <- "1"; let t = x + "!"; let y = b <- "2"; print(t + y);', 1.0, 2.0),
+    "a loop": ('let t = ""; for f in ["1", "2", "3"] { t = t + (a <- f); } print(t);', 1.0, 3.0),
+    "a loop of chains": ("let o = []; for f in [1, 2, 3] { let r = a <- f; o.push(b <- r); } print(o);", 2.0, 6.0),
+    "a loop with a count": ('let n = 0; for let i = 0; i < 4; i = i + 1 { n = n + str::len(a <- i); } print(n);', 1.0, 4.0),
+    "loops in loops": ("let t = 0; for x in [1, 2] { for y in [3, 4] { t = t + str::len(a <- x * y); } } print(t);", 1.0, 4.0),
+    "a known branch": ('let k = 1; let r = ""; if k > 0 { r = a <- "1"; } let q = b <- "2"; print(r + q);', 1.0, 2.0),
+    "a map that is filled": ('let o = {}; for k in ["x", "y"] { o[k] = a <- k; } print(o);', 1.0, 2.0),
+    "agents as parameters": ('fn f(p, q) { let x = p <- "1"; let y = q <- "2"; return x + y; } print(f(a, b));', 1.0, 2.0),
+    "functions that ask": ('fn f(x) { let d = a <- x; return b <- d; } let x = f("1"); let y = f("2"); print(x + y);', 2.0, 4.0),
+    "inside a session": ('session budget $10.00 { let x = a <- "1"; let y = a <- "2"; print(x + y); }', 1.0, 2.0),
+    "inside a try": ('try { let x = a <- "1"; let y = a <- "2"; print(x + y); } catch Error { }', 1.0, 2.0),
+    "a prompt made by a lambda": ('let o = []; for p in list::map([1, 2], |x| "p" + x) { o.push(a <- p); } print(o);', 1.0, 2.0),
+    "hundreds": ("let n = 0; for i in list::range(0, 128) { n = n + str::len(a <- i); } print(n);", 2.0, 128.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OVERLAP)
+def test_what_overlaps(case):
+    """The waiting overlaps and nothing else changes; `sequential` makes every call in its turn."""
+    source, parallel_s, sequential_s = OVERLAP[case]
+    one, two = play(AB + source, sequential=True), play(AB + source)
+    assert two.lines == one.lines
+    assert sorted(two.asked) == sorted(one.asked)
+    assert (round(two.took_s, 3), round(one.took_s, 3)) == (parallel_s, sequential_s)
+    assert not two.world.speculative
+
+
+def test_three_reviews_and_a_summary_take_a_review_and_a_summary():
+    """The example of the language's document: at most a tenth more than one review and one summary."""
+    source = (
+        AB
+        + """
+        let r1 = a <- "1"; let r2 = a <- "2"; let r3 = a <- "3";
+        print(b <- r1 + r2 + r3);
+    """
+    )
+    ran = play(source)
+    assert ran.lines == ["<<1><2><3>>"]
+    assert ran.took_s <= 2 * 1.1
+    assert ran.asked == ["1", "2", "3", "<1><2><3>"]
+
+
+APART = {
+    "print": ('print(a <- "1"); print(a <- "2");', "print"),
+    "chain": ('let x = a <- "1"; let y = b <- x;', "it needs the answer of line 3"),
+    "branch": ('let x = a <- "1"; if x == "n" { let y = a <- "2"; }', "depends on an answer"),
+    "memory": ('agent M { model "sim/echo" memory conversation } let m = spawn M; m <- "1"; m <- "2";', "remembers"),
+    "window": ('agent M { model "sim/echo" memory window(3) } let m = spawn M; m <- "1"; m <- "2";', "remembers"),
+    "writes": (
+        'agent W { model "sim/echo" tool w() -> str { file::write("x", "y"); return ""; } } '
+        'let w = spawn W; w <- "1"; w <- "2";',
+        "does more than read",
+    ),
+    "exec": (
+        'agent W { model "sim/echo" tool w() -> str capabilities [process::exec] { return ""; } } '
+        'let w = spawn W; w <- "1"; w <- "2";',
+        "process.exec",
+    ),
+    "breaker": (
+        'agent C { model "sim/echo" circuit_breaker { threshold 5 reset_after 30s } } '
+        'let c = spawn C; c <- "1"; c <- "2";',
+        "circuit breaker",
+    ),
+    "unknown": ('for p in [a, b] { p <- "1"; p <- "2"; }', "not known"),
+    "stream": ('for c in a <~ "1" { print(c); }', "in pieces"),
+    "condition": ('let k = true; let x = k && (a <- "1") == "2"; let y = k && (a <- "3") == "4";', "behind &&"),
+    "one process, in order": (
+        'let x = a <- "1"; let y = a <- x; let z = a <- "3"; let w = a <- y;',
+        "it needs the answer of line 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_what_does_not_overlap_and_why(case):
+    source, why = APART[case]
+    plan = plan_of(AB + source, "x.vega")
+    assert any(why in each.why for each in plan.alone), [each.why for each in plan.alone]
+    one, two = play(AB + source, sequential=True), play(AB + source)
+    assert (two.lines, two.asked) == (one.lines, one.asked)
+
+
+def test_an_agent_whose_tools_only_read_overlaps():
+    source = """
+        agent R { model "sim/echo"
+            tool one(path: str) -> str { return file::read(path); }
+            tool two(path: str) -> str capabilities [fs::read] { return file::read(path); }
+        }
+        let r = spawn R;
+        let x = r <- "1"; let y = r <- "2";
+    """
+    (group,) = plan_of(source).groups
+    assert [call.line for call in group.calls] == [7, 7]
+
+
+def test_calls_across_a_return_or_break_are_not_made():
+    """What the line-by-line run never asks is never asked."""
+    source = (
+        AB
+        + """
+        fn f(x) { if x == "stop" { return "stopped"; } let r = a <- x; let s = b <- x; return r + s; }
+        print(f("stop"));
+        for x in ["1", "2", "3"] { if x == "2" { break; } let r = a <- x; let s = b <- x; }
+    """
+    )
+    assert play(source).asked == ["1", "1"]
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_the_first_failure_in_program_order_wins():
+    source = AB + 'try { let x = a <- "bad 1"; let y = b <- "quick bad 2"; } catch AgentFailed(r) { print(r); }'
+    ran = play(source)
+    assert ran.lines == ["refused bad 1"]
+    assert ran.took_s == pytest.approx(1.0)
+
+
+def test_a_failure_cancels_what_was_asked_behind_it_and_waits_for_it():
+    """The handler runs when nothing is under way any more, and later bindings were never made."""
+    source = (
+        AB
+        + """
+        let x = "old"; let y = "old";
+        try { x = a <- "quick bad"; y = b <- "slow"; } catch AgentFailed { print(x + y); }
+    """
+    )
+    ran = play(source)
+    assert ran.lines == ["oldold"]
+    assert ran.took_s == pytest.approx(0.1)
+    assert ran.asked == ["quick bad", "slow"]
+
+
+def test_a_failure_behind_the_failing_one_crashes_no_agent():
+    """An agent of `strategy stop` is gone when the program comes to its failure, not when it happened early."""
+    source = (
+        'agent A { model "sim/script" retry { max_attempts 1 } }\n'
+        + """
+        let a = spawn A; let s = spawn A supervised by { strategy stop };
+        try { let x = a <- "bad"; let y = s <- "quick bad"; } catch AgentFailed { }
+        print(s <- "still there");
+    """
+    )
+    assert play(source).lines == ["<still there>"]
+
+
+def test_the_error_of_a_function_keeps_its_place():
+    source = (
+        AB + 'fn f(x) { let r = a <- x;\n return str::char_at(r, 99); }\nlet x = f("1"); let y = f("2");\nprint(x + y);'
+    )
+    one, two = play(source, sequential=True), play(source)
+    assert two.lines == one.lines
+    assert "x.vega:4:" in two.lines[0]
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_cancelled_calls_are_told_and_billed_as_speculative():
+    source = AB + 'let x = a <- "bad"; let y = b <- "quick and in vain"; print(x + y);'
+    ran = play(source)
+    told = [event for event in ran.events if event.kind == "call.speculative"]
+    assert len(told) == 1
+    assert ran.world.speculative.usd > 0
+    assert ran.world.budget.usage.usd == play(source, sequential=True).world.budget.usage.usd
+
+
+def test_a_call_that_may_not_fit_is_not_made_early():
+    """Room for one worst case at a time: nothing is asked early, and nothing is lost."""
+    limited = 'agent A { model "sim/script" max_tokens 100 } let a = spawn A;\n'
+    source = limited + 'let x = a <- "1"; let y = a <- "2"; let z = a <- "3"; print(x + y + z);'
+    ran = play(source, budget=Money.parse("$0.015"))
+    assert ran.lines == play(source, budget=Money.parse("$0.015"), sequential=True).lines == ["<1><2><3>"]
+    assert ran.took_s == pytest.approx(3.0)
+    assert play(source, budget=Money.parse("$1.00")).took_s == pytest.approx(1.0)
+
+
+def test_a_session_sees_what_was_spent_in_it():
+    source = (
+        AB
+        + """
+        session budget $5.00 { let x = a <- "1"; let y = b <- "22"; print(budget::used()); }
+        print(budget::used());
+    """
+    )
+    assert play(source).lines == play(source, sequential=True).lines
+
+
+# ---------------------------------------------------------------- saving
+
+TWO = AB + 'let x = a <- "1"; let y = b <- "2"; print(x + y);'
+
+
+def test_pending_calls_survive_a_snapshot():
+    """A fiber written down while two calls are under way knows both, and takes both when it goes on."""
+    linked = link(bytecode.load(bytecode.dump(vega.compile(TWO))))
+    fiber = Fiber.start(linked)
+    started: list[str] = []
+    taken: list[str] = []
+    lines: list[str] = []
+    while True:
+        outcome = step(fiber)
+        if isinstance(outcome, Done):
+            break
+        assert isinstance(outcome, VmEffect)
+        fiber = Fiber.from_data(linked, msgspec.msgpack.decode(msgspec.msgpack.encode(fiber.to_data())))
+        value: Any = None
+        if outcome.kind == "spawn":
+            value = Process(f"p-{outcome.arguments[1]}")
+        elif outcome.kind == "ahead_begin":
+            value = Group(7)
+        elif outcome.kind == "ahead_start":
+            group = next(each for each in fiber.registers if isinstance(each, Group))
+            call: EarlyCall = outcome.arguments[1]
+            group.add(call)
+            started.append(f"{call.key} {call.arguments[1]}")
+        elif outcome.kind == "ahead_take":
+            group, call = outcome.arguments
+            held = next(each for each in fiber.registers if isinstance(each, Group))
+            assert held.number == 7
+            assert [each.arguments for calls in held.calls.values() for each in calls] == [
+                [Process("p-A"), "1", None, None],
+                [Process("p-B"), "2", None, None],
+            ]
+            taken.append(call.key)
+            value = f"<{call.arguments[1]}>"
+        elif outcome.kind == "print":
+            lines.append(outcome.arguments[0])
+        fiber.resume(value)
+    assert started == ["0.0 1", "1.0 2"]
+    assert taken == ["0.0", "1.0"]
+    assert lines == ["<1><2>"]
+
+
+DURABLE = (
+    AB
+    + """
+let x = a <- "1"; let y = b <- "slow"; let z = b <- x;
+print(x + y + z);
+"""
+)
+
+
+def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path):
+    """Early calls have keys of their own in the journal, whoever was faster."""
+    from lyra.vega.runtime.agents import agent_front
+    from lyra.vega.runtime.driver import vega_process
+
+    gate: list[asyncio.Event] = []
+    asked: list[str] = []
+
+    class Slow(SimProvider):
+        async def stream(self, request: Request) -> Any:
+            asked.append(request.messages[-1].text)
+            if request.messages[-1].text == "slow" and gate:
+                await gate[0].wait()
+            async for event in super().stream(request):
+                yield event
+
+    async def life(*, is_first: bool) -> list[str]:
+        lines: list[str] = []
+        gate[:] = [asyncio.Event()] if is_first else []
+        kernel = Kernel(tmp_path / "run.db", programs=[vega_process, agent_front])
+        client = LLMClient()
+        client.register("sim", Slow(script=lambda request: f"<{request.messages[-1].text}>"))
+        kernel.parts["models"] = client
+        world = World(kernel, vega.compile(DURABLE), Options(write=lines.append, warn=lines.append), "run")
+        await kernel.start()
+        if is_first:
+            kernel.spawn(vega_process, "run", None, pid="main", grant=world.rights.grant)
+            while "<1>" not in asked:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            await kernel.close(drain_s=0.0)
+        else:
+            ended = await asyncio.wait_for(kernel.process("main").wait(), 10)
+            assert ended.ok, ended
+            await kernel.close()
+        return lines
+
+    assert asyncio.run(life(is_first=True)) == []
+    assert sorted(asked) == ["1", "<1>", "slow"]
+    asked.clear()
+    assert asyncio.run(life(is_first=False)) == ["<1><slow><<1>>"]
+    assert asked == ["slow"]
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def the_plan() -> Plan:
+    return plan_of(AB + 'let r1 = a <- "1";\nlet r2 = a <- "2";\nlet s = b <- r1 + r2;\nprint(s);', "x.vega")
+
+
+def test_a_plan_as_data():
+    data = the_plan().to_data()
+    (group,) = data["groups"]
+    assert [call["line"] for call in group["calls"]] == [3, 4]
+    (alone,) = data["alone"]
+    assert (alone["line"], alone["why"], alone["after"]) == (5, "it needs the answer of line 3 and 4", [3, 4])
+
+
+def test_a_plan_as_text_graph_and_picture():
+    from xml.etree import ElementTree
+
+    plan = the_plan()
+    assert 'x.vega:3:10  a <- "1"' in text_of(plan)
+    assert dot_of(plan).startswith("digraph plan {")
+    assert "c0 -> c2;" in dot_of(plan)
+    picture = ElementTree.fromstring(svg_of(plan))
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(picture.findall("{*}path")) == 2
+
+
+def test_every_send_is_in_the_plan():
+    source = (
+        AB
+        + """
+        fn f(x) { return a <- x; }
+        if (a <- "1") == "2" { throw b <- "3"; }
+        parallel { let x = a <- "4"; let y = b <- "5"; }
+        let g = |x| a <- x;
+        print(f(g("6")));
+    """
+    )
+    assert [call.line for call in plan_of(source).calls] == [4, 5, 5, 6, 6, 7]
