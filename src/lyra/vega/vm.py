@@ -11,7 +11,7 @@ tables.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery
