@@ -197,7 +197,7 @@ class Runtime:
             self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
         if journal is None:
             return f"{self.name}:{of_call}"
-        pid, _, number = of_call.rpartition(":")
+        pid, _, number = of_call.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else process.line
         return f"{self.name}:{line}:{number}:{ask.digest[-4:].hex()}{ask.digest[:4].hex()}"

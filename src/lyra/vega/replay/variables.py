@@ -76,6 +76,8 @@ class Variables:
             variable = module.declared.get(id(node))
             if variable is not None and variable.register >= 0 and not variable.is_global:
                 self._add(functions, variable, place(first), place(last))
+        for found in self._functions.values():
+            found.sort(key=lambda seen: seen.first)
         for key, index in linker.lambdas.items():
             unit = module.units.get(key)
             if unit is not None and index < len(self._program.functions):
