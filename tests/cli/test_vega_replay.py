@@ -153,7 +153,9 @@ def test_a_fork_tells_what_came_of_it(run: Vega):
     assert "it first differs at effect" in text
     assert "fork mine:" in text
     assert "it failed: AgentFailed: it broke" in text
-    assert "did not ask" in said(run, f'fork reply {number} "new"')
+    refused = said(run, f'fork reply {number} "new"')
+    assert "did not ask" in refused
+    assert "new effects, refused: model:A:sim/echo (`vega replay --live`" in refused
     assert "  | something else" in said(run, f'fork reply {number} "new"', options=("--live",))
     assert [one["run"] for one in run.json("runs", "--db", "runs.db")][:3] == ["r1", "r1-fork-1", "mine"]
     assert run("resume", "r1-fork-1", "--db", "runs.db").stdout == "other\n12\nlast\n"

@@ -411,6 +411,7 @@ def test_a_breaker_may_count_calls_instead_of_tries(clock):
         given_up = ctx.spawn(one)  # the probe
         await ctx.sleep(0.2)
         ctx.stop(given_up, grace_s=0.0)
+        await given_up.wait()
         seen += [await one(ctx), await one(ctx)]
         await ctx.sleep(11)
         broken[0] = False
@@ -430,7 +431,6 @@ def test_a_breaker_may_count_calls_instead_of_tries(clock):
 def test_a_breaker_counts_tries_or_calls():
     with pytest.raises(ConfigError, match='per is "try" or "call"'):
         CircuitBreaker(per="turn")
-
 
 
 def test_needs_may_depend_on_the_arguments():

@@ -331,7 +331,9 @@ class Commands:
         lines.append(f"it {facts['state']}" + (f": {facts['error']}" if facts["error"] else ""))
         lines.append(facts["differs"])
         if facts["new"]:
-            lines.append(f"new effects: {', '.join(facts['new'][:8])}")
+            listed = ", ".join(facts["new"][:8])
+            refused = f"new effects, refused: {listed} (`vega replay --live` does them for real)"
+            lines.append(f"new effects: {listed}" if facts["live"] else refused)
         return Result("\n".join(lines), facts)
 
     def _help(self, _: str) -> Result:

@@ -59,6 +59,7 @@ def make_fork(
                 "error": error,
                 "from_journal": book.taken,
                 "new": book.new,
+                "live": is_live,
                 "differs": _differs(one, other),
                 "first_difference": None if one is None and other is None else (other or one).number,  # type: ignore[union-attr]
                 "cost_usd": made.spent.get("usd", 0) / 1_000_000,

@@ -419,14 +419,16 @@ class Run:
             reason="shutdown",
             id=row.spec.id,
         )
-        if self._plan.tells and not self._is_watched():
-            self._tell_parent(self._ctx.pid, why.message)
+        self._say_goodbye(why.message)
         raise ExitProgram("shutdown", why)
 
-    def _is_watched(self) -> bool:
-        """Whether the parent hears of this one's end anyway."""
-        parent, links = self.table.parent, self._kernel.links
-        return bool(self._ctx._read("watched", lambda: parent is None or links.watches(parent, self._ctx.pid)))
+    def _say_goodbye(self, why: str) -> None:
+        """Tell the parent why this one ends, where it wants to know and does not hear of it anyway."""
+        parent, links, pid = self.table.parent, self._kernel.links, self._ctx.pid
+        if not self._plan.tells or parent is None:
+            return
+        if not self._ctx._read("watched", lambda: links.watches(parent, pid)):
+            self._tell_parent(pid, why)
 
     async def _fail_as(self, pid: str, reason: str) -> _Ended:
         """End as that child did."""
@@ -434,6 +436,7 @@ class Run:
         ended = await self._ctx.process(pid).wait()
         if ended.reason == "normal":
             return _Ended(ended.result)
+        self._say_goodbye(reason if ended.error is None else text_of(ended.error))
         if ended.error is None or reason != "error":
             raise ExitProgram(reason, ended.error)
         raise ended.error

@@ -239,7 +239,7 @@ _AGAIN: Final[dict[str, Callable[[str, int], str]]] = {
 
 
 def _restarts(played: Played, names: str, acts: list[tuple[str, str]], policy: Policy) -> list[str]:
-    """Who starts after each act: in order, and nobody once the supervisor has given up."""
+    """Who starts after each act: in order, and nobody once the supervisor has given up, of which main hears."""
     alive = set(names)
     crashes: list[float] = []
     wanted = []
@@ -252,10 +252,12 @@ def _restarts(played: Played, names: str, acts: list[tuple[str, str]], policy: P
                 started = "down"
             elif what == "crash" and policy.strategy == "escalate":
                 alive.clear()
+                started = "down"
             elif what == "crash":
                 crashes = [then for then in crashes if at_s - then <= policy.window_s] + [at_s]
-                started = _AGAIN[policy.strategy](names, names.index(name)) if len(crashes) <= policy.most else ""
-                alive = alive | set(started) if started else set()
+                is_over = len(crashes) > policy.most
+                started = "down" if is_over else _AGAIN[policy.strategy](names, names.index(name))
+                alive = set() if is_over else alive | set(started)
         wanted.append(f"{name} {what}: {started}")
     return wanted
 

@@ -213,6 +213,7 @@ parallel <<< 'rm x'
 ssh host <<< 'rm x'
 ssh -p 22 host <<< 'rm x'
 su bob <<< 'rm x'
+su - bob <<< 'rm x'
 unshare -r <<< 'rm x'
 printf -vBASH_ENV rm
 LUA_INIT='x' lua -v

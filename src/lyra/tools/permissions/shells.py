@@ -29,7 +29,7 @@ _FLAGS: Final = {"ssh": "46AaCfGgKkMNnqsTtVvXxYy"}  # options that have no value
 def commands_in_input(words: list[Word], name: str, command: Command, script: Script) -> Iterator[Inner]:
     """`echo rm x | parallel`, `ssh host <<< 'rm x'`."""
     plain, value = 0, False
-    for text in (word.text for word in words[1:]):
+    for text in (word.text for word in words[1:] if word.text != "-"):
         if text[:1] == "-" and len(text) > 1:
             if text.startswith("--c") or (text[1] != "-" and "c" in text and name in ("su", "runuser", "script", "sg")):
                 return

@@ -55,7 +55,7 @@ class Journal:
         self._times: list[float] = []
         self._usage: list[tuple[int, str, dict[str, int]]] = []
         self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
-        self._sent: dict[int, str] = {}
+        self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
         self._read()
 
     def _read(self) -> None:
@@ -90,7 +90,6 @@ class Journal:
             self.doctored.append((seq, at, pid, kind, self._made(seq, at, pid, row)))
         elif kind == "message.sent":
             is_ours = row.to in self.processes or row.sender in self.processes
-            self._sent[seq] = row.to
             if row.sender and row.key is not None:
                 self._seqs[row.sender, row.key] = seq
             self.doctored.append(record if is_ours else left_out)
@@ -151,13 +150,13 @@ class Journal:
         """What a process began with, as the journal has it; None for the main one."""
         return codec.decode(self._arguments(self.processes[pid]))[1]
 
-    def saved(self, pid: str, key: int) -> bytes | None:
-        """The fiber that a process kept under a key, encoded; None where it kept something else, or nothing."""
-        row = self.checkpoints.get(pid, {}).get(key)
-        if row is None:
-            return None
-        kept = codec.decode(self.run.space.get_blob(row.blob) if row.blob else bytes(row.state))
-        return codec.encode(kept["fiber"]) if isinstance(kept, dict) and "fiber" in kept else None
+    def saved(self, pid: str, key: int) -> dict[str, Any] | None:
+        """The fiber that a process kept under a key, as data; None where it kept something else."""
+        if self._saved is None or self._saved[0] != (pid, key):
+            row = self.checkpoints[pid][key]
+            kept = codec.decode(self.run.space.get_blob(row.blob) if row.blob else bytes(row.state))
+            self._saved = ((pid, key), kept["fiber"] if isinstance(kept, dict) and "fiber" in kept else None)
+        return self._saved[1]
 
     def agent_of(self, target: Process) -> str:
         return self.agents.get(target.pid, ("", None))[0]

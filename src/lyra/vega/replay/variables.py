@@ -77,7 +77,7 @@ class Variables:
             if variable is not None and variable.register >= 0 and not variable.is_global:
                 self._add(functions, variable, place(first), place(last))
         for found in self._functions.values():
-            found.sort(key=lambda seen: seen.first)
+            found.sort(key=lambda seen: (seen.first, seen.register))
         for key, index in linker.lambdas.items():
             unit = module.units.get(key)
             if unit is not None and index < len(self._program.functions):
