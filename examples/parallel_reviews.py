@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from typing import Any
 
 import lyra
@@ -43,9 +42,10 @@ async def review(code: str, on_security: Any, on_style: Any, on_speed: Any, edit
 async def main() -> None:
     async with Kernel() as kernel:
         team = [await kernel.spawn(agent) for agent in (security, style, speed, editor)]
-        began = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         print(await review(CODE, *team))
-        print(f"four calls in {time.perf_counter() - began:.1f} s")
+        print(f"four calls in {clock() - began:.1f} s")
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ One setting has one name everywhere. Sources, the later one wins:
 4. the environment: the variable beside each key, where it is not empty;
 5. flags: `--set KEY=VALUE`, which may be repeated.
 
-The machine's own file, `/etc/lyra/lyra.toml`, holds against all of them. It has keys marked *narrows* alone, and can only
-tighten: its word counts where yours is looser.
+The machine's own file, `/etc/lyra/lyra.toml`, holds against all of them. It has keys marked *narrows* alone, and can
+only tighten: its word counts where yours is looser.
 
 `lyra config show --origin` shows each value in force and where it comes from.
 
