@@ -51,7 +51,7 @@ class Apart(Budget):
     def reserve(self, usage: Usage) -> Reservation:
         if "reserve" not in OFF and not self._has_room(usage):
             self.was_refused = True
-            raise BudgetExceeded("there is no room for a call that is made early", **{NO_ROOM: True})
+            raise BudgetExceeded("there is no room for a call that is made early", ahead=True)
         self.has_asked = True
         reservation = super().reserve(usage)
         self.peak = list(map(max, self.peak, self._taken))
