@@ -60,7 +60,7 @@ class Model(SimProvider):
             facts["text"] = f"k{number % 40}"
         elif self._one_in and number % self._one_in == 0:
             facts["error"] = {"kind": "bad_request", "message": f"no {texts[-1]}"}
-        elif self._one_in and number % self._one_in == 1:
+        elif self._one_in and number % self._one_in == 1 and request.system == "A":  # which tries again
             facts["error"] = {"kind": "overloaded", "attempts": 1}
         elif request.tools and number % 2:
             facts["tool_calls"] = [{"name": request.tools[0].name, "arguments": {"x": str(number % 7)}}]
