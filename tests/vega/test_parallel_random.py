@@ -6,7 +6,10 @@ import os
 
 import pytest
 
+from lyra import vega
 from lyra.testing.vega_parallel import compare
+from lyra.testing.vega_programs import program
+from lyra.vega import bytecode
 from lyra.vega.rules import OFF, RULES
 
 COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS", "300"))
@@ -40,6 +43,13 @@ def test_overlap_changes_nothing_but_the_time(part):
     for seed in range(first, min(first + _PART, SEED + COUNT)):
         found = compare(seed)
         assert not found.problems, f"python -m lyra.testing vega-parallel --seed {seed} --n 1\n{found.problems}"
+
+
+def test_a_program_is_compiled_to_the_same_code_every_time():
+    """Saved processes name their code by its hash."""
+    for seed in range(30):
+        text = program(seed)
+        assert bytecode.dump(vega.compile(text)) == bytecode.dump(vega.compile(text)), seed
 
 
 def test_every_rule_has_programs_that_show_it():

@@ -104,7 +104,7 @@ class Found(NamedTuple):
 
 class Summary(NamedTuple):
     effects: frozenset[str]
-    reads: frozenset[Variable]  # the globals it reads
+    reads: tuple[Variable, ...]  # the globals it reads; in an order, since code is made from it
 
 
 class _Local:
@@ -112,7 +112,7 @@ class _Local:
 
     def __init__(self) -> None:
         self.effects: set[str] = set()
-        self.reads: set[Variable] = set()
+        self.reads: dict[Variable, None] = {}
         self.calls: list[tuple[Symbol, bool]] = []
 
 
@@ -152,18 +152,18 @@ class Summaries:
                 continue
             parts[key] = local = self._local(todo.pop())
             todo.extend(callee for callee, _ in local.calls)
-        found = {key: Summary(frozenset(local.effects), frozenset(local.reads)) for key, local in parts.items()}
+        found = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
         grows = True
         while grows:
             grows = False
             for key, local in parts.items():
-                effects, reads = set(found[key].effects), set(found[key].reads)
+                effects, reads = set(found[key].effects), dict.fromkeys(found[key].reads)
                 for callee, is_given in local.calls:
                     inner = found.get(id(callee.node)) or self._functions[id(callee.node)]
                     effects |= _given_effects(inner.effects) if is_given else inner.effects
-                    reads |= inner.reads
+                    reads |= dict.fromkeys(inner.reads)
                 if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
-                    found[key], grows = Summary(frozenset(effects), frozenset(reads)), True
+                    found[key], grows = Summary(frozenset(effects), tuple(reads)), True
         self._functions |= found
 
     def _local(self, symbol: Symbol) -> _Local:
@@ -180,7 +180,7 @@ class Summaries:
         for node in _below(symbol.node.body, into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
-                local.reads.add(meaning)
+                local.reads[meaning] = None
         return local
 
     def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
