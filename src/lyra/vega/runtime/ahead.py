@@ -21,7 +21,7 @@ from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
-from lyra.vega.runtime.calls import asked, crash, failed
+from lyra.vega.runtime.calls import asked, crash, crash_again, failed
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
 from lyra.vega.values import ErrorValue, Fault
@@ -112,25 +112,33 @@ def _looks_ahead(job: Job) -> bool:
 
 async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
-    if not _looks_ahead(job):
+    group.add(call)
+    was_made = _was_made(job, group, call)
+    if not was_made and not _looks_ahead(job):
+        call.state = REFUSED
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
-    group.add(call)
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
         await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
-    if flock.failed:
+    if flock.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
     if not _may(job, call, flock):
         call.state = REFUSED
         flock.has_gap = True
         return
-    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX:
+    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX and not was_made:
         await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
         if flock.failed:
             call.state = REFUSED
             raise NotAhead("a call before it has failed")
     _launch(job, group, call, flock)
+
+
+def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
+    """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
+    recall = job.ctx._process.recall
+    return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
 def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
@@ -244,6 +252,8 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
             _spend(job, early)
     for cell, error in early.crashes:
         crash(job, cell, error)
+    if early.call.kind == "call" and not early.crashes and isinstance(early.error, LyraError):
+        crash_again(job, str(early.error.fields.get("text", "")))
     if early.error is None:
         return early.value
     return _raise(job, early)

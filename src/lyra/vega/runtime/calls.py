@@ -49,6 +49,7 @@ __all__ = [
     "asked",
     "content_text",
     "crash",
+    "crash_again",
     "failed",
     "in_time",
     "inside",
@@ -248,6 +249,18 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
             cell.down()
         with suppress(NoSuchProcess):
             job.ctx.send(pid, {CRASH: error.message})
+
+
+def crash_again(job: Job, message: str) -> None:
+    """A function that an earlier life ran ahead of its turn failed, and whose agent that was is forgotten; but the
+    journal knows whether the program crashed one when it came to it."""
+    entry = upcoming(job.ctx._process)
+    if entry is None or entry.kind != "read" or entry.name != "front":
+        return
+    pid = job.ctx._read("front", lambda: None)
+    if pid is not None:
+        with suppress(NoSuchProcess):
+            job.ctx.send(pid, {CRASH: message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:
