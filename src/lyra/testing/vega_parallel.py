@@ -54,7 +54,7 @@ class Model(SimProvider):
     def _reply(self, request: Request) -> Any:
         texts = tuple(message.text for message in request.messages)
         last = request.messages[-1]
-        number = _hash(request.system, texts[-1])
+        number = _hash(request.system, texts[-1] or str(last.tool_results))
         facts: dict[str, Any] = {"text": f"r{number % 40}", "first_s": 0.1 + number % (19 if self._one_in else 8) / 10}
         if last.role == "tool":
             facts["text"] = f"k{number % 40}"

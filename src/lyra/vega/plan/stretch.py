@@ -316,6 +316,11 @@ class Stretch:
         for part in (node.target, node.message, node.timeout, node.budget):
             if part is not None:
                 asked |= self._expression(part)
+        for agent in self.summaries.targets.agents(node.target, self.module) or ():
+            reads = self.summaries.tool_reads(agent)
+            self._captured.update(map(id, reads))
+            if any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads):
+                asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
         process = self.summaries.targets.process(node.target, self.module)
         if "delivery" not in OFF:
             asked = Value(max(asked.level, self._state.get(("to", process), KNOWN).level), asked.needs)

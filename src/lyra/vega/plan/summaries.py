@@ -295,6 +295,17 @@ class Summaries:
             self._agents[key] = self._why_agent(symbol)
         return "" if "ordered" in OFF else self._agents[key]
 
+    def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
+        """The globals that the tools of an agent read when they are called."""
+        agent: ast.Agent = symbol.node
+        tools = [Symbol("tool", tool.name, tool, symbol.module) for tool in agent.tools]
+        named = agent.fields.get("tools")
+        for item in named.items if isinstance(named, ast.ListLiteral) else []:
+            meaning = symbol.module.meanings.get(id(item))
+            if isinstance(meaning, Symbol) and meaning.kind in ("tool", "function"):
+                tools.append(meaning)
+        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
+
     def _why_agent(self, symbol: Symbol) -> str:
         agent: ast.Agent = symbol.node
         fields = agent.fields
