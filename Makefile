@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegafaults parallel soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node
+.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,13 +61,16 @@ vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL a
 vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-faults $(COUNT)
 
+tiers: $(VENV)/.installed-check ## Run random pure functions interpreted and as generated code (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing vega-tiers $(COUNT)
+
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing soak $(COUNT)
 
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 	$(BIN)/python -m lyra.testing recovery
 
-bench: $(VENV)/.installed-bench ## Measure speed and memory
+bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-check ## Write docs/reference anew from the tables in the code
@@ -98,6 +101,10 @@ bubblewrap:
 # Grep is compared with ripgrep where it can be installed.
 ripgrep:
 	@.ci/ripgrep
+
+# Vega's generated code is measured beside Lua's where that can be installed.
+lua:
+	@.ci/lua
 
 # MCP is tested with servers from npm and the conformance suite, where npm can install them.
 node:

@@ -46,6 +46,7 @@ SUBJECTS = {
     "vega_processes": "Vega's processes",
     "vega_workers": "Vega's workers, and uvloop",
     "vega_vm": "Vega beside Python",
+    "vega_tiers": "Vega's pure functions as generated code",
 }
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -32,6 +32,14 @@ fn main(args) {
     END
 }
 """
+_CHAINED = """
+agent A { model "sim/echo" }
+fn main(args) {
+    let a = spawn A;
+    let x = "x";
+    for let i = 0; i < COUNT; i = i + 1 { x = a <- x; }
+}
+"""
 _TOGETHER = """
 agent A { model "sim/echo" }
 fn worker(main) {
@@ -77,7 +85,7 @@ def _over_us(source: str, calls: int, rounds: int) -> list[float]:
     return found
 
 
-def _resumed_s(calls: int) -> float:
+def _resumed_s(calls: int, *, sequential: bool) -> float:
     """A run of many calls is stopped in its last one; how long the next life takes to come there."""
     wait = 'print("there"); receive { "never" => {} after 60s => {} }'
     source = _ALONE.replace("COUNT", str(calls)).replace("END", wait)
@@ -93,7 +101,7 @@ def _resumed_s(calls: int) -> float:
                 came.set_result(None)
 
         began = time.perf_counter()
-        life = Life(space, program, Options(write=said, warn=print), before=before)
+        life = Life(space, program, Options(write=said, warn=print, sequential=sequential), before=before)
         work = asyncio.ensure_future(life.run({"file": "bench.vega"} if is_first else None))
         if is_first:
             await came
@@ -115,10 +123,11 @@ def _resumed_s(calls: int) -> float:
 def run(size: Size) -> list[Row]:
     calls, rounds = size.of(2_000, 100), size.of(5, 1)
     together = min(_over_us(_TOGETHER.replace("COUNT", str(calls // 50)), calls, rounds))
-    alone = min(_over_us(_ALONE.replace("COUNT", str(calls)).replace("END", ""), calls, rounds))
-    back = _resumed_s(size.of(5_000, 100))
+    alone = min(_over_us(_CHAINED.replace("COUNT", str(calls)), calls, rounds))
+    back, wide = (_resumed_s(size.of(5_000, 100), sequential=sequential) for sequential in (True, False))
     return [
         Row("a durable agent call over a plain one, 50 at once", Figure(together), goals=(at_most(LIMIT_US, "µs"),)),
-        Row("the same, one after the other", Figure(alone), note="a commit for each"),
+        Row("the same, each asked what the one before answered", Figure(alone), note="a commit for each"),
         Row("resume of 10 000 effects", Figure(back, "s"), goals=(at_most(RESUME_S, "s"),), note="wall time"),
+        Row("the same, all of them calls beside each other", Figure(wide, "s"), note="nothing is saved on the way"),
     ]

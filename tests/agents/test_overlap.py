@@ -388,3 +388,25 @@ def _differs(seed: int) -> bool:
         return bool(check(seed))
     except BaseException:  # a run that falls over is noticed too
         return True
+
+
+def test_the_plan_command_reads_python_too(tmp_path):
+    import json
+
+    from click.testing import CliRunner
+
+    from lyra.cli.app import root
+
+    file = tmp_path / "x.py"
+    file.write_text(PLANNED)
+    said = CliRunner().invoke(root, ["vega", "plan", str(file), "--json"])
+    assert said.exit_code == 0, said.output
+    data = json.loads(said.stdout)
+    assert [[call["line"] for call in group["calls"]] for group in data["groups"]] == [[7, 8], [12]]
+    assert {each["line"]: each["why"] for each in data["alone"]} == {
+        10: "there is no other call beside it",
+        17: "the function is refused: it sets a global variable",
+    }
+    assert "digraph" in CliRunner().invoke(root, ["vega", "plan", str(file), "--dot"]).stdout
+    file.write_text("def (")
+    assert CliRunner().invoke(root, ["vega", "plan", str(file)]).exit_code == 2

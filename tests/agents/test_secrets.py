@@ -11,7 +11,9 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, tool
+from lyra.agents.runtime import runtime_of
 from lyra.agents.veil import Veil
+from lyra.core.secret import MASK
 from lyra.errors import LyraError
 from lyra.models.sim import SimProvider
 from tests.models.server import Reply, Server, run
@@ -167,3 +169,12 @@ def test_a_key_in_any_pieces_is_not_shown() -> None:
         veil = Veil((KEY,))
         shown = [veil.feed(text[at : at + size]) for at in range(0, len(text), size)]
         assert "".join([*shown, veil.rest()]) == f"a *** b sk-ant-planted c {KEY[:-1]}"
+
+
+def test_a_word_that_stands_for_a_key_blots_out_no_answer(monkeypatch):
+    """Whoever tries things with ANTHROPIC_API_KEY=test reads answers that are whole."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+    kernel = Kernel()
+    runtime = runtime_of(kernel)
+    monkeypatch.setattr(runtime.client, "secrets", lambda: ("test", KEY))
+    assert runtime.clean(f"the latest test, {KEY}") == f"the latest test, {MASK}"

@@ -24,6 +24,7 @@ CHECKS = [
     "bedrock",
     "mcp",
     "lsp",
+    "native",
     "sqlite",
     "config",
     "store",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lyra.vega.runs import Runs
+from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.vega_runner import COMMAND, Vega, vega
 
 __all__ = ["vega"]
@@ -299,3 +300,18 @@ def test_json_everywhere(vega: Vega):
     assert (listed["run"], listed["state"], listed["lines"]) == ("r", "finished", 1)
     assert vega.json("cancel", "r", "--db", "run.db") == {"run": "r", "was": "finished", "state": "finished"}
     assert vega.json("answer", "r", "--db", "run.db")["questions"] == []
+
+
+def test_a_check_of_the_store_looks_into_its_runs(vega: Vega):
+    import sqlite3
+
+    vega.write("hello.vega", 'print("hello");')
+    vega("run", "hello.vega", "--db", "run.db", "--run-id", "r")
+    assert vega("store", "check", "run.db", command=LYRA).returncode == 0
+    with sqlite3.connect(vega.folder / "run.db") as file:
+        file.execute('UPDATE "r/journal" SET crc = crc + 1')
+    file.close()
+    done = vega("store", "check", "run.db", command=LYRA)
+    assert done.returncode == 1
+    assert "run r: " in done.stdout
+    assert vega("resume", "r", "--db", "run.db").returncode == 2

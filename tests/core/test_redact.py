@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lyra.core.redact import FORMS, redact, redact_data
+from lyra.core.redact import FORMS, redact, redact_command, redact_data
 from lyra.core.secret import Secret
 
 KEYS = {
@@ -164,3 +164,37 @@ def test_long_texts_take_no_time(text):
     began = time.process_time()
     redact(text, ["hunter22"])
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo https://u:p;touch${IFS}pwned;echo${IFS}x@h/",
+        "echo https://u:p|touch${IFS}pwned|cat${IFS}x@h/",
+        "curl x?key=aaaaaaaaaaaa;touch${IFS}pwned",
+        "echo authorization:$(touch${IFS}pwned)",
+        "echo authorization:`touch${IFS}pwned`",
+        "echo authorization:\ntouch${IFS}pwned",
+        "echo Credential=x;touch${IFS}pwned",
+        "echo -----BEGIN PRIVATE KEY-----; touch pwned",
+        "echo -----BEGIN PRIVATE KEY-----\ntouch pwned",
+    ],
+)
+def test_no_command_disappears_from_a_line(line):
+    """What looks like a key ends where a command could begin."""
+    assert "pwned" in redact_command(line)
+
+
+@pytest.mark.parametrize("what", sorted({*KEYS} - {"private key"}))
+def test_keys_in_a_command_are_blotted_out(what):
+    expected = KEPT.get(what, "***")
+    assert redact_command(f"curl -H '{KEYS[what]}' https://x.org; ls") == f"curl -H '{expected}' https://x.org; ls"
+
+
+def test_private_keys_in_a_command_are_blotted_out():
+    """Line by line: what is no part of one stays."""
+    key = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
+    for newline in ("\n", "\\n"):
+        text = newline.join(["-----BEGIN PRIVATE KEY-----", key, key, "-----END PRIVATE KEY-----"])
+        assert key not in redact_command(f"cat > k <<E\n{text}\nE")
+    assert redact_command("login hunter;22 x; ls", ["hunter;22"]) == "login *** x; ls"

@@ -221,6 +221,20 @@ def test_a_tool_that_changes_what_it_says_is_withheld(tmp_path):
     run(main())
 
 
+def test_another_tool_under_a_known_name_is_withheld(tmp_path):
+    """`add.up` and `add_up` are both `mcp__tiny__add_up` here: a rule for one is no rule for the other."""
+
+    async def main():
+        async with using(tiny(start="spelt"), folder=tmp_path) as use:
+            assert "mcp__tiny__add_up" in use.state("tiny").tools
+            await use.call("mcp__tiny__change")
+            await use.until(lambda: use.state("tiny").withheld == ("mcp__tiny__add_up",))
+            use.servers["tiny"].accept()
+            assert "mcp__tiny__add_up" in use.state("tiny").tools
+
+    run(main())
+
+
 @pytest.mark.parametrize("agreed", [True, False])
 def test_somebody_is_asked_about_a_changed_tool(tmp_path, agreed):
     """With the words it says now."""

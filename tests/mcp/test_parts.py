@@ -181,6 +181,23 @@ def test_consents_and_pins_are_kept_privately(tmp_path):
     assert not other.consented("f1")
 
 
+def test_another_tool_behind_a_known_name_counts_as_changed(tmp_path):
+    """Pins are of a server's own names; rules and the model know `mcp__s__a_b`, which `a.b` and `a_b` both come to."""
+    approvals = Approvals(tmp_path)
+
+    def changed(*tools: str) -> set[str]:
+        return approvals.changed("f1", dict.fromkeys(tools, "p"), tool_names("s", tools))
+
+    assert changed("a.b") == set()
+    assert changed("a_b") == {"a_b"}
+    assert changed("a_b") == {"a_b"}  # not because it was asked twice
+    assert changed("a.b", "a_b") == {"a_b"}  # it takes the name, and the first gets another one
+    assert changed("a.b") == set()
+    approvals.accept("f1", {"a_b": "p"}, tool_names("s", ["a_b"]))
+    assert changed("a_b") == set()
+    assert changed("a.b") == {"a.b"}
+
+
 def test_a_broken_file_agrees_to_nothing(tmp_path):
     """It is an error with its place, not an empty one."""
     (tmp_path / "mcp-approvals.json").write_text("{")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -319,15 +320,35 @@ def test_secrets_and_long_texts_do_not_get_in(tmp_path):
     """Known secrets in any spelling, what looks like a key, and named fields are blotted out; long texts are cut."""
     log = AuditLog(tmp_path / "a.jsonl", level="basic", secrets=lambda: ["correct horse battery"])
     log(decided(1, subject=f"curl -H 'x: {KEY}' correct%20horse%20battery " + "x" * 10_000, reason="\udcff\x00"))
-    log(decided(2, subject="a" * 290 + KEY))  # the cut falls into the key
+    log(decided(2, subject="a" * 5_990 + f" {KEY} " + "b" * 9_000))  # the cut falls into the key
     log(Event(0, 1.0, "p1", "capability.denied", {"effect": "tool:X", "error": {"fields": {"api_key": "hunter2"}}}))
     asyncio.run(log.close())
     text = (tmp_path / "a.jsonl").read_text()
     assert "planted" not in text
     assert "horse" not in text
     assert "hunter2" not in text
-    assert max(map(len, text.splitlines())) < 2_000
+    assert max(map(len, text.splitlines())) < 10_000
     assert verify(tmp_path / "a.jsonl").ok
+
+
+def test_what_a_command_does_is_in_its_record(tmp_path):
+    """Neither a thing that looks like a password nor length hides it, at any level."""
+    lines = {
+        "echo https://u:p;touch${IFS}pwned;echo${IFS}x@h/": "pwned",
+        f"echo {'a' * 400}; touch pwned": "touch pwned",
+        f"echo {'a' * 4_000}; touch pwned; echo {'b' * 3_000}": "touch pwned",
+        f"echo {'a' * 20_000}; touch pwned": "touch pwned",
+    }
+    for level in ("basic", "detailed"):
+        log = AuditLog(tmp_path / level, level=level)
+        for line in lines:
+            log(decided(1, subject=line))
+        asyncio.run(log.close())
+        records = [json.loads(line)["fields"] for line in (tmp_path / level).read_text().splitlines()[1:-1]]
+        for found, part in zip(records, lines.values(), strict=True):
+            assert part in found["subject"]
+        whole = hashlib.sha256(list(lines)[-1].encode()).hexdigest()
+        assert f"sha256 {whole}" in records[-1]["subject"]
 
 
 def test_only_named_fields_are_written(tmp_path):

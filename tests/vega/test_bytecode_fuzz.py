@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lyra.vega
 from lyra.core.ids import seeded
 from lyra.errors import BytecodeError
-from lyra.testing.vega_fuzz import attempt, mutated_bytes, sealed
+from lyra.testing.vega_fuzz import PARTS, attempt, mutated_bytes, sealed
 from lyra.vega.bytecode import HEAD, content_hash, dump, load
 from lyra.vega.disasm import disassemble
+from lyra.vega.opcodes import OP_CALL, OP_CALL_PURE
 
 COUNT = int(os.environ.get("VEGA_FUZZ", "2000"))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
@@ -82,3 +85,68 @@ def test_mutated_instructions():
             raise AssertionError(f"instruction {number} of seed {SEED}: {old} → {new}: {error!r}") from error
         finally:
             function.code[at] = old
+
+
+def parts(tree: Any) -> list[tuple[list[Any], int]]:
+    """Every place in a tree that something can be put."""
+    found, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        for at, part in enumerate(node):
+            found.append((node, at))
+            if type(part) is list:
+                todo.append(part)
+    return found
+
+
+PURE = next(text for text in PARTS if "fn half" in text)
+
+
+def test_mutated_trees():
+    """What a pure function is generated from, changed place by place: refused, or harmless."""
+    chance = seeded(SEED)
+    refused = 0
+    for number in range(COUNT // 4):
+        program = lyra.vega.compile(PURE)
+        trees = [function.tree for function in program.functions if function.tree is not None]
+        places = [place for tree in trees for place in parts(tree)]
+        (node, at), (other, there) = chance.choice(places), chance.choice(places)
+        old = node[at]
+        node[at] = chance.choice(
+            [copy.deepcopy(other[there]), -1, 0, 1, 99, 1 << 40, 1 << 63, "x", "set", None, True, [], [[]], {"a": 1}]
+        )
+        if chance.random() < 0.2:
+            node.append(node[at])
+        try:
+            refused += not ran(dump(program))
+        except Exception as error:
+            raise AssertionError(f"tree {number} of seed {SEED}: {old} → {node[at]}: {error!r}") from error
+    assert refused > COUNT // 8
+
+
+def test_a_tree_has_to_keep_its_promise():
+    """A pure function has no other parameters than its code, calls what it says, and changes only its own."""
+    for change, why in (
+        (lambda tree: tree.__setitem__(0, 1), "other parameters"),
+        (lambda tree: tree[3].append(0), "other functions"),
+        (lambda tree: tree[2].insert(0, ["store", 1, ["constant", 0], ["constant", 0]]), "what its caller sees"),
+        (lambda tree: tree[2].insert(0, ["do", ["library", "exec", [["constant", "ls"]]]]), "not pure"),
+        (lambda tree: tree[2].insert(0, ["break"]), "leaves a loop"),
+        (lambda tree: tree[2].insert(0, ["do", ["slot", 99]]), "no such slot"),
+        (lambda tree: tree[2].insert(0, ["do", ["constant", 1 << 63]]), "constant"),
+    ):
+        program = lyra.vega.compile(PURE)
+        tree = next(function.tree for function in program.functions if function.name == "half")
+        assert tree is not None
+        change(tree)
+        with pytest.raises(BytecodeError, match=why):
+            load(dump(program))
+
+
+def test_an_instruction_that_linking_makes_is_refused_in_a_file():
+    program = lyra.vega.compile(PURE)
+    function = program.functions[program.entry]
+    at = next(at for at, row in enumerate(function.code) if row[0] == OP_CALL)
+    function.code[at] = (OP_CALL_PURE, *function.code[at][1:])
+    with pytest.raises(BytecodeError, match="no instruction 0x47"):
+        load(dump(program))

@@ -17,7 +17,7 @@ SEED = int(os.environ.get("VEGA_SEED", "1"))
 _PART = 25
 
 # For each rule the seed of a program, or a program of its own (with the seed that says how often the model fails), that
-# shows it: without the rule it differs from its line-by-line run. Of the model, `m29` fails late for A, `m85` soon for S.
+# shows it: without the rule it differs from its line-by-line run. To the model `m29` is bad for A (late), `m85` for S.
 SHOWN: dict[str, int | tuple[int, str]] = {
     "ordered": (
         0,

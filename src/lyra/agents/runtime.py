@@ -197,7 +197,7 @@ class Runtime:
             self.name = self._life if journal is None else canonical_hash(journal.store.location, (), {}).hex()[:12]
         if journal is None:
             return f"{self.name}:{of_call}"
-        pid, _, number = of_call.rpartition(":")
+        pid, _, number = of_call.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else process.line
         return f"{self.name}:{line}:{number}:{ask.digest[-4:].hex()}{ask.digest[:4].hex()}"
@@ -313,7 +313,7 @@ class Runtime:
         secrets = self.client.secrets()
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
-            self._known = tuple(sorted({*_in_environment(), *secrets}, key=len, reverse=True))
+            self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))
         return self._known
 
     def clean(self, text: str) -> str:
@@ -357,7 +357,11 @@ def _in_environment() -> tuple[str, ...]:
     """The values of the variables where keys of providers usually are."""
     names = {name for usual in USUAL.values() for name in usual.key}
     found = (os.environ.get(name, "").strip() for name in (*names, *_AWS_SECRETS))
-    return tuple(value for value in found if len(value) >= _KEY_LEAST)
+    return tuple(filter(_is_key, found))
+
+
+def _is_key(value: str) -> bool:
+    return len(value) >= _KEY_LEAST
 
 
 def _ended(process: Process) -> LyraError:

@@ -41,6 +41,7 @@ _EXTRAS: Final = {
     "bedrock": ("botocore", "models on Amazon Bedrock"),
     "mcp": ("mcp_types", "MCP servers"),
     "lsp": ("pygls", "Vega in editors"),
+    "native": ("llvmlite", "machine code for Vega's functions of numbers"),
 }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.cli.render import printable, wants_colour
 from lyra.errors import LyraError
-from lyra.vega.replay.view import fitted, screen
+from lyra.vega.replay.view import KEYS, fitted, screen
 
 if TYPE_CHECKING:
     from lyra.cli.replay_commands import Commands
@@ -46,8 +46,14 @@ _KEYS: Final = {
     "?": "help",
     "q": "quit",
 }
+_HELP: Final = (
+    *(f"  {part}" for part in KEYS[0].split("  ")),
+    "  arrows: back and step, line and back line; page keys: ten steps; home, end; e: next effect",
+    "",
+    "behind the key `:` comes a command:",
+)
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_HOME, _REST = "\x1b[H", "\x1b[J"
+_HOME = "\x1b[H"
 _QUIET: Final = frozenset({"step", "back", "line", "next", "goto"})  # what the panes show by themselves
 _SHOWN: Final = frozenset({"n", "b", "s", "l", "g"})
 
@@ -173,14 +179,14 @@ class Screen:
             return True
         if result.is_end:
             return False
-        word = line.split()[0]
+        word = line.split(maxsplit=1)[0]
         lines = [printable(one) for one in result.text.split("\n")]
         if word in _QUIET or word in _SHOWN:
             self._message = ""
         elif word in ("process", "continue", "reverse-continue", "c", "rc", "r") or len(lines) == 1:
             self._message = lines[0]
         else:
-            return self._page(lines)
+            return self._page([*_HELP, *lines] if word == "help" else lines)
         return True
 
     # ------------------------------------------------------------ drawing
@@ -212,7 +218,7 @@ class Screen:
 
     @staticmethod
     def _show(lines: list[str]) -> None:
-        sys.stdout.write(_HOME + "\r\n".join(lines) + _REST)
+        sys.stdout.write(_HOME + "\r\n".join(lines))
         sys.stdout.flush()
 
 

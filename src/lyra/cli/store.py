@@ -64,7 +64,7 @@ def info(session: Session, target: str | None, *, as_json: bool) -> None:
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     """Read a store from end to end and name all that is wrong with it."""
     with _opened(ctx.ensure_object(Session), target) as opened:
-        location, problems = opened.location, opened.check()
+        location, problems = opened.location, [*opened.check(), *_checked_runs(opened)]
     if as_json:
         document({"location": location, "sound": not problems, "problems": problems})
     elif problems:
@@ -74,6 +74,25 @@ def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
         click.echo(f"{printable(location)} is sound")
     if problems:
         raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
+
+
+def _checked_runs(opened: Store) -> list[str]:
+    """What is wrong with the durable runs of Vega programs in the same file."""
+    from lyra.store.space import Space, spaces
+    from lyra.store.sqlite import SqliteStore
+
+    found: list[str] = []
+    if not isinstance(opened, SqliteStore):
+        return found
+    for name in spaces(opened):
+        try:
+            space = Space(opened.path, name, make=False)
+        except Corrupt as error:
+            found.append(f"run {name}: {error.message}")
+            continue
+        found += [f"run {name}: {sentence}" for sentence in space.check()]
+        space.close()
+    return found
 
 
 @store.command()

@@ -97,9 +97,7 @@ def opened(path: str) -> Iterator[Runs]:
     """The runs of a file; one that is damaged, or is none of ours, is the caller's mistake: exit 2."""
     from lyra.vega.runs import Runs
 
-    with _refusing():
-        runs = Runs(path)
-    with runs:
+    with _refusing(), Runs(path) as runs:
         yield runs
 
 
@@ -123,7 +121,8 @@ def come_to(path: str, run_id: str, *, durability: str = "process") -> tuple[Spa
     with _refusing():
         space = Space(path, run_id, durability=durability)
         run = Run(space)
-    return space, run if run.has_begun else None
+        has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    return space, run if has_begun else None
 
 
 def live(

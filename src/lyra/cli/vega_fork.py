@@ -83,6 +83,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
         "model": began["model"],
         "args": tuple(began["args"]),
         "folder": began["folder"],
+        "sequential": began.get("sequential", False),
         "budget": None if began["budget"] is None else Money(began["budget"]),
     }
 

@@ -21,14 +21,18 @@ def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str
     """Show which calls of a program are made side by side, and why the others are not.
 
     Nothing is run. The plan is what the compiler wrote into the code; `vega run --sequential` makes every call in its
-    turn.
+    turn. Of a Python file (.py) it is the plan of its functions with `@lyra.parallel`.
     """
     from lyra.vega.plan import render
     from lyra.vega.plan.plan import plan_of
+    from lyra.vega.plan.python import plan_of_python
 
     files = Files(file)
     try:
-        found = plan_of(files.text(), files.name, load=files.load)
+        if file.endswith(".py"):
+            found = plan_of_python(files.text(), files.name)
+        else:
+            found = plan_of(files.text(), files.name, load=files.load)
     except SourceError as error:
         say_problems(error)
         ctx.exit(2)

@@ -56,9 +56,7 @@ def replay(
     def fork(name: str | None, number: int, text: str, is_error: bool) -> dict[str, Any]:
         from lyra.cli.vega_fork import make_fork
 
-        return make_fork(
-            session, path, timeline, name=name, number=number, text=text, is_error=is_error, is_live=live
-        )
+        return make_fork(session, path, timeline, name=name, number=number, text=text, is_error=is_error, is_live=live)
 
     said = Commands(Player(timeline), fork)
     if _is_screen(plain=plain, is_script=given is not None or as_json):

@@ -9,7 +9,6 @@ harmless. A language without a row is not read at all, which is a yes.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -63,6 +62,7 @@ _MODULES: Final = words_of(
 _NAMES: Final = words_of(
     "eval exec compile getattr setattr delattr globals locals vars breakpoint help modules Formatter attrgetter"
 )
+_ACTS: Final = re.compile(r"\b(?:antigravity|idlelib|turtledemo|__main__)\b")  # when it is imported
 _ABOUT: Final = words_of("__version__ __file__ __name__ __doc__ __path__")  # what a module says of itself
 
 
@@ -129,8 +129,8 @@ def _strange_modules(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         for each in node.names:
             if each.name not in _MODULES:
-                own = each.name.partition(".")[0] in sys.stdlib_module_names  # `antigravity` and others that act
-                yield "" if own else each.asname or each.name.partition(".")[0]
+                acts = _ACTS.search(each.name) is not None
+                yield "" if acts else each.asname or each.name.partition(".")[0]
     elif isinstance(node, ast.ImportFrom):
         taken = any(each.name in _NAMES or each.name[:1] == "_" for each in node.names)
         if node.level or node.module not in _MODULES or taken:

@@ -13,7 +13,7 @@ from typing import Final
 from lyra.core.code import starts_programs
 from lyra.core.reach import Options, Reach, long_of, reached_by, words_of
 
-__all__ = ["JUDGES", "Judge"]
+__all__ = ["JUDGES", "Judge", "module_call"]
 
 Judge = Callable[[Sequence[str]], Iterable[Reach]]
 
@@ -240,8 +240,12 @@ def _awk(words: Sequence[str]) -> Iterator[Reach]:
 def _make(words: Sequence[str]) -> Iterator[Reach]:
     for at, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
-        if equals and word[:1] != "-" and (_MAKE_NAMES.fullmatch(name) or not _MAKE_VALUE.fullmatch(value)):
-            yield Reach(at + 1, value)
+        if "$" in word:  # a function of make's own, $(shell …)
+            yield Reach(at + 1, code=True)
+        elif equals and word[:1] != "-" and (
+            _MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value)
+        ):
+            yield Reach(at + 1, value)  # X!=rm runs it
 
 
 def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
@@ -252,7 +256,7 @@ def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 1, value)
         elif starts_programs(word, "sqlite"):
             yield Reach(at + 1, code=True)
-        elif (order[:1] == "." and order[1:2] not in ("", "/")) or _SQLITE_WRITES.search(word):
+        elif (order[:1] == "." and order[1:2] not in ("", "/", ".")) or _SQLITE_WRITES.search(word):
             yield Reach(at + 1)
 
 
@@ -260,17 +264,23 @@ def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
 _PYTHON_RUNS: Final = words_of("timeit pdb cProfile profile trace runpy code idlelib doctest")
 
 
-def _python(words: Sequence[str]) -> Iterator[Reach]:
-    """Modules that run what they are given: `python -m timeit CODE`."""
+def module_call(words: Sequence[str]) -> tuple[int, Sequence[str]]:
+    """The words of `python -m pip list` from the module on, and how many stand before them; none where it is no such
+    call."""
     for at, word in enumerate(words[1:], 1):
         if word[:1] != "-":
-            return
+            break
         if word[1:2] != "-" and "m" in word and "c" not in word.partition("m")[0]:
             attached = word.partition("m")[2]
-            module = attached or (words[at + 1] if at + 1 < len(words) else "")
-            if module.partition(".")[0] in _PYTHON_RUNS:
-                yield Reach(len(words), code=True)
-            return
+            return (at, [attached, *words[at + 1 :]]) if attached else (at + 1, words[at + 1 :])
+    return 0, ()
+
+
+def _python(words: Sequence[str]) -> Iterator[Reach]:
+    """Modules that run what they are given: `python -m timeit CODE`."""
+    _, called = module_call(words)
+    if called and called[0].partition(".")[0] in _PYTHON_RUNS:
+        yield Reach(len(words), code=True)
 
 
 def _files(words: Sequence[str]) -> Iterator[Reach]:
@@ -281,6 +291,20 @@ def _files(words: Sequence[str]) -> Iterator[Reach]:
             yield Reach(at + 1, text.partition("%pipe%")[2])
         elif text[:1] == "|" or text[-1:] == "|":
             yield Reach(at + 1, text.strip("|"))
+
+
+def _ed(words: Sequence[str]) -> Iterator[Reach]:
+    """A file's name that begins with `!` is a command."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] == "!":
+            yield Reach(at + 1, word[1:])
+
+
+def _compiler(words: Sequence[str]) -> Iterator[Reach]:
+    """More options in a file, which nobody has read: `gcc @options`."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] == "@":
+            yield Reach(at + 1, code=True)
 
 
 def _deno(words: Sequence[str]) -> Iterator[Reach]:
@@ -301,6 +325,8 @@ JUDGES: Final[dict[str, Judge]] = {
     "sqlite3": _sqlite,
     **dict.fromkeys(("python", "pypy"), _python),
     **dict.fromkeys(("perl", "gs", "convert", "magick", "identify", "mogrify", "sox"), _files),
+    "ed": _ed,
+    **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
     "deno": _deno,
     "crontab": _crontab,
 }

@@ -85,7 +85,7 @@ OPTIONS: Final[dict[str, Options]] = {
     "zip": Options(dashes_run=words_of("-TT"), long_runs=long_of("unzip-command")),
     "install": Options(long_runs=long_of("strip-program"), valued="gmotS"),
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _CC),
-    "make": Options("", "fI", "jlWo", long_of("eval"), long_of("file makefile include-dir")),
+    "make": Options("E", "fI", "jlWo", long_of("eval"), long_of("file makefile include-dir")),
     "wget": Options(
         "",
         "OPoai",
@@ -102,7 +102,7 @@ OPTIONS: Final[dict[str, Options]] = {
     "dpkg": Options(long_runs=long_of("pre-invoke post-invoke status-logger")),
     **dict.fromkeys(("npm", "pnpm", "yarn"), _NPM),
     "bun": _NPM._replace(unread="epr", long_unread=long_of("eval print preload")),
-    **dict.fromkeys(("pip", "pip3"), Options(long_runs=long_of("python"), long_wide=long_of("log editor"))),
+    **dict.fromkeys(("pip", "pip3"), Options(long_runs=long_of("python editor"), long_wide=long_of("log"))),
     **dict.fromkeys(
         ("docker", "podman", "nerdctl"),
         Options(wide="Hv", long_wide=long_of("entrypoint host config volume mount privileged device pid cap-add")),
@@ -210,6 +210,13 @@ OPTIONS: Final[dict[str, Options]] = {
     "sqlite3": Options(dashes_unread=words_of("-init --init"), language="sqlite"),
     "tclsh": Options(leading=True),
     "ed": Options(),
+    "gdb": Options(
+        unread="x",
+        long_unread=long_of("eval-command init-eval-command command init-command"),
+        dashes_unread=words_of("-ex -iex -ix -eval-command -command -init-command -init-eval-command"),
+        leading=True,
+    ),
+    "patch": Options(wide="or", valued="bBdDFgipVYz", long_wide=long_of("output reject-file")),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Options(valued="Fv")),
     **dict.fromkeys(("sed", "gsed"), Options(valued="el")),
     "git": Options(),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from lyra.core.judges import JUDGES, Judge
+from lyra.core.judges import JUDGES, Judge, module_call
 from lyra.core.program_options import OPTIONS
 from lyra.core.reach import Options, Reach, own_words, reached_by, words_of
 
@@ -101,6 +101,7 @@ _WRAPPERS: Final = words_of(
 _SHELLS: Final = words_of("sh bash dash zsh ksh ash fish rbash")
 _SHELL_TEXT: Final = re.compile(r"-[A-Za-z]*[cs]|--(?:rc|init)")
 _RUNS_WORDS: Final = _WRAPPERS | _SHELLS | GREEDY
+_MODULES_OF: Final = words_of("python pypy")
 _HARMLESS: Final = re.compile(r"[A-Za-z0-9_./: ]*")  # arguments without an option or a setting
 _DIGITS: Final = frozenset("0123456789")
 _PROGRAM: Final = re.compile(r"(?!-)(?![A-Za-z_][A-Za-z0-9_]*=)(?![0-9.]+[smhd]?$).*", re.DOTALL)
@@ -170,6 +171,10 @@ def reaches(words: Sequence[str]) -> list[Reach]:
     if plan is None or (plan.by_options and _HARMLESS.fullmatch(" ".join(words[1:]))):
         return []
     found = list(plan.judge(words)) if plan.judge is not None else []
+    if name in _MODULES_OF:
+        at, called = module_call(words)
+        if called:
+            found += [reach._replace(through=reach.through + at) for reach in reaches(called)]
     if plan.by_word:
         found += _run_by_word(name, words)
     if plan.options is not None:

@@ -2,7 +2,8 @@
 
 `redact(text, secrets)` blots out the secrets this process knows, also as they look inside JSON, URLs and base64, and
 whatever has the form of a well-known key (`FORMS`, the one table). `redact_data` does the same for every text in plain
-data, and for the values of fields that are called like a key. It is a net, not a promise: a key nobody has told us, of
+data, and for the values of fields that are called like a key; `redact_command` for a shell line, of which no command
+may disappear. It is a net, not a promise: a key nobody has told us, of
 a form nobody has listed, goes through. Quick where there is nothing to find: only words as long as keys are looked at.
 """
 
@@ -17,7 +18,7 @@ from urllib.parse import quote
 
 from lyra.core.secret import MASK, Secret
 
-__all__ = ["FORMS", "Form", "redact", "redact_data"]
+__all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data"]
 
 SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would blot out ordinary words
 _WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
@@ -108,6 +109,26 @@ def redact(text: str, secrets: Iterable[str | Secret] = (), *, forms: bool = Tru
 def redact_data(value: Any, secrets: Iterable[str | Secret] = (), *, fields: bool = True) -> Any:
     """Plain data with every text in it redacted, keys of mappings too; with `fields`, also by the names of fields."""
     return _walk(value, _known(secrets), fields)
+
+
+_BEFORE_OPERATOR: Final = r"(?=[;|&<>(){}`\n])"
+_KEY_EDGE: Final = r"-----(BEGIN|END) [A-Z ]*PRIVATE KEY-----"
+_KEY_LINE: Final = r"()(?:[A-Za-z0-9+/=]|\\n){24,}"
+
+
+def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
+    """A shell line, redacted between its operators: what looks like a key ends where a command could begin. Of a
+    password with such a character in it, the rest is shown."""
+    made: list[str] = []
+    in_key = False
+    for piece in _compiled(_BEFORE_OPERATOR).split(_clean(line, _known(secrets), forms=False)):
+        edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
+        if in_key or edges:
+            made.append(_compiled(_KEY_LINE).sub(_blot, piece))
+            in_key = edges[-1] == "BEGIN" if edges else in_key
+        else:
+            made.append(_clean(piece, (), forms=True))
+    return "".join(made)
 
 
 def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:

@@ -2,8 +2,9 @@
 
 Kept in the person's own folder (`~/.config/lyra/mcp-approvals.json`, readable by nobody else), never in a project's. A
 consent is for a `fingerprint`: another argument, variable or URL needs another one. A pin is the hash of a tool's
-description and schema; a tool whose pin differs is withheld until somebody agrees to what it says now. Without a
-folder (`Approvals(None)`) everything is remembered for the life of this object only.
+description and schema; a tool whose pin differs is withheld until somebody agrees to what it says now. So is another
+tool behind a name that the model and the rules know already: `a_b` where `a.b` was `mcp__server__a_b`. Without a folder
+(`Approvals(None)`) everything is remembered for the life of this object only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _PINS_MAX: Final = 1_000  # tools of one server, those it no longer offers too
 class _Kept(msgspec.Struct):
     consents: dict[str, str] = {}  # fingerprint: the server's name
     pins: dict[str, dict[str, str]] = {}  # fingerprint: tool: pin
+    shown: dict[str, dict[str, str]] = {}  # fingerprint: name that the model sees: tool
 
 
 class Approvals:
@@ -55,30 +57,33 @@ class Approvals:
         """Take a consent and the pins back; whether there was anything."""
         with self._change() as kept:
             had = kept.consents.pop(fingerprint, None), kept.pins.pop(fingerprint, None)
+            kept.shown.pop(fingerprint, None)
         return had != (None, None)
 
     # ------------------------------------------------------------ tools
-    def changed(self, fingerprint: str, pins: Mapping[str, str]) -> set[str]:
-        """Which of these tools say something else than they did. One that is seen for the first time is pinned.
+    def changed(self, fingerprint: str, pins: Mapping[str, str], names: Mapping[str, str] | None = None) -> set[str]:
+        """Which of these tools say something else than they did, or stand behind the name of another one (`names`: what
+        they are called here, by their own). What is seen for the first time is pinned.
 
         A server that always has new names is not followed for ever: beyond so many they count as changed.
         """
-        known = self._read().pins.get(fingerprint, {})
-        if not pins.keys() <= known.keys() and len(known) < _PINS_MAX:
+        kept = self._read()
+        said, shown = kept.pins.get(fingerprint, {}), kept.shown.get(fingerprint, {})
+        tools = {name: tool for tool, name in (names or {}).items()}
+        new = not pins.keys() <= said.keys() and len(said) < _PINS_MAX
+        if new or (not tools.keys() <= shown.keys() and len(shown) < _PINS_MAX):
             with self._change() as kept:
-                known = kept.pins.setdefault(fingerprint, {})
-                new = [name for name in pins if name not in known]
-                known.update({name: pins[name] for name in new[: _PINS_MAX - len(known)]})
-        return {name for name, pin in pins.items() if known.get(name) != pin}
+                said = _with_new(kept.pins.setdefault(fingerprint, {}), pins)
+                shown = _with_new(kept.shown.setdefault(fingerprint, {}), tools)
+        others = {tool for name, tool in tools.items() if shown.get(name) != tool}
+        return {tool for tool, pin in pins.items() if said.get(tool) != pin or tool in others}
 
-    def accept(self, fingerprint: str, pins: Mapping[str, str]) -> None:
-        """These are what somebody agreed to now."""
+    def accept(self, fingerprint: str, pins: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+        """These are what somebody agreed to now, under these names."""
         with self._change() as kept:
-            own = {**kept.pins.get(fingerprint, {}), **pins}
-            others = [name for name in own if name not in pins]
-            for name in others[: max(0, len(own) - _PINS_MAX)]:  # the oldest make room
-                del own[name]
-            kept.pins[fingerprint] = own
+            kept.pins[fingerprint] = _with_agreed(kept.pins.get(fingerprint, {}), pins)
+            tools = {name: tool for tool, name in (names or {}).items() if tool in pins}
+            kept.shown[fingerprint] = _with_agreed(kept.shown.get(fingerprint, {}), tools)
 
     # ------------------------------------------------------------ the file
     def _read(self) -> _Kept:
@@ -119,6 +124,20 @@ class Approvals:
             write_private(self._path, data)
         finally:
             os.close(lock)
+
+
+def _with_new(known: dict[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    new = [name for name in given if name not in known]
+    known.update({name: given[name] for name in new[: _PINS_MAX - len(known)]})
+    return known
+
+
+def _with_agreed(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    own = {**known, **given}
+    others = [name for name in own if name not in given]
+    for name in others[: max(0, len(own) - _PINS_MAX)]:  # the oldest make room
+        del own[name]
+    return own
 
 
 def own_folder(env: Mapping[str, str]) -> str | None:

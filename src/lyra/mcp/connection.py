@@ -271,19 +271,21 @@ class Connection:
     async def _sorted(self, listing: Listing) -> tuple[dict[str, Offered], dict[str, Offered]]:
         """Those that say what they said before, or that somebody agreed to; and those that do not."""
         approvals, pins = self._host.approvals, {name: tool.pin for name, tool in listing.offered.items()}
-        changed = approvals.changed(self._fingerprint, pins)
+        names = tool_names(self.key, sorted(pins))
+        changed = approvals.changed(self._fingerprint, pins, names)
         for name in sorted(changed):
             if self._host.reapprove is not None and await self._host.reapprove(
                 self.settings.name, listing.offered[name]
             ):
-                approvals.accept(self._fingerprint, {name: pins[name]})
+                approvals.accept(self._fingerprint, {name: pins[name]}, names)
                 changed.discard(name)
         offered = {name: tool for name, tool in listing.offered.items() if name not in changed}
         return offered, {name: tool for name, tool in listing.offered.items() if name in changed}
 
     def accept(self) -> None:
         """Somebody agreed to what the withheld tools say now."""
-        self._host.approvals.accept(self._fingerprint, {name: tool.pin for name, tool in self.withheld.items()})
+        pins = {name: tool.pin for name, tool in self.withheld.items()}
+        self._host.approvals.accept(self._fingerprint, pins, self.names())
         self.offered, self.withheld = {**self.offered, **self.withheld}, {}
 
     # ------------------------------------------------------------ calls

@@ -3,18 +3,19 @@
     attach_audit(kernel, "audit.jsonl", level="detailed")
 
 `KINDS` says which Events are written at which level and what of them: only the fields that are named there, with known
-secrets and what looks like a key blotted out, and long texts cut. Records are chained (`chain`), so that a line that
-was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one is refused.
-A line is handed to the operating system as it happens and so survives the death of this process; what a crash has left
-of a line is taken away by the next writer, which says so in a record of its own. A record that cannot be written is
-counted in the next one that can, and `failed` is told. Each run begins and ends with a record, so that one that was cut
-short is seen later. Nothing here decides anything.
+secrets and what looks like a key blotted out, and long texts cut in the middle. Records are chained (`chain`), so that
+a line that was changed, removed, moved or slipped in is found by `lyra audit verify`. One writer a file: a second one
+is refused. A line is handed to the operating system as it happens and so survives the death of this process; what a
+crash has left of a line is taken away by the next writer, which says so in a record of its own. A record that cannot be
+written is counted in the next one that can, and `failed` is told. Each run begins and ends with a record, so that one
+that was cut short is seen later. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import stat
@@ -25,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from lyra.core.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
-from lyra.core.redact import redact_data
+from lyra.core.redact import redact_command, redact_data
 from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
@@ -40,6 +41,7 @@ LEVELS: Final[dict[str, str]] = {
 _HINT: Final = "name a file, or a folder, that this user may write to"
 _LOST: Final = "nothing is done that is not written down: make room, or name another file"
 _TEXT_CHARS_MAX: Final = {"basic": 300, "detailed": 4_000}  # of one text
+_SUBJECT_CHARS_MAX: Final = 8_000  # of what was decided on, at each level: it is what a reader asks for
 _ITEMS_MAX: Final = 50  # of one list or mapping
 _READ_CHARS_MAX: Final = 200_000  # of a text are looked through for secrets; what is shown is far below that
 _DEPTH_MAX: Final = 6
@@ -152,7 +154,12 @@ class AuditLog:
     def _clean(self, fields: dict[str, Any]) -> dict[str, Any]:
         most = _TEXT_CHARS_MAX[self.level]
         plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
-        cleaned: dict[str, Any] = _plain(redact_data(plain, tuple(self._secrets())), most, _DEPTH_MAX)
+        secrets = tuple(self._secrets())
+        cleaned: dict[str, Any] = _plain(redact_data(plain, secrets), most, _DEPTH_MAX)
+        subject = plain.get("subject")
+        if isinstance(subject, str):
+            clean = redact_command if plain.get("tool") == "Bash" else redact_data
+            cleaned["subject"] = _plain(clean(subject, secrets), _SUBJECT_CHARS_MAX, 0)
         return cleaned
 
     async def close(self) -> None:
@@ -274,8 +281,7 @@ def _begins(rest: bytes) -> bool:
 def _plain(value: Any, most: int, depth: int) -> Any:
     """What JSON has a form for, no longer and no deeper than it may be."""
     if isinstance(value, str):
-        text = value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"
-        return text.encode("utf-8", "backslashreplace").decode()
+        return _cut(value.encode("utf-8", "backslashreplace").decode(), most)
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, int):
@@ -286,3 +292,11 @@ def _plain(value: Any, most: int, depth: int) -> Any:
             return {_plain(str(key), most, 0): _plain(each, most, depth - 1) for key, each in pairs}
         return [_plain(each, most, depth - 1) for each in value[:_ITEMS_MAX]]
     return f"({type(value).__name__})"
+
+
+def _cut(text: str, most: int) -> str:
+    """Its beginning and its end, and between them what tells later whether a text is this one."""
+    if len(text) <= most:
+        return text
+    whole = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: most - most // 4]}… ({len(text)} characters, sha256 {whole}) …{text[-(most // 4) :]}"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+from lyra.errors import SandboxUnavailable
 from lyra.sandbox.paths import Beneath
 from lyra.sandbox.profile import SYSTEM, SYSTEM_FILES, SYSTEM_FOLDERS, Profile
 from lyra.sandbox.protected import Found
@@ -157,9 +158,8 @@ def _protect_in(root: str, found: Found, fds: list[int], *, writable: bool, by_d
             line += _pin(folder, root, (*read_only, *found.hidden, *found.links), fds)
         for hidden, paths in ((False, read_only), (True, found.hidden)):
             for relative in paths:
-                try:
-                    fd = folder.open(relative, os.O_PATH | os.O_NOFOLLOW, links=False)
-                except OSError:
+                fd = _reach(folder, relative, os.O_PATH | os.O_NOFOLLOW)
+                if fd is None:
                     continue
                 path = os.path.join(root, relative)
                 mode = os.fstat(fd).st_mode
@@ -179,12 +179,24 @@ def _pin(folder: Beneath, root: str, paths: Sequence[str], fds: list[int]) -> li
     parts = (path.split("/") for path in paths)
     ways = {"/".join(names[:depth]) for names in parts for depth in range(1, len(names))}
     for relative in sorted(ways):  # the outer ones first
-        try:
-            fds.append(folder.open(relative, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, links=False))
-        except OSError:
-            continue
-        line += ["--bind-fd", str(fds[-1]), os.path.join(root, relative)]
+        fd = _reach(folder, relative, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+        if fd is not None:
+            fds.append(fd)
+            line += ["--bind-fd", str(fd), os.path.join(root, relative)]
     return line
+
+
+def _reach(folder: Beneath, relative: str, flags: int) -> int | None:
+    """None where it is gone. What is there and cannot be reached cannot be covered either."""
+    try:
+        return folder.open(relative, flags, links=False)
+    except PermissionError:
+        raise SandboxUnavailable(
+            f"the protected path {relative} cannot be reached, so the command does not run",
+            hint="another command has just shut a folder on the way: run it again",
+        ) from None
+    except OSError:
+        return None
 
 
 def _hide(path: str, *, is_folder: bool) -> list[str]:

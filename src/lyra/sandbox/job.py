@@ -51,6 +51,8 @@ class Result:
     appeared: tuple[str, ...] = ()  # protected paths that are new
     set_aside: tuple[str, ...] = ()  # what those of them that programs act on are called now
     put_back: tuple[str, ...] = ()  # protected links that were removed or led elsewhere, and are as before
+    reopened: tuple[str, ...] = ()  # folders that it shut, so that nobody could look through them
+    unread: tuple[str, ...] = ()  # folders that nobody could look through before it: it found them empty
     egress: tuple[str, ...] = ()
 
     @property
@@ -341,6 +343,8 @@ class Job:
             appeared=news.appeared,
             set_aside=news.set_aside,
             put_back=news.put_back,
+            reopened=news.reopened,
+            unread=news.unread,
             egress=plan.egress(),
         )
         self._undo()

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from lyra.errors import CapabilityDenied, ConfigError
 
-__all__ = ["Beneath", "true_path"]
+__all__ = ["Beneath", "reopen", "true_path"]
 
 _OPENAT2: Final = 437
 _NO_MAGICLINKS: Final = 0x02
@@ -205,6 +205,23 @@ def true_path(fd: int) -> str:
     import fcntl
 
     return os.fsdecode(fcntl.fcntl(fd, getattr(fcntl, "F_GETPATH", 50), bytes(1024)).rstrip(b"\0"))
+
+
+def reopen(root: str, relative: str) -> bool:
+    """Give the owner of a folder all rights on it again; False where that is somebody else, or it is no folder."""
+    with Beneath(root) as folder:
+        flags = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = folder.open(relative, flags, links=False) if relative else os.dup(folder.fd)
+        except (OSError, CapabilityDenied):
+            return False
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(os.fstat(fd).st_mode) | stat.S_IRWXU)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+    return True
 
 
 _openat2_works: bool | None = None

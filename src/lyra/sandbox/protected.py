@@ -3,9 +3,10 @@
 The names are two short tables: what later runs programs on the user's behalf (hooks, editor tasks, Lyra's own folder)
 stays read-only, what holds keys is hidden. `find` looks for them in the whole tree but for the folders of other
 people's packages, near folders first, within bounds and without following a symlink; it says when it had to stop
-early. What was protected once stays so for this process, whatever a command does to the search or to a link that led
-there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells afterwards
-what is new, and `aside` takes it out of the way.
+early. A folder that cannot be looked through is hidden as a whole, and one that a command has shut is opened again
+afterwards. What was protected once stays so for this process, whatever a command does to the search or to a link that
+led there (`links` puts that back). What did not exist when a command began cannot be held shut; `appeared` tells
+afterwards what is new, and `aside` takes it out of the way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from lyra.core.capability import Capability
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.sandbox.aside import set_aside
 from lyra.sandbox.links import Lead, hold, put_back
+from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 
 __all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links"]
@@ -58,6 +60,8 @@ class Found:
     entries: int = 0  # that were looked at
     also: tuple[tuple[str, Found], ...] = ()  # the same for each other folder that may be written
     leads: tuple[Lead, ...] = ()  # of `links`, those that lead to something inside
+    unread: tuple[str, ...] = ()  # folders that cannot be looked through; each is hidden, but for the root ("")
+    reopened: tuple[str, ...] = ()  # folders that had been shut since the look before
 
     def all(self) -> frozenset[str]:
         others = (f"{root}/{path}" for root, found in self.also for path in found.all())
@@ -66,21 +70,30 @@ class Found:
     def all_links(self) -> frozenset[str]:
         return frozenset((*self.links, *(f"{root}/{path}" for root, found in self.also for path in found.links)))
 
+    def all_unread(self) -> frozenset[str]:
+        others = (f"{root}/{path}".rstrip("/") for root, found in self.also for path in found.unread)
+        return frozenset((*self.unread, *others))
+
 
 class News(NamedTuple):
-    """Protected paths that a command left behind: all of them, what those that programs act on are called now, and
-    links that it removed or turned elsewhere and that lead where they led again."""
+    """Protected paths that a command left behind: all of them, what those that programs act on are called now, links
+    that it removed or turned elsewhere and that lead where they led again, and folders that it shut."""
 
     appeared: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
     put_back: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # that could not be looked through before, and were shown empty
 
 
 class _Search:
     """One look through a workspace."""
 
-    def __init__(self, profile: Profile, most: int) -> None:
+    def __init__(self, profile: Profile, most: int, before: Found | None = None) -> None:
         self.profile = profile
+        self.before = before
+        self.unread: list[str] = []
+        self.reopened: list[str] = []
         self.read_only: list[str] = []
         self.hidden: list[str] = []
         self.links: list[str] = []
@@ -93,7 +106,7 @@ class _Search:
 
     def look(self) -> None:
         """Near folders first; one with very many entries is gone on with after all others."""
-        waiting = deque([("", self.entries(self.profile.workspace))])
+        waiting = deque([("", self.entries(self.profile.workspace, ""))])
         large: deque[tuple[str, Iterator[os.DirEntry[str]]]] = deque()
         while waiting or large:
             relative, entries = waiting.popleft() if waiting else large.popleft()
@@ -105,19 +118,33 @@ class _Search:
                     return
                 name = f"{relative}{entry.name}"
                 if not self.judge(entry, name) and self.opens(entry):
-                    waiting.append((f"{name}/", self.entries(entry.path)))
+                    waiting.append((f"{name}/", self.entries(entry.path, name)))
             if count == _AT_ONCE:
                 large.append((relative, entries))
 
     def opens(self, entry: os.DirEntry[str]) -> bool:
         return entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_SEARCHED
 
-    def entries(self, path: str) -> Iterator[os.DirEntry[str]]:
+    def entries(self, path: str, relative: str) -> Iterator[os.DirEntry[str]]:
+        """A folder that cannot be listed or entered is no safe place: its owner can open it again, and where it may be
+        entered its files are read by name."""
         try:
+            if not os.access(path, os.R_OK | os.X_OK, effective_ids=True) and not self.open_again(relative):
+                self.unread += [relative] if os.path.lexists(path) else []
+                return
             with os.scandir(path) as found:
                 yield from found
+        except (FileNotFoundError, NotADirectoryError):
+            return  # gone meanwhile
         except OSError:
-            return  # nobody can read it, so nothing in it can be read
+            self.unread.append(relative)
+
+    def open_again(self, relative: str) -> bool:
+        """After a command: what was open before it. What was shut then is somebody's wish."""
+        if self.before is None or relative in self.before.unread or not reopen(self.profile.workspace, relative):
+            return False
+        self.reopened.append(relative or ".")
+        return True
 
     def judge(self, entry: os.DirEntry[str], relative: str) -> bool:
         kind = self.kind(entry.name, entry.path)
@@ -151,13 +178,14 @@ class _Search:
                 self.leads.append(Lead(relative, os.readlink(path), target[len(root) :]))
 
 
-def find(profile: Profile, *, most: int | None = None) -> Found:
+def find(profile: Profile, *, most: int | None = None, before: Found | None = None) -> Found:
     """Every protected path that is there now, in the workspace and in the other folders that may be written; of each
-    at most so many entries are looked at."""
+    at most so many entries are looked at. With the look `before` a command, folders that were shut since are opened."""
     most = min(most or SANDBOX_SCAN_ENTRIES_MAX, SANDBOX_SCAN_ENTRIES_MAX)
     folders = (root for root in profile.writable_also if os.path.isdir(root))
-    also = tuple((root, find(_alone(profile, root), most=most)) for root in folders)
-    search = _Search(profile, most)
+    earlier = dict(before.also) if before is not None else {}
+    also = tuple((root, find(_alone(profile, root), most=most, before=earlier.get(root))) for root in folders)
+    search = _Search(profile, most, before)
     search.look()
     no_write, no_read = _denied(profile, "fs.write"), _denied(profile, "fs.read")
     for paths, into in (
@@ -170,12 +198,22 @@ def find(profile: Profile, *, most: int | None = None) -> Found:
             if real.startswith(root) and os.path.lexists(real):
                 into.append(real[len(root) :])
     _remember(profile, search)
-    hidden = _outermost(search.hidden)
+    unread = tuple(search.unread)
+    hidden = _outermost([*search.hidden, *filter(None, unread)])
     read_only = [path for path in _outermost(search.read_only) if path not in hidden]
     complete = search.left >= 0 and all(found.complete for _, found in also)
     entries = most - search.left + sum(found.entries for _, found in also)
-    leads = tuple(search.leads)
-    return Found(tuple(read_only), tuple(hidden), tuple(search.links), complete, entries, also, leads)
+    return Found(
+        tuple(read_only),
+        tuple(hidden),
+        tuple(search.links),
+        complete,
+        entries,
+        also,
+        leads=tuple(search.leads),
+        unread=unread,
+        reopened=(*search.reopened, *(f"{root}/{path}" for root, found in also for path in found.reopened)),
+    )
 
 
 # What was protected once, by workspace and by what its profile protects besides the usual names.
@@ -238,21 +276,33 @@ def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
 
 def appeared(profile: Profile, before: Found) -> News:
     """Protected names that were not there before the command, or are links now; what programs would act on is set
-    aside. New keys stay: the next command cannot read them. Links that were turned elsewhere are put back first."""
+    aside. New keys stay: the next command cannot read them. Folders that were shut are opened and links that were
+    turned elsewhere put back first. In a folder that could not be looked through before, nothing counts as new."""
     if not profile.writable:
-        return News()
+        return News(unread=tuple(sorted(before.all_unread())))
     folders = ((profile.workspace, ""), *((root, f"{root}/") for root in profile.writable_also))
+    now = find(profile, before=before)
+    reopened = now.reopened
     back: list[str] = []
     held: list[str] = []
     for root, prefix in folders:
         made, moved = put_back(root)
         back += [f"{prefix}{path}" for path in made]
         held += [f"{prefix}{path}" for path in moved]
-    now = find(profile)
+    if back or held:
+        now = find(profile)
     new = (now.all() - before.all()) | (now.all_links() - before.all_links())
+    new = frozenset(_outside(new, before.all_unread() | now.all_unread()))
     for root, prefix in folders if new else ():
         inside = sorted(path[len(prefix) :] for path in new if path.startswith(prefix or "/") is bool(prefix))
         search = _Search(_alone(profile, root), 0)
         acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
         held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
-    return News(tuple(sorted(new)), tuple(held), tuple(back))
+    return News(tuple(sorted(new)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
+
+
+def _outside(paths: Iterable[str], folders: frozenset[str]) -> Iterator[str]:
+    """Those that are in none of these folders; a folder without a name is the workspace."""
+    for path in paths:
+        if not any(path == root or path.startswith(f"{root}/" if root else "") for root in folders):
+            yield path

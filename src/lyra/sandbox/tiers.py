@@ -166,6 +166,12 @@ async def _protected(profile: Profile) -> Found:
             "so the command does not run",
             hint="work in a smaller folder; node_modules, .venv and their like do not count",
         )
+    for root, inside in ((profile.workspace, found), *found.also):
+        if "" in inside.unread:
+            raise SandboxUnavailable(
+                f"{root} cannot be looked through for protected paths, so the command does not run",
+                hint=f"chmod u+rwx {root}",
+            )
     return found
 
 

@@ -292,10 +292,12 @@ class SqlStore(ABC):
     # ------------------------------------------------------------ opening
     def _check_tail(self) -> None:
         """The quick look at opening: the small rows and the newest journal rows have to be sound."""
-        head = self._head()
-        self._lease()
+        with self._reading():  # an owner may be writing meanwhile
+            head = self._head()
+            self._lease()
+            tail = self._ask(_TAIL, (_TAIL_BATCHES,))
         ends = head.last_seq
-        for batch in self._ask(_TAIL, (_TAIL_BATCHES,)):
+        for batch in tail:
             rows = unseal(batch)
             if rows is None or rows[-1].seq != ends:
                 raise self._corrupt("its newest journal rows are damaged")

@@ -143,6 +143,18 @@ def _vega_faults(options: argparse.Namespace) -> int:
     return _verdict(f"vega-faults: {result.seeds} seeds from {options.seed}", len(result.failures))
 
 
+def _vega_tiers(options: argparse.Namespace) -> int:
+    from lyra.testing import vega_tiers
+
+    result = vega_tiers.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing vega-tiers --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-tiers: {result.programs} programs, {result.calls} calls: {result.taken} made by generated code, "
+        f"{result.given_up} given up, {result.unfit} of functions that are not pure; {result.native} as machine code"
+    )
+    return _verdict(f"vega-tiers: {result.functions} functions from seed {options.seed}", len(result.failures))
+
+
 def _parallel_python(options: argparse.Namespace) -> int:
     from lyra.testing import overlap
 
@@ -209,6 +221,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
     "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
     "vega-parallel": (_vega_parallel, 5_000, "random Vega programs, line by line and with overlap: no difference"),
+    "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
     "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
     "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),

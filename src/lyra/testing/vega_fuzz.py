@@ -51,6 +51,10 @@ PARTS: Final = (
     "session budget $2.50 { print(budget::limit()); }\n",
     'let s = str::join(list::map([3, 1].sort(), |v| str::upper("v${v}")), "-");\nprint(json::stringify({"s": s}));\n',
     'let record: {name: str, age: int} = {"name": "n", "age": 3};\nprint(record.name + record["age"]);\n',
+    ("fn half(n, xs) { let out = []; for x in xs { if x > n { continue; } out.push(x / 2 + n); } return out; }\n"
+    'fn tree(n) { let m = {"n": n}; while n > 0 && m.len() < 4 { m[n] = "k${n}" + n; n = n - 1; } return [m, n]; }\n'
+    "fn twice(n) { for let i = 0; i < 3; i = i + 1 { n = n + half(i, list::range(0, i)).len(); } return -n; }\n"
+    "print(half(3, [1, 2, 9]));\nprint(tree(3));\nprint(twice(1) + twice(2.5));\n"),
     'test "t" { assert(1 == 1.0, "equal"); }\nprint("""over\nlines ${1h == 60m}""");\n',
 )  # fmt: skip
 
@@ -157,7 +161,10 @@ def attempt(data: bytes) -> None:
     """Load, list and run for a bounded time; BytecodeError if it is refused."""
     loaded = files.load(data)
     disassemble(loaded)
-    fiber = Fiber.start(link(loaded))
+    linked = link(loaded, is_tiered=True)
+    if linked.tier is not None:
+        linked.tier.is_eager, linked.tier.contended = True, lambda: True  # what runs long is stopped
+    fiber = Fiber.start(linked)
     for _ in range(_TURNS):
         result = run(fiber, _FUEL)
         if isinstance(result, OutOfFuel):

@@ -35,6 +35,7 @@ from lyra.vega.plan.summaries import Summaries
 from lyra.vega.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.scopes import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.source import Source
+from lyra.vega.tier2.trees import tree_of
 
 __all__ = ["Load", "compile_module"]
 
@@ -363,7 +364,8 @@ class Linker:
 
         def compile_function() -> None:
             compiler = FunctionCompiler(self, module, unit, name, is_hidden=hidden)
-            self.program.functions[index] = compiler.of_node(node)
+            function = self.program.functions[index] = compiler.of_node(node)
+            function.tree = tree_of(self, module, unit, node)
 
         self.todo.append(compile_function)
         return index

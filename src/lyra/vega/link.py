@@ -11,7 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from lyra.errors import BytecodeError
-from lyra.vega.opcodes import OP_CALL, OP_CLOSURE, OP_GLOBAL_GET, OP_GLOBAL_SET, OP_JUMP, OP_LIBRARY, OP_LOOP
+from lyra.vega.opcodes import (
+    OP_CALL,
+    OP_CALL_PURE,
+    OP_CLOSURE,
+    OP_GLOBAL_GET,
+    OP_GLOBAL_SET,
+    OP_JUMP,
+    OP_LIBRARY,
+    OP_LOOP,
+)
 from lyra.vega.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
@@ -30,6 +39,7 @@ class Code:
         "index",
         "name",
         "parameters",
+        "pure",
         "required",
         "template",
     )
@@ -43,6 +53,7 @@ class Code:
         self.parameters = len(function.parameters)
         self.required = function.required
         self.captures = function.captures
+        self.pure: Any = None  # of a pure function, see `tier2`
         self.constants: list[Any] = list(function.constants)
         self.template: list[Any] = [None] * function.registers + function.constants[: function.pinned]
         for op, _, _, c in function.code:
@@ -72,7 +83,7 @@ class Linked:
     details)` starts a process and gives its value, or None.
     """
 
-    __slots__ = ("functions", "hash", "post", "program", "spawn")
+    __slots__ = ("functions", "hash", "post", "program", "spawn", "tier")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
@@ -80,12 +91,13 @@ class Linked:
         self.post: Callable[[Any, Any], bool] | None = None
         self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
+        self.tier: Any = None
 
     def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
-        """The same code for fibers that run in another thread: with a `post` of their own, and no `spawn`."""
+        """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
         found = Linked.__new__(Linked)
         found.program, found.hash, found.functions = self.program, self.hash, self.functions
-        found.post, found.spawn = post, None
+        found.post, found.spawn, found.tier = post, None, None
         return found
 
 
@@ -104,13 +116,41 @@ def globals_reached(linked: Linked, function: int) -> list[int]:
                 slots.add(b)
             elif op == OP_GLOBAL_SET:
                 slots.add(a)
-            elif op in (OP_CALL, OP_CLOSURE):
+            elif op in (OP_CALL, OP_CALL_PURE, OP_CLOSURE):
                 todo.append(b)
     return sorted(slots)
 
 
-def link(program: Program) -> Linked:
-    """A program ready to run. The program must be verified, or fresh from the compiler."""
+def link(program: Program, *, is_tiered: bool = False) -> Linked:
+    """A program ready to run. The program must be verified, or fresh from the compiler.
+
+    With `is_tiered` pure functions are generated as Python: quicker, but a call of one is a single step, whatever the
+    fuel; a host that shares its time says in `tier.contended` when a call has to give way.
+    """
     from lyra.vega.bytecode import content_hash
 
-    return Linked(program, content_hash(program))
+    linked = Linked(program, content_hash(program))
+    if is_tiered:
+        _add_tier(linked)
+    return linked
+
+
+def _add_tier(linked: Linked) -> None:
+    """Calls of pure functions become CALL_PURE. A function is pure when it has a tree and calls pure ones only."""
+    trees = {code.index: code.function.tree for code in linked.functions if code.function.tree is not None}
+    grown = True
+    while grown:
+        unfit = [index for index, tree in trees.items() if any(called not in trees for called in tree[3])]
+        for index in unfit:
+            del trees[index]
+        grown = bool(unfit)
+    if not trees:
+        return
+    from lyra.vega.tier2.switch import Pure, Tier
+
+    linked.tier = Tier(trees)
+    for index in trees:
+        linked.functions[index].pure = Pure(linked.tier, index)
+    for code in linked.functions:
+        if any(op == OP_CALL and b in trees for op, _, b, _ in code.code):
+            code.code = [(OP_CALL_PURE if op == OP_CALL and b in trees else op, a, b, c) for op, a, b, c in code.code]

@@ -107,6 +107,15 @@ _ROWS: Final = (
     Opcode(0x43, "RETURN", "from", "-", "-", "ends the function with a value", leaves=True),
     Opcode(0x44, "RETURN_NULL", "-", "-", "-", "ends the function with null", leaves=True),
     Opcode(0x45, "LIBRARY", "to", "run", "constant", "calls a pure function of the library", "counted", "counted"),
+    Opcode(
+        0x47,
+        "CALL_PURE",
+        "to",
+        "function",
+        "run",
+        "CALL of a pure function; linking alone makes it, in a file it is refused",
+        "parameters",
+    ),
     Opcode(0x46, "METHOD", "to", "run", "constant", "calls a method of the value in b", "counted", "counted"),
     # ---- lists, maps, results
     Opcode(0x50, "LIST", "to", "run", "count", "makes a list of a run of registers"),
@@ -289,6 +298,7 @@ OP_RETURN: Final = 0x43
 OP_RETURN_NULL: Final = 0x44
 OP_LIBRARY: Final = 0x45
 OP_METHOD: Final = 0x46
+OP_CALL_PURE: Final = 0x47
 OP_LIST: Final = 0x50
 OP_LIST_ADD: Final = 0x51
 OP_MAP: Final = 0x52

@@ -35,7 +35,8 @@ class Parameter(msgspec.Struct, array_like=True, frozen=True):
 
 class Function(msgspec.Struct, kw_only=True):
     """`registers` counts the function's own; its pinned constants follow them. `places` has line and column of each
-    instruction in one int. An `is_hidden` function is the library's: errors in it are shown at its caller."""
+    instruction in one int. An `is_hidden` function is the library's: errors in it are shown at its caller. `tree` is
+    what a pure function can be generated from, see `tier2.trees`."""
 
     name: str
     file: int = 0
@@ -48,6 +49,7 @@ class Function(msgspec.Struct, kw_only=True):
     places: list[int] = []
     handlers: list[Handler] = []
     is_hidden: bool = False
+    tree: list[Any] | None = None
 
     @property
     def required(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.check import did_you_mean
-from lyra.errors import ConfigError, LyraError, StoreError
+from lyra.errors import ConfigError, Conflict, LyraError, StoreError
 from lyra.kernel.faults import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.ownership import lives_here, owner_is_dead
@@ -120,6 +120,12 @@ class Run:
 
     @cached_property
     def _folded(self) -> tuple[Fold, RunState]:
+        try:
+            return self._fold()
+        except Conflict:  # its owner has dropped old rows between two readings; what it has put in their place is there
+            return self._fold()
+
+    def _fold(self) -> tuple[Fold, RunState]:
         snapshot = self.space.load_snapshots()
         facts = RunState()
         fold = Fold.load(snapshot.seq, snapshot.states, [*(type(state)() for state in Kernel().states.values()), facts])

@@ -3,7 +3,8 @@
 Registers, jumps, constants, functions and globals must exist; a constant must be of the kind its instruction reads;
 the last instruction of a function must leave it; only the jumps that cost fuel may go back. What passes cannot make
 the machine read outside its tables or run for ever without using fuel. (A value of the wrong kind in a register is
-an ordinary error while it runs.) One pass, no recursion: the time grows with the size of the file.
+an ordinary error while it runs.) One pass: the time grows with the size of the file. Trees of pure functions are
+checked by `tier2.shapes`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from lyra.vega.opcodes import OPCODES, Opcode
 from lyra.vega.program import Function, Program, ToolInfo
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
+from lyra.vega.tier2.shapes import complaint
 
 __all__ = ["verify"]
 
 PINNED_MAX: Final = 4_096
 
 _BACKWARD: Final = frozenset({"LOOP", "LOOP_IF", "LOOP_EQ", "LOOP_NE", "LOOP_LT", "LOOP_LE", "NEXT"})
+_NOT_IN_FILES: Final = frozenset({"HALT", "CALL_PURE"})  # the second is made by linking alone
 _PRIVATE_ARITY: Final = {"list::sorted": (1, 1)}
 
 
@@ -104,12 +107,16 @@ class _FunctionVerifier:
             raise self.fail("it has a place before the file")
         for self.at, (op, a, b, c) in enumerate(function.code):
             row = OPCODES.get(op)
-            if row is None or row.name == "HALT":
+            if row is None or row.name in _NOT_IN_FILES:
                 raise self.fail(f"there is no instruction {op:#04x}")
             self.instruction(row, a, b, c)
         if not OPCODES[function.code[-1][0]].leaves:
             raise self.fail("its last instruction does not leave it")
         self.handlers()
+        if function.tree is not None:
+            why = complaint(self.program, function)
+            if why:
+                raise self.fail(why)
 
     def handlers(self) -> None:
         size = len(self.function.code)

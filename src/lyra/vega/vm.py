@@ -11,7 +11,7 @@ tables.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery
@@ -33,9 +33,12 @@ from lyra.vega.operators import (
     store,
     subtract,
 )
+from lyra.vega.tier2 import MISS
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
 
 __all__ = ["run"]
+
+_PURE_DEPTH_MAX: Final = VEGA_DEPTH_MAX - 2_000  # generated code does not count, and nests as deep as that
 
 
 def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # noqa: PLR0915 - one loop, read in one sitting
@@ -48,6 +51,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
     r = fiber.registers
     ticks = fiber.ticks
     code = f.code
+    if fiber.linked.tier is not None and fiber.linked.tier.is_used:
+        fiber.linked.tier.turn()
     integer, array, text = int, list, str  # locals are quicker than globals
     x: Any
     y: Any
@@ -409,6 +414,22 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     code = f.code
                     pc = 0
                     ticks -= 1
+                    if ticks < 0:
+                        break
+                elif op == 0x47:  # CALL_PURE
+                    y = functions[b]
+                    x = y.pure(r[c : c + y.parameters]) if depth < _PURE_DEPTH_MAX else MISS
+                    ticks -= 1
+                    if x is not MISS:
+                        r[a] = x
+                    else:
+                        stack = (stack, f, pc, r, a)
+                        depth += 1
+                        x = r[c : c + y.parameters]
+                        r, f = y.template.copy(), y
+                        r[: len(x)] = x
+                        code = f.code
+                        pc = 0
                     if ticks < 0:
                         break
                 elif op == 0x45:  # LIBRARY

@@ -8,6 +8,7 @@ import gzip
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -195,7 +196,7 @@ async def test_a_redirect_is_judged_like_a_first_request(to: str):
     """Even where somebody would follow it anywhere. The error is the tool's: half of its words are the server's, and
     mark the process like any other text from outside."""
     async with serving(lambda head: moved(to)) as server:
-        error = await refused(server, "http://example.org/", follow=lambda _url: True)
+        error = await refused(server, "http://example.org/", follow=lambda _url, _to: True)
         assert isinstance(error, ToolError)
         assert error.reason == "permission_denied"
         assert server.dialled == [(PUBLIC, 80)]
@@ -230,8 +231,22 @@ async def test_a_rule_lets_a_redirect_go_on_but_never_past_the_grant():
             said = await fetch(server, "http://example.org/", follow=follows(rules))
             assert ("there" in said) is goes_on
         narrow = Grant(allow=["net.http:example.org"])
-        error = await refused(server, "http://example.org/", follow=lambda _url: True, grant=narrow)
+        error = await refused(server, "http://example.org/", follow=lambda _url, _to: True, grant=narrow)
         assert error.reason == "permission_denied"
+
+
+async def test_a_redirect_on_one_host_is_held_against_the_rules():
+    """A deny of a path is not passed by way of another path, and an allow of a path does not cover others."""
+    answers = {"/open/1": moved("/private/x"), "/open/2": moved("/open/3"), "/open/3": text("there")}
+    denied = {"allow": ["WebFetch(example.org)"], "deny": ["WebFetch(http://example.org/private/*)"]}
+    by_path = {"allow": ["WebFetch(http://example.org/open/*)"]}
+    async with serving(lambda head: answers.get(head.split()[1], text("PRIVATE"))) as server:
+        for rules in (denied, by_path):
+            permissions = permissions_of([Layer("user", rules)], workspace="/project")
+            said = await fetch(server, "http://example.org/open/1", follow=follows(permissions))
+            assert "/private/x\n(not followed)" in said
+            assert "there" in await fetch(server, "http://example.org/open/2", follow=follows(permissions))
+        assert not [head for head in server.heads if "/private" in head]
 
 
 async def test_redirects_end():
@@ -263,6 +278,31 @@ async def test_pages_become_text():
     async with serving(lambda head: page(html.encode(), Content_Type="text/html")) as server:
         said = await fetch(server, "http://example.org/")
     assert said == "[http://example.org/]\nT\n\n# Head\n\nOne two (http://example.org/x)"
+
+
+@pytest.mark.parametrize(
+    "name", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7", "hex"]
+)
+@pytest.mark.parametrize("by", ["header", "page"])
+async def test_only_what_pages_are_written_in_is_decoded(name: str, by: str):
+    """A codec that takes hours, or reads an escape, is not for a server to choose."""
+    body = b"".join([b"charset=", name.encode(), rb" A a-", b"ba9" * 40_000, b"+AGE-"])
+    kind = f"text/plain; charset={name}" if by == "header" else "text/plain"
+    began = time.process_time()
+    async with serving(lambda head: page(body, Content_Type=kind)) as server:
+        said = await fetch(server, "http://example.org/")
+    assert said.startswith(f"[http://example.org/]\n{body[:1000].decode()}")
+    assert time.process_time() - began < 2.0
+
+
+async def test_a_long_text_is_decoded_piece_by_piece():
+    """Also where the pieces divide a character."""
+    for name, sign in (("utf-8", "ö€"), ("shift_jis", "表"), ("gb18030", "语"), ("iso-8859-8", "א"), ("cp932", "ソ")):
+        body = ("x" + sign * 70_000).encode(name)
+        async with serving(lambda head, b=body, n=name: page(b, Content_Type=f"text/plain; charset={n}")) as server:  # type: ignore[misc]
+            said = await fetch(server, "http://example.org/")
+        assert said.startswith("[http://example.org/]\nx" + sign * 40_000)
+        assert "\ufffd" not in said
 
 
 async def test_other_texts_stay_as_they_are_in_their_encoding():

@@ -193,6 +193,135 @@ def test_a_command_that_a_value_could_bend_is_a_mistake(tmp_path: Path, command:
     assert {each.line for each in found} == {5}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "[sed, -n, '{{word}}', f]",
+        "[sed, -e, '{{word}}', f]",
+        "[sed, '--expression={{word}}', f]",
+        "[sed, -f, '{{word}}', f]",
+        "[sed, -n, --, '{{word}}', f]",
+        "[sed, '1,{{word}}', f]",
+        "[/usr/bin/sed, '{{word}}p', f]",
+        "[awk, '{{word}}', f]",
+        "[gawk, -F, ':', '{{word}}', f]",
+        "[awk, -f, '{{word}}', f]",
+        "[sqlite3, db, '{{word}}']",
+        "[sqlite3, -readonly, db, '{{word}}']",
+        "[sqlite3, -cmd, '{{word}}', db]",
+        "[git, -c, 'alias.q={{word}}', q]",
+        "[git, -c, 'core.pager={{word}}', log]",
+        "[git, grep, '--open-files-in-pager={{word}}', x]",
+        "[tar, -cf, /dev/null, '--checkpoint-action={{word}}', f]",
+        "[tar, -I, '{{word}}', -cf, x, f]",
+        "[tar, '{{word}}', x, f]",
+        "[rsync, -e, '{{word}}', a, b]",
+        "[python3, -c, '{{word}}']",
+        "[python3.11, -Ic, '{{word}}']",
+        "[python3, -m, '{{word}}']",
+        "[python3, '{{word}}']",
+        "[python3, -m, timeit, '{{word}}']",
+        "[perl, -e, '{{word}}']",
+        "[perl, -ne, '{{word}}', f]",
+        "[perl, '{{word}}']",
+        "[perl, -MJSON, '{{word}}']",
+        "[node, -e, '{{word}}']",
+        "[node, '--eval={{word}}']",
+        "[node, -r, './{{word}}', a.js]",
+        "[ruby, -e, '{{word}}']",
+        "[php, -r, '{{word}}']",
+        "[lua, '{{word}}']",
+        "[psql, -c, '{{word}}']",
+        "[find, ., -exec, '{{word}}', ';']",
+        "[make, '--eval={{word}}']",
+        "[vim, -c, '{{word}}', f]",
+        "[docker, exec, c, sh, -c, '{{word}}']",
+        "[flock, lock, '{{word}}']",
+        "[poetry, run, python, -c, '{{word}}']",
+        "[poetry, run, '{{word}}']",
+        "[uv, run, python, '{{word}}']",
+        "[npm, exec, '{{word}}']",
+    ],
+)
+def test_a_value_is_no_code(tmp_path: Path, command: str):
+    """Neither a script of a program with a language of its own, nor what one of its options runs."""
+    assert mistakes_of(tool_text(command), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["[bash]", "[sh, -s]", "[python3]", "[python3, '-']", "[perl]", "[node]", "[sqlite3, db]", "[xargs, rm]", "[gdb]"],
+)
+def test_the_input_is_no_code_either(tmp_path: Path, command: str):
+    assert mistakes_of(tool_text(command, more=", stdin: '{{word}}'"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "[sed, -n, 1p, '{{word}}']",
+        "[sed, --sandbox, -n, '{{word}}', f]",
+        "[awk, '{print $1}', '{{word}}']",
+        "[sqlite3, '{{word}}', 'select 1']",
+        "[sqlite3, -safe, -readonly, db, '{{word}}']",
+        "[git, log, '{{word}}']",
+        "[git, log, '--grep={{word}}']",
+        "[git, commit, -m, '{{word}}']",
+        "[git, clone, '{{word}}']",
+        "[git, show, 'HEAD:{{word}}']",
+        "[tar, -czf, x.tgz, '{{word}}']",
+        "[python3, tool.py, '{{word}}']",
+        "[python3, -c, 'import sys; print(sys.argv)', '{{word}}']",
+        "[python3, -m, pytest, '{{word}}']",
+        "[perl, -ne, 'print if /x/', '{{word}}']",
+        "[node, a.js, '{{word}}']",
+        "[make, '{{word}}']",
+        "[make, -C, '{{word}}']",
+        "[convert, '{{word}}', out.png]",
+        "[grep, -rn, -e, '{{word}}', .]",
+        "[rg, '{{word}}']",
+        "[jq, '{{word}}', f.json]",
+        "[find, ., -name, '{{word}}']",
+        "[poetry, run, pytest, '{{word}}']",
+        "[uv, run, pytest, '{{word}}']",
+        "[npm, run, build, --, '{{word}}']",
+        "[cargo, test, '{{word}}']",
+        "[go, test, '{{word}}']",
+        "[curl, -s, 'https://x.org/{{word}}']",
+        "[docker, logs, '{{word}}']",
+    ],
+)
+def test_what_is_data_may_be_a_value(tmp_path: Path, command: str):
+    assert not mistakes_of(tool_text(command), tmp_path)
+
+
+@pytest.mark.parametrize("type_of", ["type: integer", "type: boolean", "type: string, enum: [1p, 2p]"])
+def test_what_is_no_free_text_may_be_part_of_a_script(tmp_path: Path, type_of: str):
+    assert not mistakes_of(tool_text("[sed, -n, '{{word}}p', f]", f"[{{name: word, {type_of}}}]"), tmp_path)
+
+
+@pytest.mark.parametrize("command", ["[python3, tool.py]", "[cat]", "[sh, -c, 'wc -l']", "[sed, -n, 1p]", "[jq, .a]"])
+def test_data_may_be_the_input(tmp_path: Path, command: str):
+    assert not mistakes_of(tool_text(command, more=", stdin: '{{word}}'"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "value"),
+    [
+        ("[make, '{{word}}']", "SHELL=./evil"),
+        ("[make, '{{word}}']", "X=$(shell touch made)"),
+        ("[convert, '{{word}}', out.png]", "|touch made"),
+        ("[perl, -ne, 'print', '{{word}}']", "touch made|"),
+        ("[git, clone, '{{word}}']", "ext::touch made"),
+    ],
+)
+def test_a_value_that_becomes_an_order_is_refused(tmp_path: Path, command: str, value: str):
+    """Where it is data but for its form."""
+    result = called(made(tool_text(command, more=", writes: true"), around(tmp_path)), word=value)
+    assert (result.error_code, "order of its own" in result.output) == ("invalid_arguments", True)
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_script_of_the_file_may_have_arguments(tmp_path: Path):
     text = tool_text("[sh, -c, 'printf %s \"$1\"', sh, '{{word}}']")
     assert called(made(text, around(tmp_path)), word="$(id); x").output == "$(id); x"

@@ -159,6 +159,58 @@ convert '|rm x' y.png
 gs -sOutputFile='%pipe%rm x' a
 crontab jobs
 /lib64/ld-linux-x86-64.so.2 /bin/rm x
+sed --line-length 5 'e rm x' f
+sed --line 5 'e rm x' f
+sed -n --line-length 5 '1e rm x' f
+sed -l 5 'e rm x' f
+sed -nl 5 'e rm x' f
+sed --unheard-of 5 'e rm x' f
+sqlite3 :memory: "select edit('a', 'rm x')"
+sqlite3 :memory: 'select "edit"(1, 2)'
+sqlite3 :memory: "select writefile('a', 'b')"
+sqlite3 :memory: ".read '|rm x'"
+sqlite3 :memory: '.once |rm x' 'select 1'
+sqlite3 -cmd '.shell rm x' :memory:
+git merge-index rm -a
+git merge-index -o rm c
+git unheard-of rm x
+git hook run rm
+make X!=rm
+make -n X!=rm f
+make 'X != rm x' f
+make -E '$(shell rm x)'
+make -E'$(shell rm x)' f
+make 'A=$(shell rm x)' f
+ed '!rm x'
+ed -s '!rm x'
+gcc @args
+clang -c @args
+pip config edit --editor=rm
+python3 -m pip config edit --editor rm
+python3 -mpip --python rm list
+gdb -batch -ex='!rm x'
+gdb --eval-command='!rm x'
+gdb -batch -ex 'set exec-wrapper rm x'
+python -c "import os; os.environ['BROWSER'] = 'rm'; import antigravity"
+python -c "import pathlib; pathlib.Path('z.py').write_text('x'); import z"
+perl -e '@ARGV = ("rm x|"); while (<>) {}'
+perl -e '$a = "AR" . "GV"; @$a = ("rm x|"); <>'
+perl -e 'use FileHandle; FileHandle->new("rm x|")'
+node -e 'Object.entries(this).find(e => e.at(0).startsWith("req")).at(1)("child" + "_proc" + "ess")'
+node -e 'vm.runInThisContext("req" + "uire")("child_" + "proc" + "ess")'
+bash -oc pipefail 'rm x'
+dash -oc nounset 'rm x'
+zsh -oerrexit -c 'rm x'
+fish --command='rm x'
+fish -C 'rm x'
+xargs --max-lines rm
+xargs --replace rm x
+xargs --eof rm
+readarray -C'rm x' -c1
+mapfile -tC'rm x' -c1
+ZIPOPT='-T -TT rm' zip z f
+LUA_INIT='x' lua -v
+PSQL_PAGER='rm x' psql -l
 RIPGREP_CONFIG_PATH=f rg hi
 """.strip().splitlines()
 
@@ -195,6 +247,14 @@ crontab -l
 gpg --verify rm.sig
 openssl dgst -sha256 rm
 mysql -u root rm
+sed --quiet -e 1p rm
+sed --line-length=5 -n l rm
+sed -l 5 -n l rm
+sqlite3 rm.db 'select a || b from executions'
+sqlite3 ../rm.db 'select 1'
+git worktree list
+make -j4 PREFIX=/rm install
+python -m pip install -r rm.txt
 go vet ./...
 """.strip().splitlines()
 
@@ -215,6 +275,10 @@ HARMLESS_CODE = [
     ("lua", "print(1)"),
     ("sql", "select * from t where a = 'x'"),
     ("sql", "\\dt"),
+    ("sqlite", "select * from executions;\n.tables\n.mode csv"),
+    ("python", "import os; print(os.environ.get('X'), os.environ['Y'])"),
+    ("python", "import numpy, sys; print(numpy.__version__, sys.version)"),
+    ("javascript", "console.log(Object.entries({a: 1}))"),
 ]
 STARTING_CODE = [
     ("python", "getattr(x, 'y')"),
@@ -236,6 +300,13 @@ STARTING_CODE = [
     ("php", "include 'x';"),
     ("lua", "load('x')()"),
     ("sql", "\\! ls"),
+    ("sqlite", ".import '|ls' t"),
+    ("sqlite", "select 1;\n .o |ls"),
+    ("sqlite", "select edit(1)"),
+    ("python", "import asyncio.__main__"),
+    ("python", "import os; e = os.environ; e['X'] = 'y'"),
+    ("javascript", "this.x"),
+    ("perl", "IO::File->new('ls|')"),
     ("cobol", "DISPLAY 'x'"),
 ]
 

@@ -29,7 +29,7 @@ import lyra.vega.runtime.handlers  # noqa: F401
 from lyra.core.ids import ProcessRandom, seeded
 from lyra.testing.vega_crash.provider import Asked, Provider
 from lyra.testing.vega_crash.scenes import SCENES
-from lyra.vega.runs import Runs
+from lyra.vega.runs import Run, Runs
 from lyra.vega.runtime import saving
 from lyra.vega.runtime.durable import answer_note
 
@@ -139,15 +139,20 @@ class _Books:
         with Runs(db) as runs:
             found = [run for run in runs if run.id == _ID]
             for run in found:
-                states = {run.line(pid): state for pid, state in run.processes.items()}
-                for key in self.questions:
-                    _, line, number, _ = key.split(":")
-                    state = states.get(line)
-                    if state is None:
-                        continue
-                    entry = state.effects.get(int(number) if number.isdigit() else number)
-                    if state.exit is not None or (entry is not None and entry.done):
-                        self._over.add(key)
+                over = _over(run)
+                self._over.update(key for key in self.questions if key.startswith(over))
+
+
+def _over(run: Run) -> tuple[str, ...]:
+    """How the keys begin of calls that the journal has the end of: all of a process that ended, some of the others."""
+    found = []
+    for pid, state in run.processes.items():
+        line = f"{run.began['nonce']}:{run.line(pid)}:"
+        if state.exit is not None:
+            found.append(line)
+        else:
+            found += [f"{line}{key}:" for key, entry in state.effects.items() if entry.done]
+    return tuple(found)
 
 
 class _Scene:

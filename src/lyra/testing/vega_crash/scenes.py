@@ -22,6 +22,23 @@ for round in [1, 2, 3] {
     session budget $5.00 { print(a <- "sum of ${round}"); }
 }
 """,
+    "overlapping": _AGENT
+    + """
+fn review(a, what) { return a <- "review ${what}"; }
+let a = spawn A;
+let security = a <- "security of it";
+let speed = a <- "speed of it";
+let style = review(a, "style");
+print(a <- security + speed + style);
+let total = 0;
+for i in [1, 2, 3, 4, 5] {
+    let found = a <- "part ${i}";
+    total = total + str::len(found);
+    print("${i}: ${total}");
+}
+try { print(a <- "please fail"); } catch AgentFailed { print("it failed"); }
+print(a <- "at last");
+""",
     "streaming": _AGENT
     + """
 let a = spawn A;

@@ -190,6 +190,10 @@ def _how(result: Result) -> str:
         said.append(f"protected paths that are new: {', '.join(result.appeared[:10])}")
     if result.put_back:
         said.append(f"protected links that were put back as they were: {', '.join(result.put_back[:10])}")
+    if result.reopened:
+        said.append(f"folders that were shut, and are open to their owner again: {', '.join(result.reopened[:10])}")
+    if result.unread:
+        said.append(f"folders that cannot be looked through, and were shown empty: {', '.join(result.unread[:10])}")
     if result.set_aside:
         said.append(f"nothing may make those: they were renamed to {', '.join(result.set_aside[:10])}")
     refused = [line for line in result.egress if line.startswith("refused")]

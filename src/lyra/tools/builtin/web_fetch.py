@@ -1,15 +1,16 @@
 """WebFetch: one page or document of the web as text, from public addresses that the Grant names.
 
 What is fetched is decided three times: the permission rules see the URL, the Grant is asked for `net.http:host:port`,
-and the addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is decided like a first request.
-One that leads to another host is not followed, but told: the model may ask for it, and is then asked about it; unless
-`follow` says that it needs no question. Bounded in time, size and redirects; pictures, archives and programs are
+and the addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is decided like a first request,
+by the rules too where it stays on one host. One that no rule covers, and without rules one to another host, is not
+followed but told: the model may ask for it, and is then asked about it. Bounded in time, size and redirects; pictures, archives and programs are
 refused. No proxy of the environment is used, no cookie kept, nothing is sent but the URL.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FETCH_BYTES_MAX", "FETCH_S", "REDIRECTS_MAX", "follows", "web_tools"]
 
+Follow = Callable[[str, str], bool]  # whether a redirect from one URL to the other needs no question
 FETCH_S: Final = 20.0
 FETCH_BYTES_MAX: Final = 5 << 20
 REDIRECTS_MAX: Final = 5
@@ -44,22 +46,32 @@ _TEXT_KINDS: Final = re.compile(
 )
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9._-]{1,40})", re.IGNORECASE)
+# What pages are written in. Python knows more by such names, among them some that take hours for a page (punycode).
+_CODECS: Final = frozenset(
+    {
+        *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "koi8-r", "koi8-u", "mac-roman"),
+        *(f"iso8859-{number}" for number in range(1, 17)),
+        *(f"cp{number}" for number in (866, 874, 932, 949, *range(1250, 1259))),
+        *("gb2312", "gbk", "gb18030", "hz", "big5", "big5hkscs", "shift_jis", "euc_jp", "iso2022_jp", "euc_kr"),
+    }
+)
 
 
 def web_tools(
-    *, follow: Callable[[str], bool] | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None
+    *, follow: Follow | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None
 ) -> list[Tool]:
-    """`follow(url)` says whether a redirect to another host needs no question; `lookup` and `dial` are the machine's
-    unless a test gives its own."""
-    family = _Web(follow or (lambda _url: False), lookup, dial)
+    """`follow(url, to)` says whether a redirect needs no question: without it, those on one host; `lookup` and `dial`
+    are the machine's unless a test gives its own."""
+    family = _Web(follow or _same_place, lookup, dial)
     return [tool(family.fetch, name="WebFetch", needs_of=_needs, idempotent=True, untrusted=True, guarded=True)]
 
 
-def follows(permissions: Permissions) -> Callable[[str], bool]:
-    """By the rules alone, and as after untrusted text: where to go on is the server's word."""
+def follows(permissions: Permissions) -> Follow:
+    """By the rules alone; to another host as after untrusted text, because where to go on is the server's word."""
 
-    def follow(url: str) -> bool:
-        return permissions.decide(subject_of("WebFetch", {"url": url}), tainted=True).allowed
+    def follow(url: str, to: str) -> bool:
+        subject = subject_of("WebFetch", {"url": to})
+        return permissions.decide(subject, tainted=not _same_place(url, to)).allowed
 
     return follow
 
@@ -75,7 +87,7 @@ def _needs(arguments: dict[str, Any]) -> list[Capability]:
 class _Web:
     __slots__ = ("_dial", "_follow", "_lookup")
 
-    def __init__(self, follow: Callable[[str], bool], lookup: Lookup, dial: Dial | None) -> None:
+    def __init__(self, follow: Follow, lookup: Lookup, dial: Dial | None) -> None:
         self._follow = follow
         self._lookup = lookup
         self._dial = dial
@@ -117,8 +129,9 @@ class _Web:
                 break
             try:
                 following, _target = after_redirect(answer.url, location)
-                if not _same_place(answer.url, following) and not self._follow(following):
-                    said = f"{_shown(answer.url)} redirects to another host: {following[:_URL_CHARS_MAX]}"
+                if not self._follow(answer.url, following):
+                    where = "elsewhere on its host" if _same_place(answer.url, following) else "to another host"
+                    said = f"{_shown(answer.url)} redirects {where}: {following[:_URL_CHARS_MAX]}"
                     return f"{said}\n(not followed)"
                 answer = await self._once(following, grant)
             except CapabilityDenied as error:  # no denial of ours: half of its words are the server's
@@ -172,7 +185,8 @@ async def _text(answer: Answer) -> str:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (kind and not _TEXT_KINDS.fullmatch(kind)) or b"\0" in answer.body[:_INLINE_BYTES_MAX]:
         raise ToolError(f"{_shown(answer.url)} is {kind[:80] or 'no text'}, and only text is read", reason="binary")
-    text = _decoded(answer)
+    inline = len(answer.body) <= _INLINE_BYTES_MAX
+    text = _decoded(answer) if inline else await asyncio.to_thread(_decoded, answer)
     if kind not in _HTML and not (not kind and text[:1000].lstrip().lower().startswith(("<!doctype html", "<html"))):
         return text.replace("\0", "")
     if len(text) <= _INLINE_BYTES_MAX:
@@ -184,10 +198,18 @@ def _decoded(answer: Answer) -> str:
     """By the charset that the header or the beginning of the page names, else UTF-8; what does not fit is replaced."""
     found = _CHARSET.search(answer.headers.get("content-type", ""))
     found = found or _CHARSET.search(answer.body[:2048].decode("ascii", "replace"))
+    decoder = codecs.getincrementaldecoder(_codec(found[1] if found else ""))("replace")
+    body = answer.body
+    pieces = range(0, len(body), _INLINE_BYTES_MAX)  # one at a time: while it decodes, nothing else runs
+    return "".join(decoder.decode(body[at : at + _INLINE_BYTES_MAX]) for at in pieces) + decoder.decode(b"", final=True)
+
+
+def _codec(name: str) -> str:
     try:
-        return answer.body.decode(found[1] if found else "utf-8", "replace")
-    except (LookupError, UnicodeError):
-        return answer.body.decode("utf-8", "replace")
+        known = codecs.lookup(name).name
+    except (LookupError, UnicodeError, ValueError):
+        return "utf-8"
+    return known if known in _CODECS else "utf-8"
 
 
 def _part(answer: Answer, text: str, offset: int) -> str:

@@ -4,7 +4,7 @@ The command is a list of words (a text is split into words when the file is read
 argument, whatever is in the value: no value can add a word. A value that begins with `-` would be read as an option by
 the program; it is refused unless the word has a beginning of its own (`--title={{title}}`) or stands after `--`. A
 value is never put into a text that a program reads as a language of its own: a word with spaces or quotes around a
-place, and a script of a shell, are mistakes of the file.
+place, a script of a shell, and a place or an input that is code of the program (`spoken`) are mistakes of the file.
 
 The workspace can be read, and written where the file says `writes: true`; the network is there for the hosts that the
 tool's `needs` name, through the proxy of the sandbox, and else not at all.
@@ -25,6 +25,7 @@ from lyra.sandbox.profile import Profile
 from lyra.tools.dynamic.around import Around, declared, narrowed, template
 from lyra.tools.dynamic.params import Params
 from lyra.tools.dynamic.report import Report
+from lyra.tools.dynamic.spoken import is_spoken, spoken_in
 from lyra.tools.dynamic.template import Template, as_text
 
 __all__ = ["KEYS", "USES", "CommandKind", "read_command"]
@@ -35,12 +36,6 @@ _WORDS_MAX: Final = 200
 _ARGUMENT_BYTES_MAX: Final = 100_000
 _ERROR_CHARS: Final = 2_000
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./=:,@%+~^-]*\Z")  # what may stand beside a place in a word
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "pwsh"})
-# Programs that run what their arguments name: with a value among those, nobody knows what runs.
-_RUNNERS: Final = frozenset(
-    {"env", "xargs", "sudo", "doas", "su", "nohup", "nice", "timeout", "setsid", "stdbuf", "busybox", "eval", "ssh"}
-)
-_SCRIPT: Final = re.compile(r"-[A-Za-z]*c[A-Za-z]*\Z")
 
 
 class CommandKind:
@@ -81,6 +76,7 @@ class CommandKind:
     def argv(self, values: Mapping[str, Any]) -> list[str]:
         """The words of one call. A word with a value that is missing is left out."""
         made: list[str] = []
+        given: list[Template] = []
         after_dashes = False
         for word in self._words:
             text = word.fill(values)
@@ -91,6 +87,10 @@ class CommandKind:
             elif text == "--":
                 after_dashes = True
             made.append(text)
+            given.append(word)
+        plain = [word.fill(dict.fromkeys(word.names, "value")) or "" for word in given]
+        if plain != made and is_spoken(given, made, plain):
+            raise ToolError(f"{made[0]} would read a value as an order of its own", reason="invalid_arguments")
         return made
 
     async def run(self, values: Mapping[str, Any]) -> str:
@@ -138,6 +138,11 @@ def read_command(
     writes = report.flag(given.get("writes", False), (*path, "writes"), "writes")
     if len(report.mistakes) > before or words is None:
         return None
+    numbers = [name for name in params.names if params[name].type != "string" or params[name].values is not None]
+    spoken = spoken_in(words, stdin=stdin is not None, numbers=numbers)
+    if spoken is not None:
+        report.add((*path, "command"), *spoken)
+        return None
     root = around.workspace.root.rstrip("/")
     rules = [f"fs.read:{root}/**", *([f"fs.write:{root}/**"] if writes else [])]
     hosts, commands = declared(also, "net.http"), declared(also, "process.exec")
@@ -168,7 +173,9 @@ def _words(value: Any, path: Path, params: Params, report: Report) -> list[Templ
             return None
         _check_word(made, (*path, index), params, report)
         words.append(made)
-    _check_program(words, path, report)
+    program = words[0].text.rpartition("/")[2]
+    if words[0].names or not program or program.startswith("-"):
+        report.add((*path, 0), "the program is written out, not a value")
     return words
 
 
@@ -190,23 +197,6 @@ def _check_word(word: Template, path: Path, params: Params, report: Report) -> N
             f"{word.text!r} puts a value into the middle of a text that a program reads",
             "give the value an argument of its own, or stdin",
         )
-
-
-def _check_program(words: list[Template], path: Path, report: Report) -> None:
-    program = words[0].text.rpartition("/")[2]
-    if words[0].names or not program or program.startswith("-"):
-        report.add((*path, 0), "the program is written out, not a value")
-    elif not any(word.names for word in words):
-        return
-    elif program in _RUNNERS:
-        report.add(
-            path, f"{program} runs what its arguments name, and one of them is a value", "name the program itself"
-        )
-    elif program in _SHELLS:
-        at = next((at for at, word in enumerate(words) if not word.names and _SCRIPT.match(word.text)), 0) + 1
-        script = words[at] if at < len(words) else None
-        if script is None or script.names or script.text.startswith(("-", "+")):
-            report.add(path, f"a value could be a script of {program}", "name the program itself: there is no shell")
 
 
 def _stdin(value: Any, path: Path, params: Params, report: Report) -> str | None:

@@ -14,9 +14,11 @@ from typing import Final
 
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.programs import INERT, can_reach
+from lyra.tools.permissions.inner import feeds
+from lyra.tools.permissions.orders import takes_input
 from lyra.tools.permissions.shell import Command, Script, Word, read_script
 from lyra.tools.permissions.text_glob import UNKNOWN, TextGlob
-from lyra.tools.permissions.variables import decides_what_runs
+from lyra.tools.permissions.variables import calculates, decides_what_runs
 from lyra.tools.permissions.wrappers import basename, inner_of, wraps
 
 __all__ = ["CommandLine", "read_line"]
@@ -203,6 +205,10 @@ class _Texts:
                     self._add(" ".join((*(word.text for word in command.words), *targets)))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
+        for command, name, words in self.script.hungry:
+            fed = any(feeds(other) for other in self.script.commands if other.redirects and other is not command)
+            if fed and (not name or takes_input(words, name, command)):
+                self.script.doubt("a program in it may take its orders from a text that is not its own")
         if self.script.evaluates and self.script.quotes_code:
             self.script.doubt("a variable that it calculates with may hold a command")
         return inside
@@ -215,9 +221,10 @@ class _Texts:
             self.found[text] = None
 
     def _assigned(self, word: Word) -> None:
-        name = word.text.partition("=")[0].rstrip("+")
+        name = word.raw.partition("=")[0].rstrip("+")
         if decides_what_runs(name):
             self.script.doubt(f"it sets {name}, which decides what runs")
+        self.script.evaluates = self.script.evaluates or calculates(name)
         self._add(word.text)
 
     def _command(self, words: list[Word], command: Command, depth: int) -> str | None:

@@ -23,7 +23,10 @@ _REDIRECT: Final = re.compile(
     r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|&>>|&>"
 )
 _ARGUMENT: Final = re.compile(r" ([A-Za-z_./:=@%+,^~\]\-][A-Za-z0-9_./:=@%+,^~\]\-]*)(?=[ \t\n;&|)]|$)")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TWICE: Final = frozenset({">&", "<&", "&>", "&>>"})
 _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
+_BLANKS: Final = frozenset(" \t\\")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
 _COPROC_NAME: Final = re.compile(r"[ \t]+[A-Za-z_][A-Za-z0-9_]*(?=[ \t]+(?:[{(]|(?:if|while|until|for|case|select)\b))")
 _TIME_COMPOUND: Final = re.compile(r"[ \t]*(?:-p[ \t]+)?(?:[{(!]|(?:if|while|until|for|case|select|time)\b|\[\[)")
@@ -122,6 +125,7 @@ class _Reader(WordReader):
     def _simple(self) -> str:
         """One simple command, or the reserved word that stood in its place."""
         command = Command()
+        command.fed = self.script.piped
         start = last = self.at
         text = self.text
         while True:
@@ -130,7 +134,8 @@ class _Reader(WordReader):
                 command.words.append(Word(found[1], found[1]))
                 last = self.at = found.end()
                 continue
-            self.blank()
+            if text[self.at : self.at + 1] in _BLANKS:
+                self.blank()
             if self.at >= self.end:
                 break
             char = text[self.at]
@@ -145,7 +150,7 @@ class _Reader(WordReader):
             elif char == "(":
                 if not command.assignments and len(command.words) == 1 and _EMPTY_PARENS.match(text, self.at):
                     self.at = text.index(")", self.at) + 1
-                    self.script.compound = True
+                    self.script.compound = self.script.defines = True
                     command.words.clear()  # a function's name; its body comes next
                     self.script.add(command)
                     break
@@ -177,12 +182,14 @@ class _Reader(WordReader):
         elif raw == "[[":
             self._test()
         elif raw == "function":
+            self.script.defines = True
             found = _FUNCTION.match(self.text, self.at)
             if found is None:
                 self.script.doubt("a function in it has no name")
             else:
                 self.at = found.end()
         elif raw == "coproc":
+            self.script.piped = True
             found = _COPROC_NAME.match(self.text, self.at)
             self.at = found.end() if found else self.at
         elif raw == "time" and (_TIME_COMPOUND.match(self.text, self.at)):
@@ -200,6 +207,9 @@ class _Reader(WordReader):
             self.at += 2
             self.arithmetic()
             return
+        name = _NAME.match(self.text, self.at)
+        if name is not None:
+            self.assigned(name[0])
         while True:
             self.blank()
             if self.at >= self.end or self.text[self.at] in "\n;&|)#":
@@ -279,7 +289,7 @@ class _Reader(WordReader):
             expands = not any(char in target.raw for char in "'\"\\")
             delimiter = target.raw if expands else target.text
             self.pending.append((command, delimiter, operator == "<<-", expands))
-        elif operator in (">&", "<&", "&>", "&>>") and any(char in target.text for char in "$`"):
+        elif operator in _TWICE and ("$" in target.text or "`" in target.text):
             self.script.doubt("bash expands the target of a redirection in it twice")
         command.redirects.append((found[0], operator, target))
 

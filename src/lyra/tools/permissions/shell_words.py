@@ -12,6 +12,7 @@ from typing import Final
 from lyra.core.limits import COMMANDS_MAX
 from lyra.tools.permissions.shell_lines import joined_lines
 from lyra.tools.permissions.text_glob import UNKNOWN
+from lyra.tools.permissions.variables import calculates, decides_what_runs
 
 __all__ = ["ASSIGNMENT", "DEPTH_MAX", "WORD_END", "Command", "Script", "Word", "WordReader"]
 
@@ -41,7 +42,10 @@ _ANSI: Final = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|c(.))",
     re.DOTALL,
 )
-_CODE: Final = re.compile(r"`|\$[({]|\[.*\$$", re.DOTALL)
+# A substitution, also where its first character is written as a number.
+_CODE: Final = re.compile(r"`|\$[({]|\[.*\$$|\\(?:x24|0?44|[uU]0*24|x60|0?140)", re.DOTALL)
+_SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):?=")
+_BLANKS: Final = frozenset({" ", "\t"})
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 
@@ -62,25 +66,40 @@ class Word:
 class Command:
     """One simple command: its words, what stands before them, and what it reads and writes."""
 
-    __slots__ = ("assignments", "documents", "redirects", "span", "words")
+    __slots__ = ("assignments", "documents", "fed", "redirects", "span", "words")
 
     def __init__(self) -> None:
         self.words: list[Word] = []
         self.assignments: list[Word] = []
         self.redirects: list[tuple[str, str, Word]] = []  # as written before the target, the operator, the target
         self.documents: list[str] = []  # bodies of heredocs
+        self.fed = False  # a pipe stands before it
         self.span = (0, 0)
 
 
 class Script:
     """What was found in one text."""
 
-    __slots__ = ("commands", "compound", "evaluates", "piped", "quotes_code", "sets", "spent", "text", "unsure")
+    __slots__ = (
+        "commands",
+        "compound",
+        "defines",
+        "evaluates",
+        "hungry",
+        "piped",
+        "quotes_code",
+        "sets",
+        "spent",
+        "text",
+        "unsure",
+    )
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.compound = False  # more than one simple command: an operator, a group, a substitution
         self.piped = False
+        self.defines = False  # a function, which runs where it is called
+        self.hungry: list[tuple[Command, str, list[Word]]] = []  # may take orders from an input that others name
         self.spent = 0  # characters read, texts inside texts counted again
         self.text = ""  # of the outermost, with its lines joined
         self.evaluates = False  # does arithmetic with variables, whose values a shell evaluates in turn
@@ -183,6 +202,7 @@ class WordReader:
             char = text[self.at]
             if char in WORD_END:
                 if text.startswith(("<(", ">("), self.at):
+                    self.script.piped |= char == ">"  # what is in it reads what is written there
                     self.at += 2
                     self._substitution(out)
                     expands = True
@@ -207,6 +227,9 @@ class WordReader:
             elif char == "`":
                 self._backtick(out, quoted=False)
                 expands, plain = True, False
+            elif char == "[" and self.at == start and text[start + 1 : start + 2] in _BLANKS:
+                out.append(char)  # the program of that name
+                self.at += 1
             elif char in "*?[" or (char == "{" and self._braces(start)):
                 out.append(UNKNOWN)
                 self.at += 1
@@ -288,6 +311,7 @@ class WordReader:
                 self.script.doubt("an array in it cannot be read")
                 self.at += 1
             else:
+                self.script.evaluates |= self.text[self.at] == "["  # an index
                 self.word()
 
     # ------------------------------------------------------------ expansions
@@ -380,6 +404,10 @@ class WordReader:
         start = self.at
         if self.text[start : start + 1] in (" ", "\t", "\n", "|"):
             self.script.doubt("it holds a substitution in braces")
+        self.script.evaluates |= self.text.startswith("!", start)  # the name itself is a value
+        found = _SET_BY_DEFAULT.match(self.text, start)
+        if found is not None:
+            self.assigned(found[1])
         while self.at < self.end:
             char = self.text[self.at]
             if char in ":[":
@@ -394,10 +422,12 @@ class WordReader:
                     self.script.doubt("it quotes within an expansion within quotes")
                     self.at += 1
                 else:
-                    self._single()
+                    self._keep_code(self._single())
             elif char == '"':
                 self.at += 1
-                self._double([])
+                out: list[str] = []
+                self._double(out)
+                self._keep_code("".join(out))
             elif char in "<>" and self.text.startswith("(", self.at + 1):
                 self.at += 2
                 if quoted:
@@ -407,6 +437,15 @@ class WordReader:
             elif not self._expanded(char):
                 self.at += 1
         self.script.doubt("an expansion in it is not closed")
+
+    def _keep_code(self, text: str) -> None:
+        self.script.quotes_code |= _CODE.search(text) is not None
+
+    def assigned(self, name: str) -> None:
+        """A variable gets a value by the grammar itself: `${x:=…}`, `for x in …`."""
+        if decides_what_runs(name):
+            self.script.doubt(f"it sets {name}, which decides what runs")
+        self.script.evaluates |= calculates(name)
 
     def expansions(self, closing: str) -> None:
         """Text in which only expansions mean something: a heredoc's body, `$[…]`."""
@@ -423,6 +462,7 @@ class WordReader:
     def _expanded(self, char: str) -> bool:
         """Read one expansion, if one begins here."""
         if char == "\\":
+            self._keep_code(self.text[self.at + 1 : self.at + 3])
             self.at += 2
         elif char == "$":
             self._dollar([], quoted=True)

@@ -5,24 +5,34 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["decides_what_runs"]
+__all__ = ["calculates", "decides_what_runs"]
 
 _NAMES: Final = (
-    "BASHOPTS BASH_ENV BROWSER CDPATH COMPILER_PATH EDITOR ENV EXINIT FCEDIT FIGNORE GCC_EXEC_PREFIX"
+    "BASHOPTS BASH_ALIASES BASH_CMDS BASH_ENV BROWSER CDPATH COMPILER_PATH EDITOR ENV EXINIT FCEDIT FIGNORE GCC_EXEC_PREFIX"
     " GLOBIGNORE GNUMAKEFLAGS HISTFILE HOME IFS JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS LESSCLOSE LESSEDIT"
     " LESSOPEN MAKEFILES MAKEFLAGS MANOPT MANPAGER MANROFFOPT MYVIMRC NODE_OPTIONS NODE_PATH PAGER PERL5DB"
     " PERL5LIB PERL5OPT PROMPT_COMMAND PS0 PS1 PS2 PS4 PYTHONBREAKPOINT PYTHONHOME PYTHONINSPECT"
     " PYTHONSTARTUP PYTHONWARNINGS RSYNC_CONNECT_PROG RSYNC_RSH RUBYLIB RUBYOPT RUSTC"
     " RIPGREP_CONFIG_PATH RUSTC_WORKSPACE_WRAPPER RUSTC_WRAPPER R_PROFILE_USER SHELL SHELLOPTS SSH_ASKPASS SUDO_ASKPASS"
-    " SUDO_EDITOR TAR_OPTIONS VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
+    " SUDO_EDITOR TAR_OPTIONS ZIPOPT GOFLAGS LUA_INIT SVN_SSH PYTEST_ADDOPTS PYTEST_PLUGINS VIMINIT VISUAL XDG_CONFIG_DIRS XDG_CONFIG_HOME ZDOTDIR _JAVA_OPTIONS"
 )
 _DECIDES: Final = frozenset(_NAMES.split())
 _DECIDES_STARTS: Final = ("GIT_", "LD_", "DYLD_", "BASH_FUNC_", "npm_config_", "NPM_CONFIG_", "PIP_", "CARGO_TARGET_")
+_DECIDES_ENDS: Final = ("PAGER", "EDITOR", "ASKPASS", "BROWSER")
 _DECIDES_NOTHING: Final = re.compile(r"GIT_(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)|GIT_TERMINAL_PROMPT")
+_CALCULATES: Final = frozenset("BASHPID EPOCHSECONDS HISTCMD LINENO OPTIND RANDOM SECONDS SRANDOM".split())
+
+
+def calculates(name: str) -> bool:
+    """Whether a shell does arithmetic with what is given to this variable, or to a place in it: `RANDOM`, `a[i]`."""
+    return "[" in name or name in _CALCULATES
 
 
 def decides_what_runs(name: str) -> bool:
-    """Whether a variable of this name makes some program run what its value says."""
+    """Whether a variable of this name, or a place in it, makes some program run what its value says."""
+    name = name.partition("[")[0]
     if name in _DECIDES:
+        return True
+    if name.endswith(_DECIDES_ENDS):
         return True
     return name.startswith(_DECIDES_STARTS) and _DECIDES_NOTHING.fullmatch(name) is None

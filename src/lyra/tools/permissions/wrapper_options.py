@@ -45,8 +45,9 @@ WRAPPERS: Final[dict[str, WrapperOptions]] = {
     "xargs": WrapperOptions(
         "0oprtxil",
         "adEILnPs",
-        _long("null open-tty interactive no-run-if-empty verbose exit show-limits"),
-        _long("arg-file delimiter max-lines max-args max-procs max-chars replace process-slot-var"),
+        # The value of the last three is attached or missing.
+        _long("null open-tty interactive no-run-if-empty verbose exit show-limits max-lines replace eof"),
+        _long("arg-file delimiter max-args max-procs max-chars process-slot-var"),
     ),
     "command": WrapperOptions("pvV"),
     "builtin": WrapperOptions(),

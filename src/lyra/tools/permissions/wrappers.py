@@ -9,35 +9,39 @@ every deny applies.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, program_name, reaches
-from lyra.tools.permissions.inner import Inner, script_in
+from lyra.tools.permissions.inner import Inner, is_input, own_input, script_in
 from lyra.tools.permissions.orders import TAKES_ORDERS, orders_of
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
-from lyra.tools.permissions.variables import decides_what_runs
+from lyra.tools.permissions.variables import calculates, decides_what_runs
 from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
 __all__ = ["Inner", "basename", "inner_of", "wraps"]
 
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
-_SHELL_VALUES: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+_SHELL_FILES: Final = frozenset({"--rcfile", "--init-file"})
+_SHELL_FLAGS: Final = frozenset(
+    {"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting", "--debugger", "--help"}
+    | {"--version", "--dump-strings", "--dump-po-strings", "--noconfig"}
+)
 
 # Builtins that do arithmetic with their arguments; a shell expands what is quoted in them.
 _ARITHMETIC: Final = frozenset(
-    {"test", "[", "let", "declare", "typeset", "local", "export", "readonly", "printf", "read", "unset", "wait"}
+    {*("test", "[", "let", "declare", "typeset", "local", "export", "readonly", "printf", "read", "unset", "wait")}
+    | {"getopts"}
 )
 _FIND_EXEC: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _SETS: Final = frozenset(
-    {"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "readarray"}
+    {"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "readarray", "getopts"}
 )
+_FILLS: Final = frozenset({"read", "printf", "mapfile", "readarray", "getopts"})
 _GIT_RUNS: Final = frozenset({"foreach", "run"})
-_STDIN_FILE: Final = re.compile(r"(?:.*/)?(?:dev|proc|fd|stdin|\.\.)(?:/.*)?|[0-9]+")
 
 
 def basename(program: str) -> str:
@@ -71,7 +75,7 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
     if name in PROGRAMS:
         yield from _reached(words, name, script)
     if name in TAKES_ORDERS:
-        yield from orders_of(words, name, command)
+        yield from orders_of(words, name, command, script)
 
 
 # ---------------------------------------------------------------- wrappers
@@ -93,6 +97,8 @@ def _wrapped(words: list[Word], options: WrapperOptions, name: str) -> Iterator[
         if name == "env" and _SPLITS.match(text):
             yield from _split_string(words, at)
             return
+        if name == "command" and ("v" in text or "V" in text):
+            return  # it says what the program is
         if name == "xargs":
             token = _replaced(words, at) or token
         taken = long_option(text[2:], options) if text.startswith("--") else short_options(text[1:], options)
@@ -115,7 +121,7 @@ def _replaced(words: list[Word], at: int) -> str:
     """What xargs puts its input in the place of, where this option says so."""
     text = words[at].text
     following = words[at + 1].text if at + 1 < len(words) else ""
-    if text.startswith("--replace"):
+    if text.startswith("--r"):
         return text.partition("=")[2] or "{}"
     found = _REPLACES.fullmatch(text)
     if found is None:
@@ -137,9 +143,10 @@ def _fed(inside: list[Word], token: str) -> Inner:
     )
 
 
-def _variable(text: str) -> Iterator[Inner]:
+def _variable(text: str, *, fills: bool = False) -> Iterator[Inner]:
+    """`fills`: a name alone is set, too."""
     name, equals, _ = text.partition("=")
-    if equals and (UNKNOWN in name or decides_what_runs(name.rstrip("+"))):
+    if (equals and UNKNOWN in name) or ((equals or fills) and decides_what_runs(name.rstrip("+"))):
         yield Inner(doubt=f"it sets {name.replace(UNKNOWN, '?')[:40]}, which decides what runs")
 
 
@@ -158,11 +165,26 @@ def _greedy(words: list[Word]) -> Iterator[Inner]:
         text = words[at].text
         if any(char in text for char in " \t\n;&|`$()<>"):
             yield from script_in(text)
+        if text[:1] == "-" and len(text) > 2 and text[1] != "-":
+            yield from _attached(text, words[at + 1 :])
         behind = _BEHIND_NAME.match(text)  # -oProxyCommand=rm, 'ProxyCommand rm', 'EXEC:rm', '!rm'
         if behind is not None and behind.end() < len(text):
             yield from script_in(text[behind.end() :])
 
 
+def _attached(text: str, rest: list[Word]) -> Iterator[Inner]:
+    """The value of a short option may begin after any of its letters: `-tC'rm x'`."""
+    letters = _LETTERS.match(text)
+    for end in range(2, min(letters.end() if letters else 2, _CLUSTER_MAX) + 1):
+        value = text[end:]
+        if any(char in value for char in " \t\n;&|`$()<>"):
+            yield from script_in(value)
+        elif value:
+            yield Inner(words=[Word(value, value), *rest], aside=True)
+
+
+_LETTERS: Final = re.compile(r"-[A-Za-z0-9]+")
+_CLUSTER_MAX: Final = 12
 _MADE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # by this line itself, not by who started it
 _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
@@ -171,7 +193,10 @@ _BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
 
 # ---------------------------------------------------------------- scripts in arguments
 def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+    if len(words) == 2 and words[1].text in ("--version", "--help"):
+        return
     at, wants_script = 1, False
+    fish = basename(words[0].text) == "fish"
     while at < len(words):
         text = words[at].text
         if text[:1] == UNKNOWN or (text[:1] in "-+" and UNKNOWN in text):
@@ -182,11 +207,14 @@ def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inne
             break
         if text[:1] not in ("-", "+") or not text[1:]:
             break
-        if not text.startswith("--") and "c" in text[1:] and text[0] == "-":
+        if _is_unclear(text) or (fish and text != "-c"):
+            yield Inner(doubt="it starts a shell with options that cannot be told from a script")
+            return
+        if text[0] == "-" and text[1] != "-" and "c" in text:
             wants_script = True
-        if text in ("--rcfile", "--init-file") and at + 1 < len(words):
+        if text in _SHELL_FILES and at + 1 < len(words):
             yield from _script_file(words[at + 1], command, script)
-        at += 2 if text in _SHELL_VALUES or (not text.startswith("--") and text[-1:] in "oO") else 1
+        at += 2 if text in _SHELL_FILES or (text[1] != "-" and text[-1] in "oO") else 1
     if wants_script:
         if at < len(words):
             yield from script_in(words[at].text)
@@ -195,19 +223,26 @@ def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inne
     if not reads_input:
         yield from _script_file(words[at], command, script)
     if reads_input:
-        yield from _input(command, script)
+        yield from _input(command, script, named=own_input(command))
+
+
+def _is_unclear(text: str) -> bool:
+    """A long option that nobody knows; or `-oc pipefail`, where each `o` but a last one hides which word is whose."""
+    if text[:2] == "--":
+        return text not in _SHELL_FLAGS and text not in _SHELL_FILES
+    return any(letter in text[1:-1] for letter in "oO")
 
 
 def _script_file(word: Word, command: Command, script: Script) -> Iterator[Inner]:
     """A script in a file is like any other program; but not one that is made up on the way."""
     if word.raw.startswith(("<(", ">(")) or word.text[:1] == UNKNOWN:
         yield Inner(doubt="it runs a script that only the shell knows")
-    elif UNKNOWN in word.text or _STDIN_FILE.fullmatch(posixpath.normpath(word.text)):
-        yield from _input(command, script)
+    elif is_input(word.text):
+        yield from _input(command, script, named=False)
 
 
-def _input(command: Command, script: Script) -> Iterator[Inner]:
-    """A shell that reads its script from where its input comes from."""
+def _input(command: Command, script: Script, *, named: bool) -> Iterator[Inner]:
+    """A shell that reads its script from where its input comes from; `named`: the command says what that is."""
     for document in command.documents:
         yield Inner(script=document)
     for _, operator, target in command.redirects:
@@ -217,6 +252,8 @@ def _input(command: Command, script: Script) -> Iterator[Inner]:
             yield Inner(doubt="it feeds a shell from a substitution")
     if script.piped:
         yield Inner(doubt="it pipes into a shell")
+    if not named:
+        script.hungry.append((command, "", []))
 
 
 def _eval(words: list[Word]) -> Iterator[Inner]:
@@ -307,9 +344,25 @@ def _builtin(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
         yield Inner(doubt=f"{name!r} may evaluate a quoted substitution")
     if name in _SETS:
         for word in words[1:]:
-            yield from _variable(word.text)
+            yield from _variable(word.text, fills=name in _FILLS)
+            if word.text[:1] == "-" and "n" in word.text and name not in _FILLS:
+                yield Inner(doubt="it gives a variable another name")
             if word.text[:1] == "-" and "i" in word.text:
                 script.evaluates = True
+    script.evaluates = script.evaluates or _calculates(words, name)
+
+
+def _calculates(words: list[Word], name: str) -> bool:
+    """Whether a name that it is given may be a place in an array, whose index the shell calculates."""
+    if name in ("test", "["):
+        return any(word.text in ("-v", "-R") or (word.text[:1] == UNKNOWN and word.raw[:1] == "$") for word in words)
+    if name == "printf" and (len(words) < 2 or words[1].text[:2] not in ("-v", UNKNOWN)):
+        return False
+    for word in words[1:]:
+        place = word.text.partition("=")[0]
+        if UNKNOWN in place or calculates(place):
+            return True
+    return name == "let"
 
 
 def _hash(words: list[Word]) -> Iterator[Inner]:

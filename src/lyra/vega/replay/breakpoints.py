@@ -1,4 +1,4 @@
-"""Where to stop: before a call of an agent, before an error, once so much is spent, at a line, when an expression holds.
+"""Where to stop: before an agent is asked, before an error, once so much is spent, at a line, when an expression holds.
 
     break agent Reviewer     break error     break cost $0.10     break line review.vega:12     break if total > 10
 

@@ -97,7 +97,7 @@ def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_er
 def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
     """The seq at which a call was answered, and the processes that answered it. Of calls beside each other and of
     streams that is with a later step."""
-    if step.kind == "send":
+    if step.kind in ("send", "ahead_take"):
         return step.seq, step.children
     mine = [one for one in timeline.steps[step.number :] if one.pid == step.pid]
     if step.kind == "parallel_send":

@@ -40,7 +40,7 @@ class Journal:
         self.ended: dict[str, tuple[int, float, rows.Terminated]] = {}
         self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know
         self.children: dict[tuple[str, Any], str] = {}  # by who made it, and under which key
-        self.checkpoints: dict[str, set[int]] = {}
+        self.checkpoints: dict[str, dict[int, rows.Checkpointed]] = {}  # by process and key
         self.spent_by: dict[str, dict[str, int]] = {}
         self.doctored: list[tuple[int, float, str, str, bytes]] = []
         self.blobs: set[str] = set()
@@ -125,7 +125,7 @@ class Journal:
         if kind == "process.terminated":
             self.ended[pid] = (seq, at, row)
         elif kind == "program.checkpoint":
-            self.checkpoints.setdefault(pid, set()).add(row.key)
+            self.checkpoints.setdefault(pid, {})[row.key] = row
         elif kind == "interrupt.created" and row.key is not None:
             self._asked[row.id] = (pid, row.key)
         elif kind in _QUESTIONS and row.id in self._asked:
@@ -150,6 +150,14 @@ class Journal:
     def seed(self, pid: str) -> Any:
         """What a process began with, as the journal has it; None for the main one."""
         return codec.decode(self._arguments(self.processes[pid]))[1]
+
+    def saved(self, pid: str, key: int) -> bytes | None:
+        """The fiber that a process kept under a key, encoded; None where it kept something else, or nothing."""
+        row = self.checkpoints.get(pid, {}).get(key)
+        if row is None:
+            return None
+        kept = codec.decode(self.run.space.get_blob(row.blob) if row.blob else bytes(row.state))
+        return codec.encode(kept["fiber"]) if isinstance(kept, dict) and "fiber" in kept else None
 
     def agent_of(self, target: Process) -> str:
         return self.agents.get(target.pid, ("", None))[0]

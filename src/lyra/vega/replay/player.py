@@ -16,7 +16,9 @@ import msgspec
 from lyra.errors import ConfigError
 from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.link import link
+from lyra.vega.machinery import again
 from lyra.vega.replay.look import Expression
+from lyra.vega.replay.quiet import answered
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
@@ -29,6 +31,7 @@ __all__ = ["Player", "Standing"]
 _EVERY: Final = 32  # steps between two saved states, at first
 _STATES_MAX: Final = 512  # then every second one is dropped
 _SEGMENT_FUEL: Final = 20_000_000
+_TURN: Final = 65_536
 
 
 class Standing(msgspec.Struct):
@@ -169,9 +172,11 @@ class Player:
         while self.position < stop:
             self._forward()
         if inside is not None:
-            for _ in range(inside):
-                if not self.line() or self.inside is None:
-                    break
+            with self._traps:
+                if self._enter():
+                    for _ in range(inside):
+                        if self.inside is not None:
+                            self._one_line()
 
     def step(self) -> bool:
         """The next effect happens; from between two lines, on to the effect. False at the end."""
@@ -231,7 +236,10 @@ class Player:
             found.fiber.deliver(copied(message))
         if answer.expired:
             found.fiber.expire()
-        if answer.error is not None:
+        if answer.thrown is not None:
+            found.fiber.resume(None)
+            found.fiber.fault = again(answer.thrown)
+        elif answer.error is not None:
             found.fiber.throw(*answer.error)
         elif answer.is_last:
             found.is_over = True
@@ -247,13 +255,17 @@ class Player:
 
     def _to_effect(self, found: Standing) -> None:
         """On to the next effect of a process, or to its end."""
-        if not found.is_over:
-            used = 0
-            outcome: VmEffect | Done | OutOfFuel = run(found.fiber, 65_536)
-            while type(outcome) is OutOfFuel and used < _SEGMENT_FUEL:
-                used += 65_536
-                outcome = run(found.fiber, 65_536)
-            self._came_to(found, outcome)
+        if found.is_over:
+            return
+        used = 0
+        while True:
+            outcome = run(found.fiber, _TURN)
+            if type(outcome) is VmEffect and answered(found.fiber, outcome):
+                continue
+            used += _TURN
+            if type(outcome) is not OutOfFuel or used >= _SEGMENT_FUEL:
+                break
+        self._came_to(found, outcome)
 
     def _came_to(self, found: Standing, outcome: VmEffect | Done | OutOfFuel | None) -> None:
         found.at = outcome.kind if type(outcome) is VmEffect else ""
@@ -266,10 +278,24 @@ class Player:
 
     def line(self) -> bool:
         """On to the next line of the process in view, or to its next effect; False at the end of the run."""
+        if self.chosen is not None and not self._turn_of(self.chosen):
+            return False
         with self._traps:
             if self.inside is None and not self._enter():
                 return False
             self._one_line()
+        return True
+
+    def _turn_of(self, pid: str) -> bool:
+        """Go to where it is the turn of one process; False when it has none any more."""
+        last = self.last_step
+        if self.inside is not None and last is not None and last.pid == pid:
+            return True
+        steps = self.timeline.steps[self.position :]
+        number = next((one.number for one in steps if one.pid == pid and one.kind != END), None)
+        if number is None:
+            return False
+        self.goto(number)
         return True
 
     def _enter(self) -> bool:
@@ -316,6 +342,8 @@ class Player:
     def _lines_before(self) -> int:
         """How many lines lie between the last answer and here."""
         position, lines = self.position, 0
+        if self.timeline.steps[position - 1].kind == END:
+            return 0
         self.goto(position - 1)
         with self._traps:
             if self._enter():

@@ -12,12 +12,10 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from lyra.agents.runtime import scopes
 from lyra.core import codec
 from lyra.core.budget import Usage
-from lyra.errors import Corrupt, Divergence, LyraError, StoreError
+from lyra.errors import Divergence, LyraError, StoreError
 from lyra.kernel import rows
 from lyra.kernel.context import ExitProgram
 from lyra.kernel.faults import error_from_row
@@ -26,23 +24,28 @@ from lyra.kernel.process import suspend
 from lyra.kernel.programs import Programs
 from lyra.store.memory import MemoryStore
 from lyra.vega.fiber import Done, Fiber, VmEffect
+from lyra.vega.machinery import Again
 from lyra.vega.replay.hurry import run_hurried
-from lyra.vega.replay.journal import AGENT, VEGA, Journal
-from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Spent, Step, Timeline, brief
+from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.replay.quiet import QUIET
+from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
 from lyra.vega.runtime.agents import AgentPlan, Cell
-from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import Options, World, world_of
+from lyra.vega.snapshot import to_data
 from lyra.vega.values import Process, copied, shown
 from lyra.vega.vm import run as run_fiber
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
+    from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
+    from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
 __all__ = ["SEGMENT_FUEL", "read"]
@@ -51,8 +54,8 @@ SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: wh
 _PART: Final = "replay"
 
 
-class EndOfRecord(BaseException):
-    """The journal has no more for this process. No Exception: no `catch` of the program's is for it."""
+class EndOfRecord(asyncio.CancelledError):
+    """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
 
 
 def read(run: Run) -> Timeline:
@@ -66,24 +69,42 @@ def read(run: Run) -> Timeline:
 class _Recall(dict[Any, Any]):
     """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
 
-    def __init__(self, entries: dict[Any, Entry], pid: str, journal: Journal) -> None:
+    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
         super().__init__(entries)
-        self._pid = pid
+        self._process = process
         self._journal = journal
+        self._kept = journal.checkpoints.get(process.pid, {})
         self.taken: list[Any] = []
 
     def __bool__(self) -> bool:
         return True
 
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(self._real(key), default)
+
     def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
-        entry = self.get(key)
-        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(key, entry)):
+        real = self._real(key)
+        entry = super().get(real)
+        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(real, entry)):
             raise EndOfRecord
-        self.taken.append(key)
-        return super().pop(key)
+        if type(key) is int and real != key:
+            self._process.keys, self._process.rng = real + 1, None
+        self.taken.append(real)
+        return super().pop(real)
+
+    def _real(self, key: Any) -> Any:
+        """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
+        turned out to be another one, and was made again."""
+        while type(key) is int and key in self._kept and key not in self:
+            key += 1
+        if type(key) is str and key.startswith("ahead"):
+            path, _, number = key.rpartition("/")
+            again = f"{path}.again/{number}"
+            return again if again in self else key
+        return key
 
     def _is_over(self, key: Any, entry: Entry) -> bool:
-        return self._journal.went_on(self._pid, key) or entry.due <= self._journal.last_at
+        return self._journal.went_on(self._process.pid, key) or entry.due <= self._journal.last_at
 
 
 class _Programs(Programs):
@@ -163,6 +184,7 @@ class _Reading:
                 store.put_blob(run.space.get_blob(digest))
         self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
         self.kernel.programs = _Programs(self.kernel)
+        self.kernel.kill = _spared  # type: ignore[assignment, method-assign]
         self.kernel.parts[_PART] = _Part(self)
         options = Options(
             write=lambda _: None,
@@ -170,8 +192,10 @@ class _Reading:
             model=began["model"],
             args=tuple(began["args"]),
             folder=began["folder"],
+            sequential=True,
         )
-        self.world = _World(self.kernel, run.program(), options, MAIN)
+        self.program = _program(run)
+        self.world = _World(self.kernel, self.program, options, MAIN)
         self.world.record = _Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
@@ -210,7 +234,9 @@ class _Reading:
         step.seq = self.journal.reached[pid] = max(seq, previous)
         step.at = self.journal.time_of(step.seq)
         step.began = self.journal.time_of(previous)
-        if answer.error is not None:
+        if answer.thrown is not None:
+            step.error = f"{answer.thrown.name}: {answer.thrown.text}"[:2_000]
+        elif answer.error is not None:
             step.error = f"{answer.error[0]}: {answer.error[1]}"[:2_000]
         elif step.kind != "print":
             given = answer.heard[-1] if answer.is_receive and answer.heard else answer.value
@@ -222,6 +248,9 @@ class _Reading:
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
             self.waits[pid] = waits
+            ended = self.journal.ended.get(pid)
+            if ended is not None and ended[2].reason in _BY_ITSELF:
+                self.notes.append(f"process {pid} ended, and its journal leads no further than: {waits}")
         self._open.discard(pid)
         if not self._open and self._done is not None:
             self._done.set()
@@ -242,7 +271,7 @@ class _Reading:
         ranked.sort(key=lambda one: one[:3])
         steps = [step for *_, step in ranked]
         journal.charge(steps)
-        timeline = Timeline(self.run.id, self.run.program(), self.run.sources(), steps, self._facts())
+        timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
@@ -265,6 +294,10 @@ class _Reading:
         return found
 
 
+def _spared(*_: Any, **__: Any) -> None:
+    """Who gives up waiting for a process ends it; here that one may have more to tell."""
+
+
 class _Part:
     """How the processes of the reading's kernel find it."""
 
@@ -281,11 +314,13 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     process = ctx._process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.recall = _Recall(process.recall or {}, pid, reading.journal)
+    recall = process.recall = _Recall(process.recall or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:
         world.enter_sessions(seed.get("sessions", ()))
+        if ctx.pid in world.early:
+            scopes.set((world.early[ctx.pid].scope,))
     fiber = world.fiber(seed)
     assert isinstance(fiber, _Heard)
     job = Job(world, ctx, fiber)
@@ -299,6 +334,9 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
         reading.wrong(pid, error)
     except LyraError as error:
         reading.wrong(pid, error)
+    except asyncio.CancelledError:  # something beside its own line came to the end of the record
+        if process.kernel.stopping:
+            raise
     reading.settled(pid, waits)
     await suspend(process, [])
 
@@ -308,7 +346,7 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
     pid = job.ctx._process.pid
     used = 0
     while True:
-        _skip_checkpoints(reading, job, recall)
+        _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
         if type(outcome) is Done:
             return ""
@@ -332,9 +370,13 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
                 value = act(job, *outcome.arguments)
                 if asyncio.iscoroutine(value):
                     value = await value
-                answer.value = copied(value)
+                thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
+                if outcome.kind not in QUIET:
+                    answer.value, answer.thrown = copied(value), thrown
                 fiber.resume(value)
-        except EndOfRecord:
+        except asyncio.CancelledError:
+            if job.world.kernel.stopping:
+                raise
             return step.what
         except ExitProgram:
             answer.is_last = True
@@ -344,6 +386,8 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
             fault = fault_of(error)
             answer.error = (fault.name, fault.text)
             fiber.throw(fault.name, fault.text)
+        if outcome.kind in QUIET:
+            continue
         step.keys, answer.heard, answer.expired = list(recall.taken), fiber.heard, fiber.expired
         step.children = [child for key in step.keys if (child := reading.journal.children.get((pid, key)))]
         reading.answered(pid, step, answer)
@@ -351,13 +395,16 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
             return ""
 
 
-def _skip_checkpoints(reading: _Reading, job: Job, recall: _Recall) -> None:
-    """Where the run kept its state, it took a key; this replay has all that was before."""
+def _skip_checkpoints(reading: _Reading, job: Job) -> None:
+    """Where the run kept its state, it took a key; this replay has all that was before. Between which two steps that
+    was, the state says that was kept: some steps take no key."""
     process = job.ctx._process
     kept = reading.journal.checkpoints.get(process.pid)
-    while kept and process.keys in kept and process.keys not in recall:
-        process.keys += 1
-        process.rng = None
+    if kept and process.keys in kept:
+        assert isinstance(process.keys, int)
+        if reading.journal.saved(process.pid, process.keys) in (None, codec.encode(to_data(job.fiber))):
+            process.keys += 1
+            process.rng = None
 
 
 def _described(reading: _Reading, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
@@ -370,6 +417,14 @@ def _described(reading: _Reading, pid: str, fiber: Fiber, effect: VmEffect) -> S
         step.agent = reading.journal.agent_of(target) if type(target) is Process else ""
         step.message = _whole(message)
         step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+    elif effect.kind == "ahead_take":
+        call = arguments[1]
+        if call.kind == "send":
+            step.agent, step.message = reading.journal.agent_of(call.arguments[0]), _whole(call.arguments[1])
+            step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
+        else:
+            given = ", ".join(brief(one, 40, program) for one in call.arguments[1])
+            step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
     elif effect.kind == "print":
         step.message = str(arguments[0])
         step.what = f"print {brief(step.message, 120)}"
@@ -408,3 +463,14 @@ def _ending(ended: rows.Terminated) -> dict[str, Any]:
 
 
 _QUIET: Final = frozenset({"normal", "shutdown", "killed"})
+_BY_ITSELF: Final = frozenset({"normal", "error"})
+
+
+def _program(run: Run) -> Program:
+    try:
+        return run.program()
+    except StoreError as error:
+        raise StoreError(
+            f"the program of run {run.id} ({run.hash[:12]}) is not in its store: {error.message}",
+            hint="without it nobody can say what the run did; restore the store from a backup",
+        ) from None

@@ -30,6 +30,7 @@ class Answer(msgspec.Struct):
 
     value: Any = None
     error: tuple[str, str] | None = None  # name and text
+    thrown: ErrorValue | None = None  # an error that keeps the place it was thrown at
     heard: list[Any] = []
     expired: bool = False
     is_receive: bool = False  # it gave messages and nothing else

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from lyra.vega.fiber import Done, Fiber, VmEffect
 from lyra.vega.link import Linked
 from lyra.vega.opcodes import OP_PAR_BEGIN
+from lyra.vega.replay.quiet import answered
 from lyra.vega.vm import run
 
 __all__ = ["Traps"]
@@ -65,6 +66,8 @@ class Traps:
                     if outcome.kind == "parallel_begin" and fiber.code.code[fiber.pc - 1] is _TRAP:
                         fiber.pc -= 1
                         return None
+                    if answered(fiber, outcome):
+                        continue
                     return outcome
                 if type(outcome) is Done:
                     return outcome

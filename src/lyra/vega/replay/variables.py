@@ -1,15 +1,14 @@
 """Which variables a place of a program sees, and what they hold.
 
 Compiled code knows registers, not names. A run keeps its sources, so the names are found by compiling them once more:
-the compiler says which register it gave each variable, the tree says from where to where the variable is seen. A program
-whose sources are not there, or do not give the same code, shows its parameters and globals only.
+the compiler says which register it gave each variable, the tree says from where to where the variable is seen. Where
+the sources are not there, or do not give the same code, only parameters and globals have names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-
 
 from lyra.errors import LyraError
 from lyra.vega import ast
@@ -77,6 +76,8 @@ class Variables:
             variable = module.declared.get(id(node))
             if variable is not None and variable.register >= 0 and not variable.is_global:
                 self._add(functions, variable, place(first), place(last))
+        for found in self._functions.values():
+            found.sort(key=lambda seen: seen.first)
         for key, index in linker.lambdas.items():
             unit = module.units.get(key)
             if unit is not None and index < len(self._program.functions):

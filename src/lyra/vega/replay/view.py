@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "fitted", "screen"]
 
-KEYS: Final = "n step  b back  l line  L back line  c continue  r reverse  g goto  p process  : command  ? help  q quit"
-_SHORT_KEYS: Final = "n b l c r g p : ? q"
+# What the keys do; the longest that fits is shown.
+KEYS: Final = (
+    "n step  b back  l line  L back line  c continue  r reverse  g goto  p process  : command  ? help  q quit",
+    "n step b back l line L back-line c cont r rev g goto p proc : cmd ? help q quit",
+    "n/b step l/L line c/r run g goto ? q",
+    "n b l c r g p : ? q",
+)
 _TWO_COLUMNS: Final = 70  # columns from which there is room for panes beside each other
 _LOOKED: Final = 2_000  # characters of a line that may be shown
 _STYLES: Final = {"title": "7", "here": "1", "error": "31", "dim": "2", "head": "36", "now": "1;33"}
@@ -34,7 +39,7 @@ def screen(player: Player, width: int, height: int, *, colours: bool, message: s
     body = height - 3
     lines = _wide(player, width, body) if width >= _TWO_COLUMNS else _narrow(player, width, body)
     lines = [*lines[:body], *[[("", "")]] * (body - len(lines[:body]))]
-    keys = KEYS if width >= len(KEYS) + 1 else _SHORT_KEYS
+    keys = next((keys for keys in KEYS if len(keys) <= width), KEYS[-1])
     rows = [[(_title(player, width), "title")], *lines, [(message, "now")], [(keys, "dim")]]
     return [_painted(row, width, colours=colours) for row in rows]
 
@@ -138,12 +143,14 @@ def _variables(player: Player, width: int) -> list[Line]:
     ]
     standing = player.standing(player.in_view)
     mailbox = list(standing.fiber.mailbox or ()) if standing is not None else []
-    found = [(f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])] + found
+    found = [
+        (f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])
+    ] + found
     return found or [("none", "dim")]
 
 
 def _processes(player: Player, height: int) -> list[Line]:
-    """Those around the one in view; the living first would move them about, so they stay in the order of their births."""
+    """Those around the one in view, in the order of their births."""
     pids, here = player.pids, player.in_view
     at = pids.index(here) if here in pids else 0
     first = max(0, min(at - height // 2, len(pids) - height))

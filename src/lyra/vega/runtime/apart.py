@@ -9,7 +9,7 @@ that the calls before it have set aside, and not before those have. A call that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from lyra.core.budget import DIMENSIONS, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
@@ -51,7 +51,8 @@ class Apart(Budget):
     def reserve(self, usage: Usage) -> Reservation:
         if "reserve" not in OFF and not self._has_room(usage):
             self.was_refused = True
-            raise BudgetExceeded("there is no room for a call that is made early", ahead=True)
+            marked: dict[str, Any] = {NO_ROOM: True}
+            raise BudgetExceeded("there is no room for a call that is made early", **marked)
         self.has_asked = True
         reservation = super().reserve(usage)
         self.peak = list(map(max, self.peak, self._taken))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import scopes
 from lyra.core import codec
 from lyra.core.budget import Usage
-from lyra.errors import LyraError
+from lyra.errors import LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.vega import bytecode
 from lyra.vega.runtime.agents import agent_front
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from lyra.config import Config
     from lyra.kernel.handle import Handle
+    from lyra.kernel.process import Exit
     from lyra.kernel.recall import ProcessState
     from lyra.store.space import Space
     from lyra.vega.program import Program
@@ -101,19 +102,28 @@ class Life:
             self._listen()
             standstill = Standstill(world, MAIN)
             try:
-                ended = await main.wait()
+                ended = await self._ended(main)
             finally:
                 standstill.stop()
                 world.is_over = kernel.process(MAIN).alive is False
                 if world.picture is not None:
                     world.picture.over()
-            self._record.end(ended)
+            if ended.reason != "divergence":  # with the right program it goes on
+                self._record.end(ended)
             if standstill.error is not None:
                 raise standstill.error
             return value_of(world, ended)
         finally:
             world.close()
             await kernel.close(drain_s=0.0, snapshot=not world.is_over)
+
+    async def _ended(self, main: Handle) -> Exit:
+        """How the main process ended, once that is in the store, however long there is no room in it."""
+        while True:
+            try:
+                return await main.wait()
+            except StoreFull:
+                await self.kernel.outside_pause(_LOOK_S)
 
     def _recall(self, before: Run) -> None:
         """What a life has to know of those before it, which no program's replay tells."""
@@ -122,9 +132,9 @@ class Life:
         front = self.kernel.programs.name(agent_front)
         for pid, state in before.processes.items():
             if state.spent:
-                above: str = pid
-                while above:
-                    world.spent_before.setdefault(above, []).append(Usage.from_data(state.spent))
+                usage, above = Usage.from_data(state.spent), pid
+                while above and above != MAIN:
+                    world.spent_before.setdefault(above, []).append(usage)
                     found = before.processes.get(above)
                     above = found.created.parent if found is not None else ""
             if state.created.program == front:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lyra.core import codec
+from lyra.errors import StoreFull
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -121,9 +123,14 @@ class Record:
         seq = kernel.fact(state, pid, "run.printed", {"text": text})
         self._unsaid.append((seq, self._show, text))
         if state.bytes > _PACK_BYTES:
-            assert kernel.journal is not None
-            blob = kernel.call_now(kernel.journal.store.put_blob, codec.encode(state.lines))
-            kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
+            with suppress(StoreFull):  # the journal will say so; they are packed when there is room
+                self._pack()
+
+    def _pack(self) -> None:
+        kernel, state = self._kernel, self._state
+        assert kernel.journal is not None
+        blob = kernel.call_now(kernel.journal.store.put_blob, codec.encode(state.lines))
+        kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
 
     def _committed(self, seq: int) -> None:
         """What is in the store now may be shown."""

@@ -47,6 +47,8 @@ class Standstill:
         steps, self._steps = self._steps, kernel.scheduler.steps
         if steps != self._steps:  # something happened meanwhile
             self._pause_s = _FIRST_S
+        elif kernel.journal is not None and kernel.journal.pending:
+            pass  # rows wait for room in the store, and processes for them
         elif kernel.scheduler.ready == 0 and self._all_receive():
             job = self._world.main
             place = job.fiber.place() if job is not None else ("", 0, 0)

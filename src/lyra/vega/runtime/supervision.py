@@ -90,5 +90,6 @@ def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
             found.append(Child(name, agent_front, start, "transient", name=world.called(name)))
         else:
             inner = children(job, what)
-            found.append(Child.supervisor(name, inner, **flags(what), restart="transient", name=world.called(name)))
+            # One that has used up its restarts ends in order, and has failed all the same: the one above it decides.
+            found.append(Child.supervisor(name, inner, **flags(what), restart="permanent", name=world.called(name)))
     return found

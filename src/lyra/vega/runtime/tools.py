@@ -115,12 +115,12 @@ class ToolRun:
         except (Fault, ConfigError) as fault:
             said = f"bad arguments for {self._info.name}: {getattr(fault, 'text', '') or fault}"
             raise ToolError(said, tool=self._info.name, reason="invalid_arguments") from None
+        if world.record is not None:
+            await world.caught_up()
         assert world.main is not None
         seed = world.seed(world.main.fiber, self._closure, values, self._slots())
-        child = ctx.spawn(vega_process, world.run_id, seed)
-        process = child._found()
-        if process is not None and process.exit is None:
-            process.grant = process.grant.narrow(self._grant)  # a tool that asks an agent lends it no more than it has
+        # A tool that asks an agent lends it no more than it has.
+        child = ctx.spawn(vega_process, world.run_id, seed, grant=self._grant)
         try:
             ended = await child.wait()
         except asyncio.CancelledError:  # nobody wants the answer any more

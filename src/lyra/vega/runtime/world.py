@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of, scopes
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "World", "world_of"]
 
 _PART: Final = "vega"
+_ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
 
 
 class Options:
@@ -134,7 +136,7 @@ class World:
         self.kernel = kernel
         self.options = options
         self.run_id = run_id
-        self.linked: Linked = link(program)
+        self.linked: Linked = link(program, is_tiered=options.workers == 1)  # the watch knows one thread
         self.runtime: Runtime = runtime_of(kernel)
         self.foreign = Foreign(self, options.servers)
         self.rights = Rights(self.linked, options.folder, self.foreign.rights)
@@ -165,6 +167,8 @@ class World:
     def begin(self, main: Job) -> None:
         """The main process begins. Without a journal nobody has to know of a message but its receiver."""
         self.main = main
+        if self.linked.tier is not None:
+            self.linked.tier.contended = partial(self._is_contended, asyncio.get_running_loop())
         if self.kernel.agents_heard and current_span.get() is None:  # one trace for all that the run asks
             self.trace_id = self.trace_id or f"{self.kernel.entropy.bits(128):032x}"
             current_span.set(Span(self.trace_id, ""))
@@ -259,6 +263,13 @@ class World:
             self.cell(pid, self.plan(name, self.read(settings)))
         return self.cells[pid]
 
+    async def caught_up(self) -> None:
+        """Wait until the main process is where it was in an earlier life: tools begin with its variables."""
+        for _ in range(_ROUNDS):
+            if self.main is not None and not self.main.ctx.replaying:
+                return
+            await asyncio.sleep(0)
+
     def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
         """A process that an earlier life started has spent from the sessions that it was started in; they are made
         again by the replay. The whole run's budget has it already."""
@@ -333,6 +344,16 @@ class World:
     def globals(self) -> list[Any]:
         assert self.main is not None
         return self.main.fiber.globals
+
+    def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a long computation keeps anybody waiting: another process, the journal's keeper, a task beside the
+        run, or something that just came (Ctrl-C does). Asked from another thread; of a loop that does not tell what
+        it has ready (`uvloop`), the answer is yes."""
+        if self.kernel.live > 1 or self.is_durable or getattr(loop, "_ready", True):
+            return True
+        if self._fleet is not None and self._fleet.light:
+            return True
+        return len(asyncio.all_tasks(loop)) > 1
 
     def close(self) -> None:
         if self._fleet is not None:

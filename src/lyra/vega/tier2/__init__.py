@@ -1,0 +1,21 @@
+"""Tier 2: functions that can never reach an effect and change nothing their caller sees, as plain Python.
+
+    trees      what of a function's source can be so, as plain data beside its register code
+    shapes     what a tree may look like, and the check of one that comes in a file
+    kinds      which kinds its variables have, given the kinds of its arguments
+    generate   the Python of one function for one row of kinds (`guards`: what keeps it exact)
+    native     which of them are about numbers alone, and their machine code where llvmlite is installed (`assemble`)
+    switch     when a call goes which way
+
+The generated code has to be right only where it succeeds. On anything else (an overflow, a wrong kind, an index
+outside, recursion too deep, time for somebody else's turn) it gives up, and the machine makes the same call again
+instruction by instruction: a pure call may be made twice, and the machine knows the exact error and its place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MISS"]
+
+MISS: Final = object()  # the machine has to make this call

@@ -1,0 +1,272 @@
+"""LLVM's code for numeric rows. Imported only where a function has run long enough to be worth it.
+
+Each row becomes a function that takes how deep it is and its arguments, and gives a value and whether it gave up. For
+those that Python calls there is an entry besides, which stores the value and gives the other. Slots are places on the
+stack; LLVM makes registers of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from llvmlite import binding, ir
+
+from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, row_name
+from lyra.vega.values import INT_MIN
+
+__all__ = ["Polled", "assemble"]
+
+DEPTH_MAX: Final = 2_000  # calls inside one another: some hundred kilobytes of stack
+
+_INT, _FLOAT, _BOOL, _BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
+_TYPES: Final[dict[str, Any]] = {"int": _INT, "float": _FLOAT, "bool": _BOOL}
+_CHECKED: Final = {"+": "sadd_with_overflow", "-": "ssub_with_overflow", "*": "smul_with_overflow"}
+_FLOATING: Final = {"+": "fadd", "-": "fsub", "*": "fmul"}
+
+
+class Polled(NamedTuple):
+    """Where the flag is, where the function is that is asked when it is set, and which answer means go on."""
+
+    flag: int
+    ask: int
+    go_on: int
+
+
+def assemble(
+    trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], polled: Polled
+) -> tuple[Any, dict[Row, int]]:
+    """The engine that keeps the code, and the addresses of the entries."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    module = ir.Module("vega")
+    made = {row: _declared(module, row, facts[row]) for row in rows}
+    for row in rows:
+        _Body(trees, row, facts, made, polled).write()
+    for row in entries:
+        _entry(module, row, made[row])
+    machine = binding.Target.from_default_triple().create_target_machine(opt=2)
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(parsed, builder)
+    engine = binding.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    return engine, {row: engine.get_function_address(_entry_name(row)) for row in entries}
+
+
+def _entry_name(row: Row) -> str:
+    return f"entry_{row_name(row)}"
+
+
+def _declared(module: Any, row: Row, facts: Facts) -> Any:
+    result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
+    function = ir.Function(module, ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])]), row_name(row))
+    function.linkage = "internal"
+    return function
+
+
+def _entry(module: Any, row: Row, function: Any) -> None:
+    """`int8 entry(result *, arguments …)`; a bool is a byte out there."""
+    kinds = row[1]
+    outer = [_BYTE if kind == "bool" else _TYPES[kind] for kind in kinds]
+    result = function.function_type.return_type.elements[0]
+    place = (_BYTE if result == _BOOL else result).as_pointer()
+    entry = ir.Function(module, ir.FunctionType(_BYTE, [place, *outer]), _entry_name(row))
+    builder = ir.IRBuilder(entry.append_basic_block())
+    arguments = [
+        builder.trunc(argument, _BOOL) if kind == "bool" else argument
+        for kind, argument in zip(kinds, entry.args[1:], strict=True)
+    ]
+    pair = builder.call(function, [ir.Constant(_INT, 0), *arguments])
+    value = builder.extract_value(pair, 0)
+    builder.store(builder.zext(value, _BYTE) if result == _BOOL else value, entry.args[0])
+    builder.ret(builder.zext(builder.extract_value(pair, 1), _BYTE))
+
+
+class _Body:
+    def __init__(self, trees: Trees, row: Row, facts: dict[Row, Facts], made: dict[Row, Any], polled: Polled) -> None:
+        self.tree = trees[row[0]]
+        self.facts = facts[row]
+        self.look = Look.again(trees, row, facts)
+        self.made = made
+        self.function = made[row]
+        self.polled = polled
+        self.builder: Any = None
+        self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
+
+    def block(self, name: str) -> Any:
+        return self.function.append_basic_block(name)
+
+    def write(self) -> None:
+        self.builder = ir.IRBuilder(self.block("entry"))
+        self.slots = [self.builder.alloca(_TYPES[kind]) for kind in self.facts.slots]
+        for slot, kind in zip(self.slots, self.facts.slots, strict=True):
+            self.builder.store(ir.Constant(_TYPES[kind], 0), slot)
+        depth, *arguments = self.function.args
+        for slot, argument in zip(self.slots, arguments, strict=False):
+            self.builder.store(argument, slot)
+        self.failed = self.block("give_up")
+        self.depth = self.builder.add(depth, ir.Constant(_INT, 1))
+        self.unless(self.builder.icmp_signed(">", self.depth, ir.Constant(_INT, DEPTH_MAX)))
+        self.poll()
+        self.statements(self.tree[2])
+        if not self.builder.block.is_terminated:
+            self.builder.branch(self.failed)  # null is no number
+        self.builder.position_at_end(self.failed)
+        result = self.function.function_type.return_type
+        self.builder.ret(ir.Constant(result, [ir.Constant(result.elements[0], 0), ir.Constant(_BOOL, 1)]))
+
+    def unless(self, is_bad: Any) -> None:
+        """Give up when something is so."""
+        on = self.block("on")
+        self.builder.cbranch(is_bad, self.failed, on).set_weights([1, 1_000])
+        self.builder.position_at_end(on)
+
+    def poll(self) -> None:
+        builder = self.builder
+        place = builder.inttoptr(ir.Constant(_INT, self.polled.flag), _BYTE.as_pointer())
+        # Atomic, so that it is read every time: LLVM would know it from the last turn otherwise.
+        raised, asking, on = builder.load_atomic(place, "monotonic", 1), self.block("asking"), self.block("on")
+        is_raised = builder.icmp_unsigned("!=", raised, ir.Constant(_BYTE, 0))
+        builder.cbranch(is_raised, asking, on).set_weights([1, 100_000])
+        builder.position_at_end(asking)
+        ask = builder.inttoptr(ir.Constant(_INT, self.polled.ask), ir.FunctionType(_BYTE, []).as_pointer())
+        goes_on = builder.icmp_unsigned("==", builder.call(ask, []), ir.Constant(_BYTE, self.polled.go_on))
+        builder.cbranch(goes_on, on, self.failed)
+        builder.position_at_end(on)
+
+    # ------------------------------------------------------------ statements
+
+    def statements(self, body: list[Any]) -> None:
+        for node in body:
+            if self.builder.block.is_terminated:
+                return  # nobody comes here
+            getattr(self, f"_{node[0].replace(' ', '_')}_statement")(*node[1:])
+
+    def _set_statement(self, slot: int, value: list[Any]) -> None:
+        self.builder.store(self.value(value), self.slots[slot])
+
+    def _do_statement(self, value: list[Any]) -> None:
+        self.value(value)
+
+    def _return_statement(self, value: list[Any]) -> None:
+        made = self.value(value)
+        result = ir.Constant(self.function.function_type.return_type, ir.Undefined)
+        result = self.builder.insert_value(result, made, 0)
+        self.builder.ret(self.builder.insert_value(result, ir.Constant(_BOOL, 0), 1))
+
+    def _give_up_statement(self) -> None:
+        self.builder.branch(self.failed)
+
+    def _break_statement(self) -> None:
+        self.builder.branch(self.loops[-1][1])
+
+    def _continue_statement(self) -> None:
+        self.builder.branch(self.loops[-1][0])
+
+    def _if_statement(self, condition: list[Any], then: list[Any], otherwise: list[Any]) -> None:
+        on_true, on_false, after = self.block("then"), self.block("else"), self.block("after")
+        self.builder.cbranch(self.value(condition), on_true, on_false)
+        for start, body in ((on_true, then), (on_false, otherwise)):
+            self.builder.position_at_end(start)
+            self.statements(body)
+            if not self.builder.block.is_terminated:
+                self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _while_statement(self, condition: list[Any], body: list[Any], step: list[Any]) -> None:
+        test, turn, advance, after = (self.block(name) for name in ("test", "turn", "step", "after"))
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        self.builder.cbranch(self.value(condition), turn, after)
+        self.builder.position_at_end(turn)
+        self.poll()
+        self.loops.append((advance, after))
+        self.statements(body)
+        self.loops.pop()
+        if not self.builder.block.is_terminated:
+            self.builder.branch(advance)
+        self.builder.position_at_end(advance)
+        self.statements(step)
+        if not self.builder.block.is_terminated:
+            self.builder.branch(test)
+        self.builder.position_at_end(after)
+
+    # ------------------------------------------------------------ values
+
+    def value(self, node: list[Any]) -> Any:
+        return getattr(self, f"_{node[0]}")(*node[1:])
+
+    def _constant(self, value: Any) -> Any:
+        return ir.Constant(_TYPES[self.look.kind(["constant", value])], value)
+
+    def _slot(self, slot: int) -> Any:
+        return self.builder.load(self.slots[slot])
+
+    def _not(self, value: list[Any]) -> Any:
+        return self.builder.not_(self.value(value))
+
+    def _negate(self, value: list[Any]) -> Any:
+        made = self.value(value)
+        return self.builder.fneg(made) if made.type == _FLOAT else self.checked("-", ir.Constant(_INT, 0), made)
+
+    def _call(self, function: int, arguments: list[Any]) -> Any:
+        row = called(function, tuple(map(self.look.kind, arguments)), self.look.results)
+        pair = self.builder.call(self.made[row], [self.depth, *map(self.value, arguments)])
+        self.unless(self.builder.extract_value(pair, 1))
+        return self.builder.extract_value(pair, 0)
+
+    def _binary(self, operator: str, left: list[Any], right: list[Any]) -> Any:
+        if operator in ("&&", "||"):
+            return self.either(operator, left, right)
+        one, other = self.value(left), self.value(right)
+        if _FLOAT in (one.type, other.type):
+            return self.floats(operator, self.floating(one), self.floating(other))
+        if operator in _CHECKED:
+            return self.checked(operator, one, other)
+        if operator in ("/", "%"):
+            return self.divided(operator, one, other)
+        return self.builder.icmp_signed(operator, one, other)
+
+    def either(self, operator: str, left: list[Any], right: list[Any]) -> Any:
+        """`&&` and `||`: the right side only where it matters."""
+        one = self.value(left)
+        before = self.builder.block
+        more, after = self.block("more"), self.block("after")
+        self.builder.cbranch(one, *((more, after) if operator == "&&" else (after, more)))
+        self.builder.position_at_end(more)
+        other = self.value(right)
+        end = self.builder.block
+        self.builder.branch(after)
+        self.builder.position_at_end(after)
+        joined = self.builder.phi(_BOOL)
+        joined.add_incoming(ir.Constant(_BOOL, operator == "||"), before)
+        joined.add_incoming(other, end)
+        return joined
+
+    def floating(self, value: Any) -> Any:
+        return value if value.type == _FLOAT else self.builder.sitofp(value, _FLOAT)
+
+    def floats(self, operator: str, one: Any, other: Any) -> Any:
+        builder = self.builder
+        if operator in _FLOATING:
+            return getattr(builder, _FLOATING[operator])(one, other)
+        if operator == "/":
+            self.unless(builder.fcmp_ordered("==", other, ir.Constant(_FLOAT, 0.0)))
+            return builder.fdiv(one, other)
+        compare = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
+        return compare(operator, one, other)
+
+    def checked(self, operator: str, one: Any, other: Any) -> Any:
+        pair = getattr(self.builder, _CHECKED[operator])(one, other)
+        self.unless(self.builder.extract_value(pair, 1))
+        return self.builder.extract_value(pair, 0)
+
+    def divided(self, operator: str, one: Any, other: Any) -> Any:
+        """Truncated, as the processor does it. Its two exceptions are the machine's."""
+        builder = self.builder
+        is_zero = builder.icmp_signed("==", other, ir.Constant(_INT, 0))
+        is_least = builder.icmp_signed("==", one, ir.Constant(_INT, INT_MIN))
+        is_minus_one = builder.icmp_signed("==", other, ir.Constant(_INT, -1))
+        self.unless(builder.or_(is_zero, builder.and_(is_least, is_minus_one)))
+        return builder.sdiv(one, other) if operator == "/" else builder.srem(one, other)

@@ -1,0 +1,21 @@
+"""What keeps generated code exact, one row each. `OFF` is for tests alone: with a guard's name in it the guard is left
+out, and the comparison of random functions with the machine has to notice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["GUARDS", "OFF"]
+
+GUARDS: Final[dict[str, str]] = {
+    "overflow": "a result that leaves 64 bits gives up",
+    "truncate": "division and remainder are Python's only where nothing is negative",
+    "index": "an index below zero is none, though Python takes it",
+    "sign": "what is never negative is known, not supposed",
+    "order": "an index is computed before the value that is stored there, where it makes a difference",
+    "bound": "only a counter that its loop bounds is stepped without a look at 64 bits",
+    "mutation": "only what the function made itself is changed in it",
+    "poll": "whoever waits for their turn gets it",
+}
+
+OFF: Final[set[str]] = set()

@@ -1,0 +1,128 @@
+"""Durable runs for the tests of replays: made in this process, on a model that keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from lyra import vega
+from lyra.errors import LyraError
+from lyra.models.client import LLMClient
+from lyra.models.sim import SimProvider
+from lyra.store.space import Space
+from lyra.vega.replay.fork import Book, live_on
+from lyra.vega.replay.player import Player
+from lyra.vega.replay.reading import read
+from lyra.vega.replay.timeline import Timeline
+from lyra.vega.runs import Run, Runs
+from lyra.vega.runtime.durable import Life
+from lyra.vega.runtime.world import Options
+from tests.vega.support import Seen
+
+FILE = "prog.vega"
+
+TEAM = """\
+agent A { model "sim/script" }
+agent M { model "sim/script" memory conversation }
+fn worker(main, xs) {
+    while true {
+        receive {
+            [n, f] => { main <- [n + xs[0], f(2)]; }
+        }
+    }
+}
+fn add(a, b) {
+    let c = a + b;
+    return c;
+}
+let a = spawn A;
+let m = spawn M;
+print(a <- "one");
+print(m <- "two");
+let k = 10;
+let p = spawn fn worker(process::self(), [5]);
+p <- [1, |x| x * k];
+receive { r => { print(r); } }
+parallel { let x = a <- "x"; let y = a <- "y"; }
+print(x + y);
+for c in a <~ "three four" { print(c); }
+let dice = math::random();
+let total = 0;
+for i in [1, 2, 3] {
+    let square = add(i, i * i);
+    total = total + square;
+}
+print(total);
+print(a <- "again");
+print(m <- "more");
+"""
+
+
+class Recorded:
+    """A store with runs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "runs.db"
+
+    def run(
+        self, source: str, name: str = "run", *, model: Any = None, stop_after_s: float | None = None, **facts: Any
+    ) -> list[str]:
+        """What a new run printed; one that is stopped in the middle stays as it is."""
+        began = {"id": name, "file": FILE, "sources": {FILE: source}, "model": None, "budget": None, "args": []}
+        began |= {"folder": str(self.folder), "settings": [], **facts}
+        space = Space(self.path, name)
+        life, lines = self._life(space, vega.compile(source, FILE), model)
+        try:
+            asyncio.run(_until(life.run(began), stop_after_s))
+        except LyraError as error:
+            lines.append(f"error: {error.message}")
+        finally:
+            space.close()
+        return lines
+
+    def go_on(self, name: str, book: Book, *, is_live: bool = False, model: Any = None) -> str:
+        """Run a fork to its end; the error that ended it."""
+        space = Space(self.path, name)
+        try:
+            before = Run(space)
+            life, _ = self._life(space, before.program(), model, before)
+            live_on(life.kernel, book, is_live=is_live)
+            asyncio.run(life.run())
+        except LyraError as error:
+            return error.message
+        finally:
+            space.close()
+        return ""
+
+    def _life(self, space: Space, program: Any, model: Any, before: Run | None = None) -> tuple[Life, list[str]]:
+        lines: list[str] = []
+        options = Options(write=lines.append, warn=lambda _: None, folder=str(self.folder))
+        life = Life(space, program, options, before=before)
+        client = LLMClient()
+        client.register("sim", SimProvider(script=model if model is not None else Seen()))
+        life.world.runtime.client = client
+        return life, lines
+
+    def timeline(self, name: str = "run") -> Timeline:
+        with Runs(self.path) as runs:
+            return read(runs[name])
+
+    def player(self, name: str = "run") -> Player:
+        return Player(self.timeline(name))
+
+    def rows(self, name: str = "run") -> list[Any]:
+        with Runs(self.path) as runs:
+            return list(runs[name].rows())
+
+    def output(self, name: str = "run") -> list[str]:
+        with Runs(self.path) as runs:
+            return runs[name].output()
+
+
+async def _until(work: Any, seconds: float | None) -> None:
+    try:
+        await asyncio.wait_for(work, seconds)
+    except TimeoutError:
+        return

@@ -1,0 +1,169 @@
+"""Generated code against the machine: the same value, or the same error at the same place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+import pytest
+
+from lyra import vega
+from lyra.testing import vega_tiers
+from lyra.vega.link import link
+from lyra.vega.tier2 import MISS, guards
+from lyra.vega.tier2.native import is_installed
+from lyra.vega.tier2.switch import Pure, Tier
+from tests.cli.vega_runner import COMMAND, Vega
+from tests.cli.vega_runner import vega as vega_command
+
+__all__ = ["vega_command"]  # the fixture
+
+COUNT = int(os.environ.get("VEGA_FUNCTIONS", "2000"))
+SEED = int(os.environ.get("VEGA_SEED", "7"))
+
+
+def test_random_functions_come_to_the_same():
+    """Values with their kinds and identities, errors with their text, place and trace, arguments as they were."""
+    result = vega_tiers.run(COUNT, SEED * 1_000_000)
+    assert not result.failures, result.failures[0]
+    assert result.taken > result.calls // 4
+
+
+@pytest.mark.parametrize("guard", sorted(guards.GUARDS.keys() - {"poll"}))
+def test_a_guard_that_is_left_out_is_noticed(guard: str):
+    """Each guard of generated code matters: without it some random function differs. (`poll` has tests of its own.)"""
+    guards.OFF.add(guard)
+    result = vega_tiers.Result()
+    try:
+        for number in range(1_000):
+            vega_tiers.compare(SEED * 1_000_000 + number, result)
+            if result.failures:
+                return
+    finally:
+        guards.OFF.discard(guard)
+    raise AssertionError(f"1000 programs, and none needs {guard!r}")
+
+
+# ---------------------------------------------------------------- whoever waits gets their turn
+
+LONG = """
+fn loop(n) { let total = 0; let i = 0; while i < n { total = total + i % 7; i = i + 1; } return total; }
+fn go(n) { return loop(n); }
+"""
+
+needs_native = pytest.mark.skipif(not is_installed(), reason="llvmlite is not installed")
+
+
+def pure_of(text: str, name: str) -> tuple[Tier, Pure]:
+    linked = link(vega_tiers.program_of(text), is_tiered=True)
+    pure = next(code.pure for code in linked.functions if code.name == name)
+    assert isinstance(linked.tier, Tier)
+    assert isinstance(pure, Pure)
+    return linked.tier, pure
+
+
+def test_a_long_call_gives_up_when_others_wait():
+    """… and only then; it is trusted as before in the next turn."""
+    tier, pure = pure_of(LONG, "loop")
+    tier.is_strict = True
+    assert pure([400_000]) != MISS  # nobody waits
+    tier.contended = lambda: True
+    assert pure([100_000_000]) is MISS
+    assert pure([1]) is MISS  # the rest of the turn is the machine's
+    tier.turn()
+    assert pure([10]) == sum(i % 7 for i in range(10))
+
+
+def test_without_its_poll_it_would_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lyra.vega.tier2.generate.OFF", {"poll"})
+    tier, pure = pure_of(LONG, "loop")
+    tier.contended = lambda: True
+    assert pure([1_000_000]) is not MISS
+
+
+def test_the_loop_goes_on_beside_a_long_computation():
+    """Tasks and other processes get their turns: measured in CPU time, 99 of 100 within 50 ms."""
+    source = LONG + (
+        "fn tick(n) { for let i = 0; i < n; i = i + 1 { process::sleep(1ms); } print(n); }\n"
+        "spawn fn tick(20);\nloop(200000000);\n"
+    )
+    beats: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            before = time.process_time()
+            await asyncio.sleep(0)
+            beats.append(time.process_time() - before)
+
+    async def main() -> None:
+        printed = asyncio.Event()
+        work = asyncio.create_task(vega.run(source, stdout=lambda _: printed.set()))
+        heart = asyncio.create_task(beat())
+        async with asyncio.timeout(60):
+            await printed.wait()  # the other process has come to its end
+        assert not work.done()
+        heart.cancel()
+        work.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+
+    asyncio.run(main())
+    beats.sort()
+    assert len(beats) > 20
+    assert beats[int(len(beats) * 0.99)] < 0.05
+
+
+@needs_native
+def test_what_takes_long_goes_native_and_stays_exact():
+    """… when nobody waits: found at work again and again, it becomes machine code in the middle of the call."""
+    tier, pure = pure_of(LONG, "loop")
+    wanted = sum(i % 7 for i in range(2_000_000))
+    for _ in range(100):
+        assert pure([2_000_000]) == wanted
+        if tier.native_functions:
+            break
+    assert tier.native_functions
+    assert pure([2_000_000]) == wanted
+    assert pure([10]) == sum(i % 7 for i in range(10))
+
+
+@needs_native
+def test_machine_code_gives_up_when_others_wait():
+    tier, pure = pure_of(LONG, "loop")
+    tier.is_strict, tier.native = True, "always"
+    pure([10])
+    assert tier.native_functions
+    tier.contended = lambda: True
+    assert pure([1 << 62]) is MISS
+
+
+@needs_native
+def test_machine_code_does_not_use_up_the_stack():
+    """Recursion that is too deep for it is the machine's."""
+    tier, pure = pure_of("fn f(n) { if n < 1 { return 0; } return 1 + f(n - 1); }", "f")
+    tier.is_eager, tier.is_strict, tier.native = True, True, "always"
+    assert pure([1_000]) == 1_000
+    assert pure([100_000_000]) is MISS
+
+
+@pytest.mark.parametrize("asks", ["", "process::self();\n"])
+def test_ctrl_c_ends_a_long_computation_at_once(vega_command: Vega, asks: str):
+    """Whether it runs on a kernel or needs none."""
+    vega_command.write("a.vega", f'{LONG}{asks}print("ready");\nloop(2000000000);\n')
+    started = subprocess.Popen(
+        [*COMMAND, "run", "a.vega"],
+        cwd=vega_command.folder,
+        env={**vega_command.env, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=20)
+    assert (started.returncode, err) == (130, "interrupted\n")
