@@ -146,3 +146,33 @@ def _assert_cut_short(lyra, log: Path) -> None:
     said = json.loads(lyra("audit", "verify", str(log), "--json").stdout)
     assert said["ok"]
     assert bool(said["unended"]) != bool(said["missed"])
+
+
+@pytest.mark.parametrize("place", ["audit.jsonl", "logs/audit.jsonl", "audit/"])
+def test_no_tool_and_no_command_touches_the_log(run, place):
+    """Also where it lies in the workspace."""
+    (run.folder / "logs").mkdir()
+    inner = "audit" if place.endswith("/") else place
+    does = [
+        call("Bash", command=f"mv {inner} gone; rm -rf {inner}; echo forged > {inner}; mv logs gone; echo x > audit/x"),
+        call("Write", path=inner if inner != "audit" else "audit/x", content="forged"),
+        call("Bash", command="echo fine > made"),
+    ]
+    done = run(
+        "--model", run.script(*does, DONE), "--allowed-tools", "Bash", "--allowed-tools", "Write", "--audit", place
+    )
+    assert done.returncode == 0, done.stderr
+    (log,) = (run.folder / "audit").iterdir() if place.endswith("/") else [run.folder / place]
+    assert verify(log).ok
+    assert [link.kind for link in read_links(log)][-1] == "audit.closed"
+    assert "forged" in log.read_text()  # as what was asked for
+
+
+@pytest.mark.parametrize("place", [".git/hooks/pre-commit", "sub/.env", ".envrc", "lyra.toml", ".vscode/tasks.json"])
+def test_a_log_is_no_protected_file(run, place):
+    path = run.folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run.write(".lyra/x", "")
+    done = run("--model", run.script(DONE), "--audit", place)
+    assert (done.returncode, "protected" in done.stderr) == (2, True)
+    assert not path.exists()

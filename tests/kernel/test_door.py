@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from lyra.core.breaker import CircuitBreaker
 from lyra.core.budget import Usage
 from lyra.core.effect import Charged, effect
 from lyra.errors import (
@@ -376,6 +377,60 @@ def test_breaker_opens_probes_and_closes(clock):
             assert len(calls) == 3
 
     run(main())
+
+
+def test_a_breaker_may_count_calls_instead_of_tries(clock):
+    """`per="call"`: one failure is a call that failed after its retries; the call that opens it has its own error. A
+    probe has its retries too, and one that is cancelled between two of them leaves room for the next."""
+    broken = [True]
+    calls = []
+
+    async def service():
+        calls.append(1)
+        if broken[0]:
+            raise ModelError("down", kind="temporary")
+        return "ok"
+
+    options = {
+        "circuit_breaker": {"threshold": 2, "reset_after": 10, "per": "call"},
+        "retry": {"max_attempts": 3, "backoff": {"kind": "constant", "initial_s": 0.5, "max_s": 0.5}},
+        "rate_limit": {"requests_per_minute": 6000, "burst": 100},
+    }
+
+    async def one(ctx):
+        before = len(calls)
+        try:
+            said = await ctx.do(service, **options)
+        except (ModelError, CircuitOpen) as error:
+            said = type(error).__name__
+        return f"{said} {len(calls) - before}"
+
+    async def program(ctx):
+        seen = [await one(ctx) for _ in range(3)]
+        await ctx.sleep(11)
+        given_up = ctx.spawn(one)  # the probe
+        await ctx.sleep(0.2)
+        ctx.stop(given_up, grace_s=0.0)
+        seen += [await one(ctx), await one(ctx)]
+        await ctx.sleep(11)
+        broken[0] = False
+        return [*seen, await one(ctx)]
+
+    async def main():
+        async with Kernel(clock=clock) as kernel:
+            handle = kernel.spawn(program)
+            await pass_time(kernel, clock, 60)
+            ended = await handle.wait()
+            failed, refused = "ModelError 3", "CircuitOpen 0"
+            assert ended.result == [failed, failed, refused, failed, refused, "ok 1"], ended
+
+    run(main())
+
+
+def test_a_breaker_counts_tries_or_calls():
+    with pytest.raises(ConfigError, match='per is "try" or "call"'):
+        CircuitBreaker(per="turn")
+
 
 
 def test_needs_may_depend_on_the_arguments():

@@ -25,7 +25,7 @@ from lyra.mcp import Approvals
 from lyra.mcp.approvals import pin_of
 from lyra.mcp.names import NAME_CHARS_MAX, server_keys, tool_names
 from lyra.mcp.results import output_of
-from lyra.mcp.schema import checkable, problem, shown
+from lyra.mcp.schema import checkable, problem, seen, shown
 from lyra.mcp.tool import Offered
 from tests.mcp.server import PNG
 
@@ -108,6 +108,7 @@ def test_what_cannot_be_seen_is_not_in_a_description():
     assert hidden.shown == "Add.[2J"
     assert hidden.pin != Offered("a", "Add.[2J", {"type": "object"}).pin
     assert len(Offered("a", "x" * 9000, {}).shown) == 4001
+    assert seen("a\u00ad\u061c\u115f\u3164\ufe0f\U000e0100\U000e01efb\n\tc é 語") == "ab\n\tc é 語"
     nested = {"type": "object", "properties": {"a": {"description": "A\u200b.", "enum": ["\u200b"]}}}
     assert shown(nested)["properties"]["a"] == {"description": "A.", "enum": ["\u200b"]}
 

@@ -75,6 +75,7 @@ replies:
         ("replies:\n  - tool_calls: [{name: a b}]\n", "2:19", "not a tool's name", None),
         ("replies: 3\n", "1:1", "a list of at most", None),
         ("replies:\n  - 3\n", "2:5", "a reply is a mapping, not 3", None),
+        ("- text: a\n- text: b\n", "1:1", "a script is a mapping, not a list", "write `replies:` above the list"),
         ("seed: 1\n", "1:1", "either 'replies' or 'sequence'", None),
         ("replies: []\nsequence: []\n", "1:1", "either 'replies' or 'sequence'", None),
         ("replies: []\nchunks: words\n", "2:1", "chunks is one of", "did you mean 'word'?"),

@@ -158,6 +158,17 @@ def test_what_programs_act_on_cannot_be_made(do, tmp_path):
     assert do("true").appeared == ()
 
 
+def test_a_person_is_told_of_what_was_renamed(do, caplog):
+    """It may be theirs, and the result is for the one who ran the command."""
+    do("echo x > .envrc")
+    (said,) = caplog.messages
+    assert "renamed" in said
+    assert ".envrc.held-" in said
+    caplog.clear()
+    do("echo x > plain")
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("name", [".git", ".lyra", ".vscode"])
 def test_some_folders_cannot_even_be_made_for_a_moment(do, tmp_path, name):
     """Whoever looks while the command runs finds an empty one."""

@@ -296,6 +296,9 @@ def test_jumps_that_lead_nowhere(text, line, column, message):
         ("while true { break; print(1); }", 21),
         ("fn f() { { return 1; } print(2); }", 24),
         ("process::exit(\"bye\"); print(1);", 23),
+        ("while true { } print(1);", 16),
+        ("while true { while true { break; } } print(1);", 38),
+        ("for ;; { for x in [1] { break; } } print(1);", 36),
     ],
 )  # fmt: skip
 def test_code_that_is_never_reached_is_a_warning(text, column):
@@ -315,11 +318,27 @@ def test_code_that_is_never_reached_is_a_warning(text, column):
         ('print({"a": 1, "a": 2});', 16, "this key is given twice"),
         ("print($1.00 == 1);", 7, "money never equals an int"),
         ("supervisor S { }", 12, "`S` has no children"),
-        ("agent A { capabilities [fs::reed] }", 25, "`fs::reed` is no known capability"),
     ],
 )
 def test_what_is_probably_a_mistake_is_a_warning(text, column, message):
     assert warnings(text) == [(1, column, message)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while true { if true { break; } } print(1);",
+        "while true { match 1 { 1 => { break; }, _ => { } } } print(1);",
+        "let n = 0; while n < 3 { n = n + 1; } print(n);",
+    ],
+)
+def test_what_follows_a_loop_that_can_be_left_is_reached(text):
+    assert found(text) == []
+
+
+@pytest.mark.parametrize("name", ["net::http", "exec::exec", "file::read", '"tickets.close"', '"fs.*"'])
+def test_capabilities_by_any_of_their_names(name):
+    assert found(f"agent A {{ capabilities [{name}] }}") == []
 
 
 def test_a_wrong_catch_has_a_suggestion():
@@ -387,6 +406,10 @@ def test_every_field_of_an_agent_is_known():
         ("tools [look]", 18, "unknown tool `look`"),
         ("tools [5]", 18, "a tool is given by its name"),
         ("capabilities [read]", 25, "a capability is written `fs::read`"),
+        ("capabilities [fs::reed]", 25, "`fs::reed` is no known capability"),
+        ("capabilities [tickets::close]", 25, "`tickets::close` is no known capability"),
+        ('capabilities ["fs.reed:/a"]', 25, "there is no capability 'fs.reed'"),
+        ("tool t() capabilities [fs::reed] { }", 34, "`fs::reed` is no known capability"),
         ("tool t() -> str allowed_path [] { }", 27, "a tool has no setting `allowed_path`"),
         ('tool t() -> str allowed_paths "x" { }', 41, "`allowed_paths` is a list of texts"),
         ("tool t() { } tool t() { }", 29, "two tools of `A` are called `t`"),

@@ -77,6 +77,17 @@ def test_a_wrong_piece_changes_nothing():
     assert session.type_of("x") == "any"  # nothing ran yet, so nobody knows
 
 
+@pytest.mark.parametrize(("text", "column"), [("let y = ;", 9), ("let y: int = true", 14), ("print(nope)", 7)])
+def test_an_error_shows_what_was_typed(text, column):
+    """A `;` that nobody typed is on a line of its own."""
+    session = Session()
+    with pytest.raises(SourceError) as caught:
+        session.compile(text)
+    line = caught.value.line
+    assert session.text.splitlines()[line - 1] == text
+    assert caught.value.column == column
+
+
 def test_a_copy_may_be_tried_on():
     session = Session()
     session.compile("let x = 1;")

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
+
 from lyra.agents.records import CALL_FIELDS
 from tests.cli.vega_runner import COMMAND, Vega, vega
 from tests.mcp.support import HERE, PYTHON, SEEN
@@ -69,6 +71,27 @@ def test_all_calls_of_a_run_are_one_trace_and_nest_in_its_spans(vega: Vega):
     assert len(set(parents[1:6])) == 1
     assert parents[1] is not None
     assert parents[6] is None
+
+
+IN_A_TOOL = """
+agent B { model "sim/echo" }
+agent A { model "sim/script:script.yaml" tool ask(q: str) -> str { let b = spawn B; return b <- q; } }
+let a = spawn A;
+print(a <- "go");
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--db", "runs.db"]])
+def test_what_a_tool_asks_belongs_to_the_call_that_used_the_tool(vega: Vega, flags: list[str]):
+    vega.write("a.vega", IN_A_TOOL)
+    replies = "  - user: go\n    tool_calls: [{name: ask, arguments: {q: why}}]\n  - text: done\n"
+    vega.write("script.yaml", f"replies:\n{replies}")
+    done = vega("run", "a.vega", "--trace", *flags)
+    calls = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    inner, outer = calls
+    assert (inner["agent"], outer["agent"], done.stdout) == ("B", "A", "done\n")
+    assert (inner["parent_span"], outer["parent_span"]) == (outer["span_id"], None)
+    assert inner["trace_id"] == outer["trace_id"]
 
 
 def test_records_name_models_as_the_program_does(vega: Vega):

@@ -148,10 +148,13 @@ def _nothing() -> None:
 
 
 async def _run(ctx: Context, runtime: Runtime, session: Session, call: ToolCall, pending: Pending | None) -> ToolResult:
-    """One call; while somebody listens, within a span of its own."""
+    """One call; while somebody listens, within a span: its own, or the turn's where nobody hears of tools."""
     kernel = runtime.kernel
-    if not kernel.agents_heard or ctx.replaying or not kernel.listeners.hears("tool.called"):
+    if not kernel.agents_heard or ctx.replaying:
         return await _called(ctx, runtime, session, call, pending)
+    if not kernel.listeners.hears("tool.called"):
+        with Held(current_span, turn_of(kernel, session)):
+            return await _called(ctx, runtime, session, call, pending)
     span_id, began_s = new_span(kernel), kernel.clock.monotonic()
     failed = True
     try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -36,6 +37,7 @@ from lyra.core.ids import Entropy
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, ConfigError, LimitExceeded, LyraError, SandboxUnavailable
 from lyra.kernel.kernel import Kernel
+from lyra.sandbox.protected import is_protected
 from lyra.tools.source import ToolSource
 
 __all__ = ["TURNS_MAX", "Headless", "HeadlessOptions", "Outcome", "error_line", "result_line", "status_of"]
@@ -103,7 +105,7 @@ class Headless:
     def __init__(self, options: HeadlessOptions, config: Config | None = None) -> None:
         self.options = options
         self.config = config if config is not None else Config.load(options.folder)
-        self.outfit: Outfit = outfit_of(options)
+        self.outfit: Outfit = outfit_of(options, logs=self._logs())
         # The agent goes by this name too: sessions of earlier runs in the same store are another's, and stay asleep.
         self.session_id = f"session-{Entropy().text(12)}"
         self.agent = _agent(self.session_id, options, self.config, self.outfit)
@@ -134,11 +136,16 @@ class Headless:
                 await self.process.stop()
 
     def _audit(self) -> None:
+        for path in self._logs():
+            self._attach_audit(path)
+
+    def _logs(self) -> list[str]:
         """Where it was said; a log that the machine demands is written beside one's own."""
         mine = self.options.audit or self.config.audit.file
-        for path in dict.fromkeys((mine, self.config.demanded.get("audit.file"))):
-            if path:
-                self._attach_audit(path)
+        demanded = self.config.demanded.get("audit.file")
+        if mine:
+            _check_log(mine, self.options.folder)
+        return [path for path in dict.fromkeys((mine, demanded)) if path]
 
     def _attach_audit(self, path: str) -> None:
         from lyra.observe.audit import attach_audit
@@ -241,6 +248,16 @@ class Headless:
             session_id=self.session_id,
             metrics=self._metrics,
             duration_s=self.kernel.clock.monotonic() - self._began_s if self._began_s else 0.0,
+        )
+
+
+def _check_log(path: str, folder: str) -> None:
+    """A project says where its log is; it must not become a file that programs act on, or a key."""
+    parts = os.path.relpath(os.path.realpath(path), os.path.realpath(folder)).split("/")
+    bad = next((part for part in parts if part != ".lyra" and is_protected(part)), None)
+    if ".." not in parts and bad is not None:
+        raise ConfigError(
+            f"the audit log {path} cannot be there: {bad} is protected", hint="such as .lyra/audit/", key="audit"
         )
 
 

@@ -51,11 +51,11 @@ class Outfit(NamedTuple):
         return Grant(rights, _denied(self.permissions))
 
 
-def outfit_of(options: HeadlessOptions) -> Outfit:
-    """What these options come to; ConfigError where one of them cannot be used."""
+def outfit_of(options: HeadlessOptions, *, logs: Sequence[str] = ()) -> Outfit:
+    """What these options come to; ConfigError where one of them cannot be used. Nothing writes to `logs` but Lyra."""
     folder = _folder(options.folder, "the folder")
     also = tuple(dict.fromkeys(_folder(each, "--add-dir") for each in options.also))
-    permissions = _permissions(options, folder, also)
+    permissions = _permissions(options, folder, also, logs)
     workspace = Workspace(folder, also=also, hidden=permissions.hidden)
     found = (*options.tools, *_from_files(workspace, trusted=options.trusted))
     more = (each if isinstance(each, Tool) else _Many(each) for each in found)
@@ -127,7 +127,7 @@ def _scope(folder: str) -> str:
     return f"{os.path.basename(folder)[:_NAME_CHARS]}-{blake2b(os.fsencode(folder), digest_size=6).hexdigest()}"
 
 
-def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> Permissions:
+def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str], logs: Sequence[str] = ()) -> Permissions:
     home = os.path.expanduser("~")
     layers = load_layers(folder, home=home, trusted=options.trusted)
     for flag, effect, rules in (
@@ -136,6 +136,9 @@ def _permissions(options: HeadlessOptions, folder: str, also: Sequence[str]) -> 
     ):
         if rules:
             layers.append(Layer("flags", {effect: list(rules)}, flag))
+    kept_shut = [f"Edit({os.path.realpath(log)}{end})" for log in logs for end in ("", "/**")]
+    if kept_shut:
+        layers.append(Layer("flags", {"deny": kept_shut}, "audit"))
     kept = Answers(folder)
     return permissions_of(
         layers,

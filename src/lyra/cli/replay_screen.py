@@ -201,6 +201,8 @@ class Screen:
         """An answer that needs more room, page by page, until a key is pressed."""
         while lines:
             width, height = _size()
+            if any(len(one) > width for one in lines):
+                lines = [piece for one in lines for piece in _broken(one, width)]
             part, lines = lines[: height - 1], lines[height - 1 :]
             foot = "more: any key; q: back" if lines else "any key: back"
             rows = [fitted(one, width) for one in part]
@@ -220,6 +222,18 @@ class Screen:
     def _show(lines: list[str]) -> None:
         sys.stdout.write(_HOME + "\r\n".join(lines))
         sys.stdout.flush()
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """A line in pieces that fit, between words where that is possible; what comes later is set in."""
+    pieces, lead = [], ""
+    while len(lead + line) > width:
+        room = width - len(lead)
+        cut = line.rfind(" ", room // 2, room)
+        cut = room if cut < 0 else cut
+        pieces.append(lead + line[:cut])
+        line, lead = line[cut:].lstrip(), " " * min(4, width // 4)
+    return [*pieces, lead + line]
 
 
 def _size() -> tuple[int, int]:

@@ -38,7 +38,10 @@ def counts_as_failure(error: BaseException) -> bool:
 
 
 class CircuitBreaker(Declaration, frozen=True):
-    """`threshold` failures in a row open it (0: never), for `reset_after` seconds."""
+    """`threshold` failures in a row open it (0: never), for `reset_after` seconds.
+
+    What counts as one is every try (`per="try"`), or a call that failed after all its retries (`per="call"`).
+    """
 
     CALLBACKS: ClassVar[tuple[str, ...]] = ("on_open", "on_close")
     WORD: ClassVar[str] = "circuit_breaker"
@@ -48,6 +51,7 @@ class CircuitBreaker(Declaration, frozen=True):
     half_open_max: int = 1
     on_open: Callable[[], object] | None = None
     on_close: Callable[[], object] | None = None
+    per: str = "try"
 
     def __post_init__(self) -> None:
         self._put(
@@ -55,6 +59,8 @@ class CircuitBreaker(Declaration, frozen=True):
             reset_after=real(self.reset_after, "reset_after"),
             half_open_max=whole(self.half_open_max, "half_open_max", least=1, most=10**9),
         )
+        if self.per not in ("try", "call"):
+            raise ConfigError('per is "try" or "call"', key="per")
         for name in self.CALLBACKS:
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise ConfigError(f"{name} is a function without arguments", key=name)

@@ -143,7 +143,10 @@ _SED_STEP: Final = re.compile(_SED_PART + r"(?:[;\n]|(?<=[{])|(?=[}])|$)", re.DO
 _SED_LONG: Final = {
     **dict.fromkeys(("quiet", "silent", "debug", "posix", "regexp-extended", "separate", "sandbox", "unbuffered"), ""),
     **dict.fromkeys(("null-data", "zero-terminated", "follow-symlinks", "help", "version"), ""),
-    **{"expression": "e", "file": "f", "line-length": "l", "in-place": "i"},
+    "expression": "e",
+    "file": "f",
+    "line-length": "l",
+    "in-place": "i",
 }
 _SCRIPT_MAX: Final = 2_000
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -202,7 +205,7 @@ def _sed(words: Sequence[str]) -> Iterator[Reach]:
 
 
 def _sed_option(word: str) -> tuple[str, str | None]:
-    """The letter that an option comes to (none for a flag, `?` for one that nobody knows), and its value if attached."""
+    """The letter that an option comes to (none for a flag, `?` for one that nobody knows), and its attached value."""
     if word[:2] == "--":
         name, equals, value = word[2:].partition("=")
         letters = {letter for full, letter in _SED_LONG.items() if full.startswith(name)}
@@ -242,8 +245,10 @@ def _make(words: Sequence[str]) -> Iterator[Reach]:
         name, equals, value = word.partition("=")
         if "$" in word:  # a function of make's own, $(shell …)
             yield Reach(at + 1, code=True)
-        elif equals and word[:1] != "-" and (
-            _MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value)
+        elif (
+            equals
+            and word[:1] != "-"
+            and (_MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value))
         ):
             yield Reach(at + 1, value)  # X!=rm runs it
 

@@ -17,7 +17,7 @@ _TAR: Final = Options(
     "PT",
     "fbCgHKLNVXT",
     long_of("checkpoint-action to-command use-compress-program info-script new-volume-script rsh-command rmt-command"),
-    long_of("files-from absolute-names"),
+    long_of("files-from absolute-names index-file"),
     known=words_of("checkpoint"),
     bundle=True,
 )

@@ -46,9 +46,10 @@ __all__ = ["ChildHandle", "Context", "ExitProgram", "name_branch"]
 class ExitProgram(BaseException):
     """`ctx.exit(reason)`: leaves the program from any depth; not an Exception, so no handler swallows it."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, error: BaseException | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.error = error  # what more there is to say about it
 
 
 class _Branch:

@@ -293,7 +293,7 @@ class Door:
         gate: Gate | TwoGates | None,
         tokens: int,
     ) -> Any:
-        """Call the function, again while the policy says so; each try counts for the breaker."""
+        """Call the function, again while the policy says so; the breaker hears of each try, and which was the last."""
         if effect.takes_key:
             kwargs = {**kwargs, "idempotency_key": f"{process.pid}:{key}"}
         attempt = 1
@@ -304,19 +304,18 @@ class Door:
                 else:
                     value = await self._run_in_time(effect, args, kwargs)
             except Exception as error:
-                if gate is not None:
-                    gate.failed(error)
                 retry = effect.retry
-                if retry is None or process.out_of_time or not retry.should_retry(error, attempt):
+                last = retry is None or process.out_of_time or not retry.should_retry(error, attempt)
+                if gate is not None:
+                    gate.failed(error, last)
+                if retry is None or last:
                     raise
                 delay_s = retry.delay(attempt, self._kernel.rng, error)
                 self._retried(
                     process,
                     {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": text_of(error)},
                 )
-                await self._kernel.pause(process, delay_s)
-                if gate is not None and (turn := gate.admit(process, tokens)) is not None:
-                    await turn
+                await self._before_retry(process, delay_s, gate, tokens)
                 attempt += 1
             except BaseException as error:
                 if gate is not None:
@@ -326,6 +325,16 @@ class Door:
                 if gate is not None:
                     gate.succeeded()
                 return value
+
+    async def _before_retry(self, process: Process, delay_s: float, gate: Gate | TwoGates | None, tokens: int) -> None:
+        try:
+            await self._kernel.pause(process, delay_s)
+            if gate is not None and (turn := gate.admit(process, tokens, again=True)) is not None:
+                await turn
+        except BaseException:
+            if gate is not None:
+                gate.given_up()
+            raise
 
     def _retried(self, process: Process, told: dict[str, Any]) -> None:
         """Told to whoever listens, and kept for whoever asks later how a call went; no replay needs it."""

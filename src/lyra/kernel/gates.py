@@ -27,7 +27,7 @@ _log: Final = logging.getLogger("lyra.kernel")
 
 
 class Gate:
-    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_strategy", "name", "waiting_max")
+    __slots__ = ("_breaker", "_bucket", "_busy", "_kernel", "_line", "_per_call", "_strategy", "name", "waiting_max")
 
     def __init__(self, kernel: Kernel, name: str, limit: RateLimit | None, admission: Admission) -> None:
         self._kernel = kernel
@@ -36,6 +36,7 @@ class Gate:
         self._strategy = limit.strategy if limit is not None else "queue"
         self.waiting_max = (limit.burst or 1) if limit is not None else 0
         self._breaker = admission.breaker
+        self._per_call = self._breaker is not None and self._breaker.circuit_breaker.per == "call"
         self._line: deque[deque[Any]] = deque()
         self._busy = False
 
@@ -44,25 +45,25 @@ class Gate:
         """Somebody waits here, or the breaker is not at rest."""
         return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
 
-    def admit(self, process: Process, tokens: int) -> Awaitable[None] | None:
-        """Let a call through that is expected to take so many tokens.
+    def admit(self, process: Process, tokens: int, again: bool = False) -> Awaitable[None] | None:
+        """Let a call through that is expected to take so many tokens; `again` for a retry of it.
 
         None where it may be made at once, which is the rule; else what to await before it may.
         """
         if self._bucket is not None:
             wait_s = 0.0 if self._busy else self._bucket.take(self._kernel.clock.monotonic(), tokens)
             if self._busy or wait_s > 0:
-                return self._admit_in_turn(process, wait_s, tokens)
-        self._pass_breaker(tokens)
+                return self._admit_in_turn(process, wait_s, tokens, again)
+        self._pass_breaker(tokens, again)
         return None
 
-    async def _admit_in_turn(self, process: Process, wait_s: float, tokens: int) -> None:
+    async def _admit_in_turn(self, process: Process, wait_s: float, tokens: int, again: bool) -> None:
         await self._queue(process, wait_s, tokens)
-        self._pass_breaker(tokens)
+        self._pass_breaker(tokens, again)
 
-    def _pass_breaker(self, tokens: int) -> None:
+    def _pass_breaker(self, tokens: int, again: bool) -> None:
         breaker = self._breaker
-        if breaker is None or breaker.state == "closed":
+        if breaker is None or breaker.state == "closed" or (again and self._per_call):  # a call passes it once
             return
         try:
             breaker.admit(self._kernel.clock.monotonic())
@@ -71,11 +72,16 @@ class Gate:
                 self._bucket.refund(tokens)  # no call was made
             raise
 
-    def undo(self, tokens: int) -> None:
+    def undo(self, tokens: int, again: bool = False) -> None:
         """A call was admitted and not made after all."""
         if self._bucket is not None:
             self._bucket.refund(tokens)
-        if self._breaker is not None:
+        if self._breaker is not None and not (again and self._per_call):
+            self._breaker.abandon()
+
+    def given_up(self) -> None:
+        """A call ended between two tries of it."""
+        if self._breaker is not None and self._per_call:
             self._breaker.abandon()
 
     def adjust(self, tokens: int) -> None:
@@ -132,9 +138,12 @@ class Gate:
         if breaker is not None and not breaker.at_rest:
             self._tell(breaker.success(self._kernel.clock.monotonic()))
 
-    def failed(self, error: BaseException) -> None:
-        """Only failures of the service count; a bad request or a cancelled call says nothing about its health."""
-        if self._breaker is None:
+    def failed(self, error: BaseException, last: bool = True) -> None:
+        """Only failures of the service count; a bad request or a cancelled call says nothing about its health.
+
+        `last` is False where the call is tried again.
+        """
+        if self._breaker is None or (self._per_call and not last):
             return
         if counts_as_failure(error):
             self._tell(self._breaker.failure(self._kernel.clock.monotonic()))
@@ -174,15 +183,18 @@ class TwoGates:
         self._own = own
         self._shared = shared
 
-    async def admit(self, process: Process, tokens: int) -> None:
-        if (own := self._own.admit(process, tokens)) is not None:
+    async def admit(self, process: Process, tokens: int, again: bool = False) -> None:
+        if (own := self._own.admit(process, tokens, again)) is not None:
             await own
         try:
             if (shared := self._shared.admit(process, tokens)) is not None:
                 await shared
         except BaseException:
-            self._own.undo(tokens)
+            self._own.undo(tokens, again)
             raise
+
+    def given_up(self) -> None:
+        self._own.given_up()
 
     def adjust(self, tokens: int) -> None:
         self._own.adjust(tokens)
@@ -191,5 +203,5 @@ class TwoGates:
     def succeeded(self) -> None:
         self._own.succeeded()
 
-    def failed(self, error: BaseException) -> None:
-        self._own.failed(error)
+    def failed(self, error: BaseException, last: bool = True) -> None:
+        self._own.failed(error, last)

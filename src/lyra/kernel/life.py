@@ -279,7 +279,7 @@ class Life:
 
     def fail(self, process: Process, error: BaseException) -> None:
         if isinstance(error, ExitProgram):
-            self.finish(process, error.reason)
+            self.finish(process, error.reason, error=error.error)
         elif isinstance(error, Divergence):
             self._diverged(process, error)
         else:

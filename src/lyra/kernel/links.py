@@ -118,6 +118,9 @@ class Links:
         self._forget(ref)
         return True
 
+    def watches(self, watcher: str, watched: str) -> bool:
+        return any(self._monitors[ref][0] == watcher for ref in self._watched.get(watched, ()))
+
     def trap(self, process: Process, on: bool) -> None:
         if process.traps != on:
             self._kernel.record(process.pid, "process.trapping", rows.Trapping(on))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -39,10 +39,12 @@ from lyra.errors import (
     NameTaken,
     NoSuchProcess,
     ProcessError,
+    ProcessExit,
     error_to_data,
 )
 from lyra.kernel.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.context import comes_next
+from lyra.kernel.context import ExitProgram, comes_next
+from lyra.kernel.faults import text_of
 from lyra.kernel.programs import unknown_program
 from lyra.kernel.supervisor_table import Order, Row, Table, event_fault, event_of
 
@@ -257,7 +259,7 @@ class Run:
             self._put_away(row)
             if self._plan.guards and pid is not None:
                 return await self._fail_as(pid, reason)
-            await self._shut_down("shutdown")
+            await self._give_up(row, pid, reason)
         if self._backoff is None:
             await self._restart_now(row)
             return None
@@ -402,6 +404,30 @@ class Run:
         await self._stop_all()
         self._ctx.exit(reason)
 
+    async def _give_up(self, row: Row, pid: str | None, reason: str) -> NoReturn:
+        """End in order, as OTP's do, and with an error that says which child was the last straw."""
+        await self._stop_all()
+        told = reason
+        if pid is not None:
+            with suppress(NoSuchProcess):  # it ended long ago
+                ended = await self._ctx.process(pid).wait()
+                told = reason if ended.error is None else text_of(ended.error)
+        most = f"{self._plan.max_restarts} restarts in {self._plan.window_s:g} s"
+        why = ProcessExit(
+            f"supervisor {self._ctx.pid} gave up after {most}: child {row.spec.id!r} ended: {told}",
+            pid=self._ctx.pid,
+            reason="shutdown",
+            id=row.spec.id,
+        )
+        if self._plan.tells and not self._is_watched():
+            self._tell_parent(self._ctx.pid, why.message)
+        raise ExitProgram("shutdown", why)
+
+    def _is_watched(self) -> bool:
+        """Whether the parent hears of this one's end anyway."""
+        parent, links = self.table.parent, self._kernel.links
+        return bool(self._ctx._read("watched", lambda: parent is None or links.watches(parent, self._ctx.pid)))
+
     async def _fail_as(self, pid: str, reason: str) -> _Ended:
         """End as that child did."""
         await self._stop_all()
@@ -409,7 +435,7 @@ class Run:
         if ended.reason == "normal":
             return _Ended(ended.result)
         if ended.error is None or reason != "error":
-            self._ctx.exit(reason)
+            raise ExitProgram(reason, ended.error)
         raise ended.error
 
     # ------------------------------------------------------------------ commands

@@ -317,7 +317,9 @@ def _read(cls: type[_Checked], data: Any, path: Path, found: list[_Problem]) -> 
     if cls is Reply and isinstance(data, str):  # a text is a reply
         data = {"text": data}
     if not isinstance(data, Mapping):
-        found.append(_Problem(path, f"{_WORDS[cls]} is a mapping, not {data!r}", None))
+        given = repr(data) if isinstance(data, (int, float, bool)) else f"a {type(data).__name__}"
+        hint = "write `replies:` above the list" if cls is Script and isinstance(data, list) else None
+        found.append(_Problem(path, f"{_WORDS[cls]} is a mapping, not {given}", hint))
         return None
     values = {}
     for key, value in data.items():

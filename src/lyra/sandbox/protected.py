@@ -11,6 +11,7 @@ afterwards what is new, and `aside` takes it out of the way.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections import deque
@@ -30,7 +31,7 @@ from lyra.sandbox.links import Lead, hold, put_back
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
 
-__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links"]
+__all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links", "is_protected"]
 
 READ_ONLY: Final = (
     *(".git", ".hg", ".svn", ".gitmodules", ".gitattributes", ".gitconfig", ".lyra", "lyra.toml", ".mcp.json"),
@@ -47,6 +48,7 @@ _SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")  #
 _NOT_SEARCHED: Final = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".tox"})
 _AT_ONCE: Final = 2_000  # entries of one folder before others have their turn: nobody hides a file behind a heap
 _KNOWN_MAX: Final = 64
+_log: Final = logging.getLogger("lyra.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,11 @@ def _outermost(paths: list[str]) -> list[str]:
     return kept
 
 
+def is_protected(name: str) -> bool:
+    """Whether a file or folder of this name may not be written by a command."""
+    return name not in _SHOWN and _names((*HIDDEN, *READ_ONLY))(name) is not None
+
+
 def hold_links(profile: Profile, found: Found) -> list[Callable[[], None]]:
     """Remember where links lead while a command runs; to be called when it is over."""
     if not profile.writable:
@@ -298,6 +305,8 @@ def appeared(profile: Profile, before: Found) -> News:
         search = _Search(_alone(profile, root), 0)
         acted_on = [path for path in inside if search.kind(path.rpartition("/")[2], f"{root}/{path}") == "read_only"]
         held += [f"{prefix}{path}" for path in set_aside(root, acted_on)]
+    if held:  # a person may have made it meanwhile: nobody can tell whose it is
+        _log.warning("renamed in %s, since it came while a command ran: %s", ascii(profile.workspace), held[:10])
     return News(tuple(sorted(new)), tuple(held), tuple(back), reopened, tuple(sorted(before.all_unread())))
 
 

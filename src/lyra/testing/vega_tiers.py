@@ -61,13 +61,13 @@ def program_of(text: str) -> Program:
     return compile_module(parse(text, "tiers.vega"), Source("tiers.vega", text))
 
 
-def compare(seed: int, result: Result) -> None:
-    """One program both ways; differences are added to the result."""
+def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
+    """One program all ways (or without machine code); differences are added to the result."""
     rng = seeded(seed)
     text, functions, is_numeric = vega_functions.functions(rng)
     program = program_of(text)
     plain = link(program)
-    tiers = [_tiered(program, native) for native in (NATIVE if is_numeric else NATIVE[:1])]
+    tiers = [_tiered(program, native) for native in (NATIVE if is_numeric and is_native else NATIVE[:1])]
     result.programs += 1
     result.functions += len(functions)
     for number, kinds in enumerate(functions):

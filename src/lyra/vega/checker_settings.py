@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lyra.core.capability import VERBS
 from lyra.core.limits import RETRY_ATTEMPTS_MAX
 from lyra.core.restart import OTP, STRATEGIES
 from lyra.core.retry import ERROR_CLASSES
+from lyra.errors import ConfigError
 from lyra.vega.ast import Agent, Argument, Call, Expression, ListLiteral, Literal, Name, Path, Tool, TypeLiteral, Unary
 from lyra.vega.checker_processes import ProcessChecker
 from lyra.vega.checker_scope import nearest
 from lyra.vega.checker_types import Kind, accepts
+from lyra.vega.program import SPELLINGS
 
 __all__ = ["AGENT_FIELDS", "BLOCKS", "SUPERVISION", "TOOL_SETTINGS", "SettingsChecker"]
 
@@ -256,14 +257,35 @@ class SettingsChecker(ProcessChecker):
     def _capabilities(self, name: str, value: Expression, _: str) -> None:
         for item in self._items(name, value, "capabilities"):
             if isinstance(item, Path):
-                written = f"{item.module}.{item.name}"
-                if written not in VERBS:
-                    near = nearest(written, VERBS)
-                    hint = f"did you mean `{near.replace('.', '::')}`?" if near else None
-                    shown = written.replace(".", "::")
-                    self.warn(item.at, item.end, f"`{shown}` is no known capability", hint)
-            elif not (isinstance(item, Literal) and isinstance(item.value, str)):
+                self._capability(item, f"{item.module}.{item.name}")
+            elif isinstance(item, Literal) and isinstance(item.value, str):
+                self._capability_text(item, item.value)
+            else:
                 self.error_on(item, "a capability is written `fs::read`", 'or as a text: `"fs.read:/project/**"`')
+
+    def _capability(self, item: Path, written: str) -> None:
+        from lyra.core.capability import VERBS, Capability  # few programs name one, and all wait for imports
+
+        try:
+            name = Capability.parse(written).name
+        except ConfigError:
+            name = written
+        if name not in VERBS and name not in SPELLINGS:
+            near = nearest(written, VERBS)
+            hint = f"did you mean `{near.replace('.', '::')}`?" if near else _OWN_CAPABILITY
+            self.error_on(item, f"`{written.replace('.', '::')}` is no known capability", hint)
+
+    def _capability_text(self, item: Literal, written: str) -> None:
+        """As a text it may be one that only somebody's own tools know, but it has to be one."""
+        from lyra.core.capability import Capability
+
+        try:
+            Capability.parse(written)
+        except ConfigError as wrong:
+            self.error_on(item, wrong.message, wrong.hint)
+
+
+_OWN_CAPABILITY: Final = 'one that only your own tools know is a text: `"tickets.close"`'
 
 
 def _number(value: Expression) -> float | None:

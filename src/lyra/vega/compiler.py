@@ -35,7 +35,6 @@ from lyra.vega.plan.summaries import Summaries
 from lyra.vega.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
 from lyra.vega.scopes import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.source import Source
-from lyra.vega.tier2.trees import tree_of
 
 __all__ = ["Load", "compile_module"]
 
@@ -363,6 +362,8 @@ class Linker:
         hidden = is_hidden or module.source.name.startswith("<library")
 
         def compile_function() -> None:
+            from lyra.vega.tier2.trees import tree_of  # a program without functions goes without
+
             compiler = FunctionCompiler(self, module, unit, name, is_hidden=hidden)
             function = self.program.functions[index] = compiler.of_node(node)
             function.tree = tree_of(self, module, unit, node)

@@ -7,7 +7,6 @@ small function of its own that calls it.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 from lyra.vega import ast
@@ -56,10 +55,12 @@ def library_entry(compiler: Expressions, node: ast.Node, module: str, name: str)
     found = table.get(name)
     if found is not None:
         return found
+    from difflib import get_close_matches  # only the wrong wait for it
+
     if module and module not in LIBRARY:
-        near = difflib.get_close_matches(module, LIBRARY, 1)
+        near = get_close_matches(module, LIBRARY, 1)
         raise compiler.fail(node, f"unknown module `{module}`", f"did you mean `{near[0]}`?" if near else "")
-    near = difflib.get_close_matches(name, [*table, *compiler.module.scope.names, *compiler.module.symbols], 1)
+    near = get_close_matches(name, [*table, *compiler.module.scope.names, *compiler.module.symbols], 1)
     raise compiler.fail(node, f"unknown name `{full}`", f"did you mean `{near[0]}`?" if near else "")
 
 

@@ -13,7 +13,10 @@ from lyra.vega.ast import (
     Call,
     Continue,
     ExpressionStatement,
+    For,
+    ForIn,
     If,
+    Literal,
     Name,
     Node,
     Parallel,
@@ -21,6 +24,7 @@ from lyra.vega.ast import (
     Session,
     Statement,
     Throw,
+    While,
 )
 
 __all__ = ["assigned_and_thrown", "ends", "every_node", "parts_of"]
@@ -80,6 +84,8 @@ def ends(statement: Statement) -> bool:
     if isinstance(statement, (Block, Session, Parallel)):
         inside = statement.statements if isinstance(statement, Block) else statement.body.statements
         return any(ends(each) for each in inside)
+    if isinstance(statement, (While, For)):
+        return _is_endless(statement) and not _breaks(statement.body)
     step: Statement | None = statement
     while isinstance(step, If):
         if not ends(step.then):
@@ -92,4 +98,26 @@ def ends(statement: Statement) -> bool:
     if isinstance(statement, ExpressionStatement) and isinstance(statement.value, Call):
         callee = statement.value.callee
         return getattr(callee, "module", "") == "process" and getattr(callee, "name", "") == "exit"
+    return False
+
+
+def _is_endless(loop: While | For) -> bool:
+    condition = loop.condition
+    return condition is None or (isinstance(condition, Literal) and condition.value is True)
+
+
+def _breaks(body: Block) -> bool:
+    """Whether a `break` leaves the loop that has this body; one inside another loop leaves that."""
+    todo: list[Any] = [body]
+    while todo:
+        item = todo.pop()
+        kind: type = type(item)
+        if kind is Break:
+            return True
+        if kind is list or kind is tuple:
+            todo += item
+        elif kind is dict:
+            todo += item.values()
+        elif kind is not str and kind not in (While, For, ForIn):
+            todo += parts_of(item)
     return False

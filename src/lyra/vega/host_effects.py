@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.fiber import Fiber
-from lyra.vega.values import ErrorValue, Fault, Future, Money, Process, Span, Stream, copied, shown
+from lyra.vega.values import STREAM_IS_OVER, ErrorValue, Fault, Future, Money, Process, Span, Stream, copied, shown
 
 if TYPE_CHECKING:
     from lyra.vega.host import LocalHost, Running
@@ -111,7 +111,13 @@ def _send_stream(
 
 def _stream_next(host: LocalHost, process: Running, fiber: Fiber, stream: Stream) -> None:
     chunks = host.streams.get(stream.id)
-    fiber.resume([chunks.pop(0)] if chunks else None)
+    if chunks is None:
+        fiber.throw("ValueError", STREAM_IS_OVER)
+    elif chunks:
+        fiber.resume([chunks.pop(0)])
+    else:
+        del host.streams[stream.id]
+        fiber.resume(None)
 
 
 def _stream_close(host: LocalHost, process: Running, fiber: Fiber, stream: Stream) -> None:
@@ -120,12 +126,13 @@ def _stream_close(host: LocalHost, process: Running, fiber: Fiber, stream: Strea
 
 
 def _await(host: LocalHost, process: Running, fiber: Fiber, what: Future | Stream) -> None:
-    values = host.streams.get(what.id, [])
     if isinstance(what, Future):
+        values = host.streams.get(what.id)
         fiber.resume(values[0] if values else None)
+    elif what.id not in host.streams:
+        fiber.throw("ValueError", STREAM_IS_OVER)
     else:
-        fiber.resume("".join(values))
-        values.clear()
+        fiber.resume("".join(host.streams.pop(what.id)))
 
 
 def _receive(host: LocalHost, process: Running, fiber: Fiber, timeout: Any, number: int) -> None:

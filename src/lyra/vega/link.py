@@ -121,18 +121,23 @@ def globals_reached(linked: Linked, function: int) -> list[int]:
     return sorted(slots)
 
 
-def link(program: Program, *, is_tiered: bool = False) -> Linked:
+def link(program: Program, *, is_tiered: bool = False, is_hashed: bool = True) -> Linked:
     """A program ready to run. The program must be verified, or fresh from the compiler.
 
     With `is_tiered` pure functions are generated as Python: quicker, but a call of one is a single step, whatever the
-    fuel; a host that shares its time says in `tier.contended` when a call has to give way.
+    fuel; a host that shares its time says in `tier.contended` when a call has to give way. A host that keeps nothing
+    needs no hash of it.
     """
-    from lyra.vega.bytecode import content_hash
-
-    linked = Linked(program, content_hash(program))
+    linked = Linked(program, _hash_of(program) if is_hashed else "")
     if is_tiered:
         _add_tier(linked)
     return linked
+
+
+def _hash_of(program: Program) -> str:
+    from lyra.vega.bytecode import content_hash
+
+    return content_hash(program)
 
 
 def _add_tier(linked: Linked) -> None:

@@ -39,7 +39,7 @@ def is_plain(program: Program) -> bool:
 
 def run_plain(program: Program, write: Callable[[str], object], args: Sequence[str] = ()) -> Any:
     """Run it to its end: what `main` returns, as the program has it; a VegaError for what it does not catch."""
-    fiber = Fiber.start(link(program, is_tiered=True))
+    fiber = Fiber.start(link(program, is_tiered=True, is_hashed=False))
     while True:
         outcome = run(fiber, _FUEL)
         if isinstance(outcome, VmEffect):

@@ -7,15 +7,18 @@ is null, bool, int, float, str, Money, Duration, or a list of str and int (names
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["AgentInfo", "Function", "Handler", "Parameter", "Program", "TestInfo", "ToolInfo"]
+__all__ = ["SPELLINGS", "AgentInfo", "Function", "Handler", "Parameter", "Program", "TestInfo", "ToolInfo"]
 
 Instruction = tuple[int, int, int, int]
 
 _COLUMN_BITS = 20
+
+# Capabilities as programs may write them too → as the kernel knows them.
+SPELLINGS: Final = {"http.get": "net.http", "http.post": "net.http", "file.read": "fs.read", "file.write": "fs.write"}
 
 
 class Handler(msgspec.Struct, array_like=True, frozen=True):

@@ -97,7 +97,8 @@ class Session:
 
     def compile(self, text: str) -> Piece:
         """Make a piece ready to run; SourceError for a wrong one, which changes nothing."""
-        whole = text if not parse_all(Source(NAME, text)).problems else text + ";"
+        ended = f"{text}\n;"  # on a line of its own: an error shows what was typed
+        whole = text if parse_all(Source(NAME, ended)).problems or not parse_all(Source(NAME, text)).problems else ended
         statements = parse_all(Source(NAME, whole)).module.statements
         is_expression = len(statements) == 1 and isinstance(statements[0], ast.ExpressionStatement)
         if is_expression:

@@ -18,6 +18,7 @@ from lyra.core.money import Money
 __all__ = [
     "INT_MAX",
     "INT_MIN",
+    "STREAM_IS_OVER",
     "UNITS",
     "UNSET",
     "Builder",
@@ -115,6 +116,9 @@ class Future(msgspec.Struct, frozen=True):
     """What `spawn async` gives; `await` waits for it."""
 
     id: str
+
+
+STREAM_IS_OVER: Final = "this stream is over: it was read to its end, or its loop was left"
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from tests.tools.test_http_guard import PUBLIC, Server, page, serving
 pytestmark = pytest.mark.anyio
 
 
-def web_fetch(server: Server, *, follow: Callable[[str], bool] | None = None) -> Tool:
+def web_fetch(server: Server, *, follow: Callable[[str, str], bool] | None = None) -> Tool:
     (made,) = web_tools(follow=follow, lookup=server.lookup, dial=server.dial)
     return made
 

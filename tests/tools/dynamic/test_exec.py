@@ -200,6 +200,7 @@ def test_a_command_that_a_value_could_bend_is_a_mistake(tmp_path: Path, command:
         "[sed, -e, '{{word}}', f]",
         "[sed, '--expression={{word}}', f]",
         "[sed, -f, '{{word}}', f]",
+        "[sed, -e, '{{word}}', --sandbox, f]",
         "[sed, -n, --, '{{word}}', f]",
         "[sed, '1,{{word}}', f]",
         "[/usr/bin/sed, '{{word}}p', f]",

@@ -209,6 +209,12 @@ xargs --eof rm
 readarray -C'rm x' -c1
 mapfile -tC'rm x' -c1
 ZIPOPT='-T -TT rm' zip z f
+parallel <<< 'rm x'
+ssh host <<< 'rm x'
+ssh -p 22 host <<< 'rm x'
+su bob <<< 'rm x'
+unshare -r <<< 'rm x'
+printf -vBASH_ENV rm
 LUA_INIT='x' lua -v
 PSQL_PAGER='rm x' psql -l
 RIPGREP_CONFIG_PATH=f rg hi

@@ -3,8 +3,8 @@
 What is fetched is decided three times: the permission rules see the URL, the Grant is asked for `net.http:host:port`,
 and the addresses of the host must be public (`lyra.tools.http_guard`). Every redirect is decided like a first request,
 by the rules too where it stays on one host. One that no rule covers, and without rules one to another host, is not
-followed but told: the model may ask for it, and is then asked about it. Bounded in time, size and redirects; pictures, archives and programs are
-refused. No proxy of the environment is used, no cookie kept, nothing is sent but the URL.
+followed but told: the model may ask for it, and is then asked about it. Bounded in time, size and redirects; pictures,
+archives and programs are refused. No proxy of the environment is used, no cookie kept, nothing is sent but the URL.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ _CODECS: Final = frozenset(
 )
 
 
-def web_tools(
-    *, follow: Follow | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None
-) -> list[Tool]:
+def web_tools(*, follow: Follow | None = None, lookup: Lookup = system_lookup, dial: Dial | None = None) -> list[Tool]:
     """`follow(url, to)` says whether a redirect needs no question: without it, those on one host; `lookup` and `dial`
     are the machine's unless a test gives its own."""
     family = _Web(follow or _same_place, lookup, dial)

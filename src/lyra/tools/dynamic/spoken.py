@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from typing import Final
 
 from lyra.core.program_options import OPTIONS
 from lyra.core.programs import GREEDY, program_name, reaches
-from lyra.core.reach import Reach, own_words
+from lyra.core.reach import Reach, own_words, words_of
 from lyra.tools.dynamic.template import Template
 from lyra.tools.permissions.orders import TAKES_ORDERS
 
@@ -33,8 +34,8 @@ _CODE: Final = (
     *("import os; os.system('x')", 'system("x")', "require('child_process')", "`x`"),
 )
 _LOADS: Final = {"perl": "Mm", "ruby": "r", "node": "r", "nodejs": "r", "lua": "l", "luajit": "l"}  # a module
-_SQLITE_FLAGS: Final = frozenset(
-    "-readonly -safe -json -csv -header -noheader -line -column -batch -bail -markdown -table -box -list -html".split()
+_SQLITE_FLAGS: Final = words_of(
+    "-readonly -safe -json -csv -header -noheader -line -column -batch -bail -markdown -table -box -list -html"
 )
 # With this option a program runs and writes nothing, whatever it is told.
 _HARMLESS_BY: Final = {"sqlite3": "-safe", "sed": "--sandbox", "gawk": "--sandbox"}
@@ -54,7 +55,7 @@ def spoken_in(words: Sequence[Template], *, stdin: bool, numbers: Collection[str
         name = program_name(words[shell].text)
         return f"a value could be a script of {name}", "name the program itself: there is no shell"
     safe = _HARMLESS_BY.get(name)
-    if safe is not None and any(word.text == safe for word in _fixed(words)):
+    if safe is not None and any(word.text == safe for word in takewhile(lambda word: not word.names, words)):
         return None
     if (
         (stdin and _takes_orders(name, words))
@@ -74,10 +75,6 @@ def is_spoken(words: Sequence[Template], argv: Sequence[str], plain: Sequence[st
 
 def _beyond(argv: Sequence[str]) -> set[Reach]:
     return set(reaches(argv)) if argv else set()
-
-
-def _fixed(words: Sequence[Template]) -> list[Template]:
-    return [word for word in words if not word.names]
 
 
 def _without_runner(words: Sequence[Template]) -> Sequence[Template]:

@@ -205,13 +205,19 @@ class _Texts:
                     self._add(" ".join((*(word.text for word in command.words), *targets)))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
-        for command, name, words in self.script.hungry:
-            fed = any(feeds(other) for other in self.script.commands if other.redirects and other is not command)
-            if fed and (not name or takes_input(words, name, command)):
-                self.script.doubt("a program in it may take its orders from a text that is not its own")
+        if self.script.hungry and self.script.unsure is None:
+            self._look_for_orders()
         if self.script.evaluates and self.script.quotes_code:
             self.script.doubt("a variable that it calculates with may hold a command")
         return inside
+
+    def _look_for_orders(self) -> None:
+        """A text that one command opens, and another that may take its orders from it."""
+        opened = [command for command in self.script.commands if command.redirects and feeds(command)]
+        for command, name, words in self.script.hungry if opened else ():
+            others = len(opened) > 1 or opened[0] is not command
+            if others and (not name or takes_input(words, name, command)):
+                self.script.doubt("a program in it may take its orders from a text that is not its own")
 
     def _add(self, text: str) -> None:
         self.left -= len(text) + 1

@@ -11,7 +11,7 @@ from typing import Final
 from lyra.core.code import starts_programs
 from lyra.core.program_options import OPTIONS
 from lyra.core.programs import language_of
-from lyra.core.reach import Options, own_words
+from lyra.core.reach import Options, own_words, words_of
 from lyra.tools.permissions.inner import Inner, is_input, own_input, script_in
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
@@ -33,12 +33,13 @@ _ASKS_SHORT: Final = {
 }
 _GOES_ON: Final = {  # reads its input though it was given code
     **dict.fromkeys(("python", "pypy", "node", "lua", "julia"), "i"),
-    **{"perl": "d", "php": "a"},
+    "perl": "d",
+    "php": "a",
 }
 _LETTERS: Final = frozenset({"mail", "mailx"})
-_SQLITE_FLAGS: Final = frozenset(
+_SQLITE_FLAGS: Final = words_of(
     "-header -noheader -csv -json -batch -line -column -html -list -readonly -bail -echo -box -markdown -table -quote"
-    " -tabs -ascii".split()
+    " -tabs -ascii"
 )
 
 
@@ -127,10 +128,7 @@ def _reads_queries(words: Sequence[str]) -> bool:
 
 def _reads_rules(words: Sequence[str]) -> bool:
     """make: only where its file is the input."""
-    for word in words[1:]:
-        if word[-1:] == "-" or ("/" in word and is_input(word)):
-            return True
-    return False
+    return any(word[-1:] == "-" or ("/" in word and is_input(word)) for word in words[1:])
 
 
 def _reads_jobs(words: Sequence[str]) -> bool:

@@ -202,7 +202,6 @@ class WordReader:
             char = text[self.at]
             if char in WORD_END:
                 if text.startswith(("<(", ">("), self.at):
-                    self.script.piped |= char == ">"  # what is in it reads what is written there
                     self.at += 2
                     self._substitution(out)
                     expands = True
@@ -227,10 +226,7 @@ class WordReader:
             elif char == "`":
                 self._backtick(out, quoted=False)
                 expands, plain = True, False
-            elif char == "[" and self.at == start and text[start + 1 : start + 2] in _BLANKS:
-                out.append(char)  # the program of that name
-                self.at += 1
-            elif char in "*?[" or (char == "{" and self._braces(start)):
+            elif char in "*?[{" and self._is_wild(char, start):
                 out.append(UNKNOWN)
                 self.at += 1
                 globs, plain = True, False
@@ -255,6 +251,11 @@ class WordReader:
             out.append(following)
             self.at += 2
         return False
+
+    def _is_wild(self, char: str, start: int) -> bool:
+        if char == "[":  # alone it is the program of that name
+            return self.at > start or self.text[start + 1 : start + 2] not in _BLANKS
+        return char != "{" or self._braces(start)
 
     def _braces(self, start: int) -> bool:
         """Whether a `{` may be a brace expansion: not `{}` and not the `{` of a group."""
@@ -372,6 +373,7 @@ class WordReader:
     def _substitution(self, out: list[str]) -> None:
         out.append(UNKNOWN)
         self.script.compound = True
+        self.script.piped |= self.text[self.at - 2] == ">"  # what is in it reads what is written there
         pending, self.pending = self.pending, []
         self.commands(")")
         self.pending = pending + self.pending

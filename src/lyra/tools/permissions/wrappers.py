@@ -14,22 +14,16 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, program_name, reaches
-from lyra.tools.permissions.inner import Inner, is_input, own_input, script_in
+from lyra.tools.permissions.inner import Inner, script_in
 from lyra.tools.permissions.orders import TAKES_ORDERS, orders_of
 from lyra.tools.permissions.shell import Command, Script, Word
+from lyra.tools.permissions.shells import SHELLS, TAKES_COMMANDS, commands_in_input, script_file, shell_script
 from lyra.tools.permissions.text_glob import UNKNOWN
 from lyra.tools.permissions.variables import calculates, decides_what_runs
 from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
 __all__ = ["Inner", "basename", "inner_of", "wraps"]
 
-
-SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
-_SHELL_FILES: Final = frozenset({"--rcfile", "--init-file"})
-_SHELL_FLAGS: Final = frozenset(
-    {"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting", "--debugger", "--help"}
-    | {"--version", "--dump-strings", "--dump-po-strings", "--noconfig"}
-)
 
 # Builtins that do arithmetic with their arguments; a shell expands what is quoted in them.
 _ARITHMETIC: Final = frozenset(
@@ -63,7 +57,7 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
     if name in WRAPPERS:
         yield from _wrapped(words, WRAPPERS[name], name)
     elif name in SHELLS:
-        yield from _shell(words, command, script)
+        yield from shell_script(words, command, script)
     elif name in GREEDY:
         yield from _greedy(words)
     elif name in _SPECIAL:
@@ -74,6 +68,8 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
         yield from _reached(words, name, script)
+    if name in TAKES_COMMANDS:
+        yield from commands_in_input(words, name, command, script)
     if name in TAKES_ORDERS:
         yield from orders_of(words, name, command, script)
 
@@ -192,70 +188,6 @@ _BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
 
 
 # ---------------------------------------------------------------- scripts in arguments
-def _shell(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
-    if len(words) == 2 and words[1].text in ("--version", "--help"):
-        return
-    at, wants_script = 1, False
-    fish = basename(words[0].text) == "fish"
-    while at < len(words):
-        text = words[at].text
-        if text[:1] == UNKNOWN or (text[:1] in "-+" and UNKNOWN in text):
-            yield Inner(doubt="it starts a shell with options that only the shell knows")
-            return
-        if text in ("--", "-"):
-            at += 1
-            break
-        if text[:1] not in ("-", "+") or not text[1:]:
-            break
-        if _is_unclear(text) or (fish and text != "-c"):
-            yield Inner(doubt="it starts a shell with options that cannot be told from a script")
-            return
-        if text[0] == "-" and text[1] != "-" and "c" in text:
-            wants_script = True
-        if text in _SHELL_FILES and at + 1 < len(words):
-            yield from _script_file(words[at + 1], command, script)
-        at += 2 if text in _SHELL_FILES or (text[1] != "-" and text[-1] in "oO") else 1
-    if wants_script:
-        if at < len(words):
-            yield from script_in(words[at].text)
-        return
-    reads_input = at >= len(words) or any("s" in word.text for word in words[1:at] if word.text[:2] != "--")
-    if not reads_input:
-        yield from _script_file(words[at], command, script)
-    if reads_input:
-        yield from _input(command, script, named=own_input(command))
-
-
-def _is_unclear(text: str) -> bool:
-    """A long option that nobody knows; or `-oc pipefail`, where each `o` but a last one hides which word is whose."""
-    if text[:2] == "--":
-        return text not in _SHELL_FLAGS and text not in _SHELL_FILES
-    return any(letter in text[1:-1] for letter in "oO")
-
-
-def _script_file(word: Word, command: Command, script: Script) -> Iterator[Inner]:
-    """A script in a file is like any other program; but not one that is made up on the way."""
-    if word.raw.startswith(("<(", ">(")) or word.text[:1] == UNKNOWN:
-        yield Inner(doubt="it runs a script that only the shell knows")
-    elif is_input(word.text):
-        yield from _input(command, script, named=False)
-
-
-def _input(command: Command, script: Script, *, named: bool) -> Iterator[Inner]:
-    """A shell that reads its script from where its input comes from; `named`: the command says what that is."""
-    for document in command.documents:
-        yield Inner(script=document)
-    for _, operator, target in command.redirects:
-        if operator == "<<<":
-            yield from script_in(target.text)
-        elif target.raw.startswith("<("):
-            yield Inner(doubt="it feeds a shell from a substitution")
-    if script.piped:
-        yield Inner(doubt="it pipes into a shell")
-    if not named:
-        script.hungry.append((command, "", []))
-
-
 def _eval(words: list[Word]) -> Iterator[Inner]:
     yield from script_in(" ".join(word.text for word in words[1:] if word.text != "--"))
 
@@ -269,7 +201,7 @@ def _trap(words: list[Word]) -> Iterator[Inner]:
 def _source(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
     if len(words) > 1:
         yield Inner(words=words[1:])  # looked for where programs are
-        yield from _script_file(words[1], command, script)
+        yield from script_file(words[1], command, script)
 
 
 def _alias(words: list[Word]) -> Iterator[Inner]:
@@ -344,7 +276,8 @@ def _builtin(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
         yield Inner(doubt=f"{name!r} may evaluate a quoted substitution")
     if name in _SETS:
         for word in words[1:]:
-            yield from _variable(word.text, fills=name in _FILLS)
+            text = word.text[2:] if name == "printf" and word.text[:2] == "-v" else word.text
+            yield from _variable(text, fills=name in _FILLS)
             if word.text[:1] == "-" and "n" in word.text and name not in _FILLS:
                 yield Inner(doubt="it gives a variable another name")
             if word.text[:1] == "-" and "i" in word.text:

@@ -2,13 +2,14 @@
 
 The fork is a run of its own in the same store. Its journal begins as a copy of the other's, up to the reply, which is
 written there as somebody wants it; from there on the program runs. What it asks then is answered as it was in the other
-run where it is the same: the same effect with the same arguments, such as the same messages to the same model. What is
-new is refused, or done for real where that is allowed. The clock and the dice are read anew from there on.
+run where it is the same: the same effect with the same arguments, or the same message to the same agent. What is new
+is refused, or done for real where that is allowed. The clock and the dice are read anew from there on.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -74,24 +75,48 @@ def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error:
 
 def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_error: bool) -> Change:
     """An agent's reply is what its model said last before the answer was there."""
-    last, children = _answered_by(timeline, step)
-    first = max((one.seq for one in timeline.steps[: step.number] if one.pid == step.pid), default=0)
-    started: dict[tuple[str, Any], str] = {}
-    found: tuple[Record, rows.Finished] | None = None
-    for record in run.rows():
-        if record.seq > last:
-            break
-        if record.kind == "effect.started":
-            row = rows.DECODERS[record.kind].decode(record.data)
-            started[record.pid, row.key] = row.name
-        elif record.kind == "effect.finished" and record.seq > first:
-            row = rows.DECODERS[record.kind].decode(record.data)
-            is_its = record.pid in children if children else True
-            if is_its and started.get((record.pid, row.key), "").startswith(f"{_MODEL}{step.agent}:"):
-                found = (record, row)
+    found = _Said(run).reply(timeline, step)
     if found is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
     return _changed(run, *found, lambda old: _said(old, text), text, is_error=is_error)
+
+
+class _Said:
+    """What models said, in order: by whom, and which row has it."""
+
+    def __init__(self, run: Run) -> None:
+        self._seqs: list[int] = []
+        self._rows: list[tuple[str, Record, rows.Finished]] = []  # the effect's name, without its model
+        started: dict[tuple[str, Any], str] = {}
+        for record in run.rows():
+            if record.kind == "effect.started":
+                row = rows.DECODERS[record.kind].decode(record.data)
+                if row.name.startswith(_MODEL):
+                    started[record.pid, row.key] = row.name
+            elif record.kind == "effect.finished":
+                row = rows.DECODERS[record.kind].decode(record.data)
+                name = started.get((record.pid, row.key))
+                if name is not None:
+                    self._seqs.append(record.seq)
+                    self._rows.append((agent_of(name), record, row))
+
+    def reply(self, timeline: Timeline, step: Step) -> tuple[Record, rows.Finished] | None:
+        """The row behind the answer to a step."""
+        last, children = _answered_by(timeline, step)
+        at = bisect_right(self._seqs, last) - 1
+        while at >= 0:
+            agent, record, row = self._rows[at]
+            if agent == step.agent and (record.pid in children if children else record.seq > step.began_seq):
+                return record, row
+            if record.seq <= step.began_seq and not children:
+                return None
+            at -= 1
+        return None
+
+
+def agent_of(effect: str) -> str:
+    """The agent in the name of a model's effect: `model:NAME:provider/model`."""
+    return effect.removeprefix(_MODEL).rpartition(":")[0] if effect.startswith(_MODEL) else ""
 
 
 def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
@@ -168,7 +193,7 @@ def fresh_name(names: list[str], run_id: str) -> str:
     return f"{stem}-fork-{number}"
 
 
-def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -> Book:
+def copied_to(run: Run, timeline: Timeline, space: Space, change: Change, number: int, now: float) -> Book:
     """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
@@ -185,6 +210,11 @@ def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -
                 row = rows.DECODERS[record.kind].decode(record.data)
                 begun[record.pid, row.key] = row
             kept.append(_of_fork(record, space.name, run.id, number))
+    said = _Said(run)
+    for step in timeline.steps:
+        found = said.reply(timeline, step) if step.agent and step.seq > change.seq else None
+        if found is not None and found[0].seq > change.seq:
+            book.add_said(step.agent, step.message, found[0].pid, found[1])
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
         space.append(kept, lease.epoch)
@@ -209,26 +239,49 @@ def _remember(book: Book, begun: dict[tuple[str, Any], rows.Started], record: Re
         start = begun.get((record.pid, row.key))
         name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
         if name and not (row.error is not None and row.error.get("code") in ("cancelled", "cut_off", "given_up")):
-            book.add(name, digest, row)
+            book.add(name, digest, record.pid, row)
 
 
 class Book:
-    """What the other run was answered, by name and arguments of the effect, in order; and what the fork asked."""
+    """What the other run was answered, in order: by name and arguments of the effect; of agents also by the message,
+    for a conversation that went another way before. And what the fork asked that is new."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, bytes], deque[rows.Finished]] = {}
+        self._answers: dict[tuple[str, Any], deque[tuple[tuple[str, Any], rows.Finished]]] = {}
+        self._used: set[tuple[str, Any]] = set()
         self.taken = 0
         self.new: list[str] = []
 
-    def add(self, name: str, digest: bytes, row: rows.Finished) -> None:
-        self._answers.setdefault((name, digest), deque()).append(row)
+    def add(self, name: str, digest: bytes, pid: str, row: rows.Finished) -> None:
+        self._answers.setdefault((name, digest), deque()).append(((pid, row.key), row))
 
-    def take(self, name: str, digest: bytes) -> rows.Finished | None:
-        found = self._answers.get((name, digest))
-        if not found:
-            return None
-        self.taken += 1
-        return found.popleft()
+    def add_said(self, agent: str, message: str, pid: str, row: rows.Finished) -> None:
+        self._answers.setdefault((agent, message), deque()).append(((pid, row.key), row))
+
+    def take(self, name: str, digest: bytes, message: str | None = None) -> rows.Finished | None:
+        """An answer that was not taken before."""
+        found = self._next((name, digest))
+        if found is None and message is not None:
+            found = self._next((agent_of(name), message))
+        self.taken += found is not None
+        return found
+
+    def _next(self, key: tuple[str, Any]) -> rows.Finished | None:
+        left = self._answers.get(key)
+        while left:
+            which, row = left.popleft()
+            if which not in self._used:
+                self._used.add(which)
+                return row
+        return None
+
+
+def _asked(effect: Effect, args: tuple[Any, ...]) -> str | None:
+    """The message that a model is asked to answer; None where it goes on with something else, such as tools."""
+    messages = getattr(getattr(args[0], "request", None), "messages", ()) if args else ()
+    if not effect.name.startswith(_MODEL) or not messages or messages[-1].role != "user":
+        return None
+    return str(messages[-1].text)
 
 
 class _ForkDoor(Door):
@@ -249,7 +302,7 @@ class _ForkDoor(Door):
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
         digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-        row = self._book.take(effect.name, digest)
+        row = self._book.take(effect.name, digest, _asked(effect, args))
         if row is not None:
             if known is not None:
                 del process.recall[key]  # type: ignore[union-attr]

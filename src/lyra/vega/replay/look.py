@@ -13,6 +13,7 @@ from lyra.errors import ConfigError, SourceError
 from lyra.vega.fiber import Done, Fiber
 from lyra.vega.link import Code, Linked
 from lyra.vega.opcodes import OPCODES
+from lyra.vega.parser import parse
 from lyra.vega.program import Function
 from lyra.vega.replay.variables import Variables
 from lyra.vega.values import Closure, copied
@@ -60,19 +61,26 @@ class Expression:
         """The program's functions with those of the expression behind them; its own is the last."""
         from lyra.vega import compile as compile_source
 
+        text = f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}"
         try:
-            piece = compile_source(f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}", "<expression>")
+            if not _is_one(text):
+                raise ConfigError(f"`{self.text}` is no expression")
+            piece = compile_source(text, "<expression>")
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
         linked = Linked(self._linked.program, self._linked.hash)
         offset = len(linked.functions)
-        if piece.globals or piece.agents:
-            raise ConfigError(f"`{self.text}` is no expression")
         for index, function in enumerate(piece.functions):
             linked.functions.append(Code(offset + index, _moved(function, offset)))
         mine = next(at for at, function in enumerate(piece.functions) if function.name == _LOOK)
         linked.functions.append(linked.functions[offset + mine])
         return linked
+
+
+def _is_one(text: str) -> bool:
+    """One function with one statement: nothing was smuggled in behind the expression."""
+    statements = parse(text, "<expression>").statements
+    return len(statements) == 1 and len(getattr(statements[0], "body").statements) == 1  # noqa: B009 - a Function
 
 
 def _moved(function: Function, offset: int) -> Function:

@@ -172,11 +172,11 @@ class Player:
         while self.position < stop:
             self._forward()
         if inside is not None:
+            self._enter()
             with self._traps:
-                if self._enter():
-                    for _ in range(inside):
-                        if self.inside is not None:
-                            self._one_line()
+                for _ in range(inside):
+                    if self.inside is not None:
+                        self._one_line()
 
     def step(self) -> bool:
         """The next effect happens; from between two lines, on to the effect. False at the end."""
@@ -280,10 +280,11 @@ class Player:
         """On to the next line of the process in view, or to its next effect; False at the end of the run."""
         if self.chosen is not None and not self._turn_of(self.chosen):
             return False
-        with self._traps:
-            if self.inside is None and not self._enter():
-                return False
-            self._one_line()
+        if self.inside is None and not self._enter():
+            return False
+        if self.inside is not None:  # else a process ended, which is no line of it
+            with self._traps:
+                self._one_line()
         return True
 
     def _turn_of(self, pid: str) -> bool:
@@ -300,14 +301,13 @@ class Player:
 
     def _enter(self) -> bool:
         """The next step's answer is given, and nobody has gone on yet. False at the end."""
-        while self.position < len(self.timeline):
-            step = self.timeline.steps[self.position]
-            self._answer(step)
-            self.position += 1
-            if step.kind != END:
-                self.inside = 0
-                return True
-        return False
+        if self.position >= len(self.timeline):
+            return False
+        step = self.timeline.steps[self.position]
+        self._answer(step)
+        self.position += 1
+        self.inside = None if step.kind == END else 0
+        return True
 
     def _one_line(self) -> None:
         assert self.inside is not None
@@ -345,19 +345,19 @@ class Player:
         if self.timeline.steps[position - 1].kind == END:
             return 0
         self.goto(position - 1)
+        self._enter()
         with self._traps:
-            if self._enter():
-                while self.inside is not None:
-                    self._one_line()
-                    lines += self.inside is not None
+            while self.inside is not None:
+                self._one_line()
+                lines += self.inside is not None
         self.goto(position)
         return lines
 
     def lines_of_next(self) -> Any:
         """Stand at every line between the next answer and the effect after it, one after the other."""
+        if not self._enter():
+            return
         with self._traps:
-            if not self._enter():
-                return
             while self.inside is not None:
                 self._one_line()
                 if self.inside is not None:

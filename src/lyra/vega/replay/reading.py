@@ -233,7 +233,7 @@ class _Reading:
         previous = self.journal.reached.get(pid, self.journal.created[pid][0])
         step.seq = self.journal.reached[pid] = max(seq, previous)
         step.at = self.journal.time_of(step.seq)
-        step.began = self.journal.time_of(previous)
+        step.began, step.began_seq = self.journal.time_of(previous), previous
         if answer.thrown is not None:
             step.error = f"{answer.thrown.name}: {answer.thrown.text}"[:2_000]
         elif answer.error is not None:

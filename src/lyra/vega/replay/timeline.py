@@ -74,6 +74,7 @@ class Step(msgspec.Struct):
     seq: int = 0  # of the row that answered it
     at: float = 0.0  # when
     began: float = 0.0
+    began_seq: int = 0  # of the row before it in its process
     keys: list[Any] = []  # of the answers in the journal that it took
     children: list[str] = []  # processes that answered it
     answer: Answer | None = None

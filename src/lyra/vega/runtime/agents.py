@@ -73,7 +73,7 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     if "retry" in settings:
         found["retry"] = _retry(settings["retry"])
     if "circuit_breaker" in settings:
-        found["circuit_breaker"] = CircuitBreaker(**_in_seconds(settings["circuit_breaker"]))
+        found["circuit_breaker"] = CircuitBreaker(per="call", **_in_seconds(settings["circuit_breaker"]))
     if "rate_limit" in settings:
         found["rate_limit"] = RateLimit(**settings["rate_limit"])
     if "output" in settings:

@@ -78,7 +78,7 @@ class Job:
             self.fiber.deliver(["DOWN", Process(message.pid), message.message or message.reason])
         elif kind is list and len(message) == 2 and message[0] == "vega":
             self.fiber.deliver(self.world.read(message[1]))
-        elif kind is dict and message.keys() == _STOPPED:  # a supervisor with `strategy stop` left one down
+        elif kind is dict and message.keys() == _STOPPED:  # a supervisor left one down, or gave up
             self.fiber.deliver(["DOWN", Process(message["child"]), self._why(message["child"], message["reason"])])
         elif kind in _PLAIN:
             self.fiber.deliver(from_python(message))

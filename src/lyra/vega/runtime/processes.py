@@ -84,6 +84,7 @@ async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_as
     kernel, ctx = job.world.kernel, job.ctx
     program, args = kernel.supervisors.program(children(job, what), **flags({**what, **(settings or {})}))
     args[0].nested = True  # it says when it is ready
+    args[0].tells = True
     handle = ctx.spawn(program, *args)
     _tracked(job, handle.pid)
     if job.world.picture is not None:

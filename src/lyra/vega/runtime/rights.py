@@ -15,6 +15,7 @@ from lyra.core.capability import Capability, Grant
 from lyra.errors import ConfigError
 from lyra.vega.fiber import Done, Fiber
 from lyra.vega.link import Linked
+from lyra.vega.program import SPELLINGS
 from lyra.vega.values import UNSET
 from lyra.vega.vm import run
 
@@ -22,7 +23,6 @@ __all__ = ["Rights", "settings_of"]
 
 # What asking agents and starting processes takes: a tool never loses these.
 _ALWAYS: Final = ("model.use", "tool.use", "process.spawn", "process.send", "human.ask", "events.publish")
-_SPELLINGS: Final = {"http.get": "net.http", "http.post": "net.http", "file.read": "fs.read", "file.write": "fs.write"}
 _FUEL: Final = 10_000
 
 
@@ -61,7 +61,7 @@ class Rights:
         found: list[Capability] = []
         for spelling in settings.get("capabilities") or ():
             base = Capability.parse(str(spelling))
-            base = Capability(_SPELLINGS.get(base.name, base.name), base.scope)
+            base = Capability(SPELLINGS.get(base.name, base.name), base.scope)
             if base.kind == "path" and base.scope == "**":
                 found += [Capability(base.name, scope) for scope in self._scopes(paths)]
             elif base.kind == "command" and base.scope == "**" and commands:

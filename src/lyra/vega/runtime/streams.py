@@ -17,7 +17,7 @@ from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop, was_asked
-from lyra.vega.values import Duration, Fault, Future, Money, Process, Stream, shown
+from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
@@ -151,9 +151,12 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     pieces = job.state.mocked.get(stream.id)
     if pieces:
         return [pieces.pop()]
+    if pieces is not None:
+        del job.state.mocked[stream.id]
+        return None
     found = job.world.streams.get(stream.id)
     if found is None:
-        return None
+        raise Fault("ValueError", STREAM_IS_OVER)
     opened, passed = found
     try:
         async with asyncio.timeout_at(opened.start_clock()) as clock:

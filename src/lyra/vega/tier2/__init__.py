@@ -3,7 +3,8 @@
     trees      what of a function's source can be so, as plain data beside its register code
     shapes     what a tree may look like, and the check of one that comes in a file
     kinds      which kinds its variables have, given the kinds of its arguments
-    generate   the Python of one function for one row of kinds (`guards`: what keeps it exact)
+    generate   the Python of one function for one row of kinds (`expressions`,
+               `pieces`; `guards`: what keeps it exact)
     native     which of them are about numbers alone, and their machine code where llvmlite is installed (`assemble`)
     switch     when a call goes which way
 

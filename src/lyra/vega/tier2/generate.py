@@ -1,36 +1,25 @@
 """The Python of pure functions: from a typed tree to an `ast` tree, and from that to a function.
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
-row of kinds they were made for. Where both kinds are known an operator is Python's own with what Vega asks besides
-(64 bits, truncation, no negative index); where they are not it is the machine's function for it. Small results are let
-through by one comparison that Python does quickly. `STOP` is a name in the functions' own namespace: whoever wants
-their turn sets it, and every call and every turn of a loop looks at it.
+row of kinds they were made for. Statements are here, values in `expressions`. `STOP` is a name in the functions' own
+namespace: whoever wants their turn sets it, and every call and every turn of a loop looks at it.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Any, Final
+from typing import Any
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery, operators, values
-from lyra.vega.stdlib.natives import native
+from lyra.vega.tier2.expressions import ARITHMETIC, GENERAL, STEP_MAX, Values
 from lyra.vega.tier2.guards import OFF
-from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
+from lyra.vega.tier2.kinds import Facts, Row, Trees, row_name
+from lyra.vega.tier2.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.tier2.shapes import CHANGING, nodes
 from lyra.vega.tier2.switch import GiveUp
 
 __all__ = ["namespace", "python_of"]
-
-SMALL: Final = 0x3FFFFFFF  # one digit of a Python int
-_STEP_MAX: Final = 1 << 30
-_NUMBERS: Final = frozenset({"int", "float"})
-_LOAD, _STORE = ast.Load(), ast.Store()
-
-_ARITHMETIC: Final[dict[str, type[ast.operator]]] = {"+": ast.Add, "-": ast.Sub, "*": ast.Mult}
-_ORDERINGS: Final[dict[str, type[ast.cmpop]]] = {"<": ast.Lt, "<=": ast.LtE, ">": ast.Gt, ">=": ast.GtE}
-_EQUALITIES: Final[dict[str, type[ast.cmpop]]] = {"==": ast.Eq, "!=": ast.NotEq}
-_GENERAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}
 
 
 def _sure(value: Any) -> bool:
@@ -62,73 +51,29 @@ def namespace() -> dict[str, Any]:
         "walked": _walked,
         "Ok": values.Ok,
         "Err": values.Err,
-        **{name: getattr(operators, name) for name in (*_GENERAL.values(), "less", "less_or_equal", "negate")},
+        **{name: getattr(operators, name) for name in (*GENERAL.values(), "less", "less_or_equal", "negate")},
         **{name: getattr(operators, name) for name in ("index", "store", "length", "key")},
     }
 
 
 def python_of(trees: Trees, facts: dict[Row, Facts], into: dict[str, Any]) -> None:
     """Put the functions of all rows into a namespace."""
-    bodies: list[ast.stmt] = [_Maker(trees, row, known, facts, into).function() for row, known in facts.items()]
+    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in facts]
     module = ast.Module(body=bodies, type_ignores=[])
     ast.fix_missing_locations(module)
     exec(compile(module, "<vega tier 2>", "exec"), into)  # noqa: S102 - of a tree made here, from checked parts
 
 
-# ---------------------------------------------------------------- pieces
-
-
-def _name(name: str) -> ast.Name:
-    return ast.Name(name, _LOAD)
-
-
-def _constant(value: Any) -> ast.expr:
-    return ast.Constant(value)
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(_name(name), list(arguments), [])
-
-
-def _compare(left: ast.expr, *rest: tuple[type[ast.cmpop], ast.expr]) -> ast.expr:
-    return ast.Compare(left, [operator() for operator, _ in rest], [value for _, value in rest])
-
-
-def _give_up() -> ast.stmt:
-    return ast.Raise(_name("GiveUp"), None)
-
-
-def _set(name: str, value: ast.expr) -> ast.stmt:
-    return ast.Assign([ast.Name(name, _STORE)], value)
-
-
-def _fits(value: ast.expr, again: ast.expr, is_positive: bool) -> ast.expr:
-    """Whether an int fits 64 bits. Small ones are let through first: Python compares those quickly."""
-    if is_positive:
-        tests = [_compare(value, (ast.Lt, _constant(SMALL))), _compare(again, (ast.LtE, _constant(values.INT_MAX)))]
-    else:
-        tests = [
-            _compare(_constant(-SMALL), (ast.Lt, value), (ast.Lt, _constant(SMALL))),
-            _compare(_constant(values.INT_MIN), (ast.LtE, again), (ast.LtE, _constant(values.INT_MAX))),
-        ]
-    return ast.BoolOp(ast.Or(), tests)
-
-
-class _Maker:
-    def __init__(self, trees: Trees, row: Row, facts: Facts, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+class _Function(Values):
+    def __init__(self, trees: Trees, row: Row, rows: dict[Row, Facts], into: dict[str, Any]) -> None:
+        super().__init__(trees, row, rows, into)
         self.row = row
         self.parameters, _, self.body = trees[row[0]][:3]
-        self.facts = facts
-        self.look = Look.again(trees, row, rows)
-        self.into = into
-        self.temporaries = 0
-        self.least: dict[int, int] = {}  # of slots that a test before has bounded
-        self.bounded: set[int] = set()  # slots that a loop's condition keeps from overflowing in their one step
         self.steps: list[list[Any]] = []  # what `continue` has to do first
 
     def function(self) -> ast.stmt:
         arguments = [ast.arg(f"v{slot}") for slot in range(self.parameters)]
-        body = [self._poll(), *self.block(self.body), ast.Return(_constant(None))]
+        body = [self._poll(), *self.block(self.body), ast.Return(constant(None))]
         spec = ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
         made = ast.FunctionDef(row_name(self.row), spec, body, [])
         made.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
@@ -137,7 +82,7 @@ class _Maker:
     def _poll(self) -> ast.stmt:
         if "poll" in OFF:
             return ast.Pass()
-        return ast.If(_name("STOP"), [_give_up()], [])
+        return ast.If(named("STOP"), [give_up()], [])
 
     # ------------------------------------------------------------ statements
 
@@ -159,7 +104,7 @@ class _Maker:
             return
         _, operator, left, right = condition
         is_bounded = left[0] == "slot" and left[1] in self.facts.steady and self.kind(left) == "int"
-        if is_bounded and right[0] == "constant" and type(right[1]) is int and abs(right[1]) < _STEP_MAX:
+        if is_bounded and right[0] == "constant" and type(right[1]) is int and abs(right[1]) < STEP_MAX:
             self.least[left[1]] = right[1] + (operator == "<=")
 
     def statement(self, node: list[Any]) -> list[ast.stmt]:
@@ -168,31 +113,31 @@ class _Maker:
 
     def _set_statement(self, slot: int, value: list[Any]) -> list[ast.stmt]:
         name = f"v{slot}"
-        if value[0] == "binary" and value[1] in _ARITHMETIC and self._kinds(value) == ("int", "int"):
-            made = _set(name, self._plain(value))
+        if value[0] == "binary" and value[1] in ARITHMETIC and self._kinds(value) == ("int", "int"):
+            made = assigned(name, self._plain(value))
             return [made] if self._is_safe(value, slot) else [made, self._check(name, self._is_positive(value))]
         if value[0] == "binary" and value[1] == "+" and self._kinds(value) == ("str", "str"):
-            made = _set(name, self._plain(value))
+            made = assigned(name, self._plain(value))
             return [made, self._check_length(name)]
-        return [_set(name, self.value(value))]
+        return [assigned(name, self.value(value))]
 
     def _check(self, name: str, is_positive: bool) -> ast.stmt:
-        fits = _fits(_name(name), _name(name), is_positive)
-        return ast.If(ast.UnaryOp(ast.Not(), fits), [_give_up()], [])
+        fits = fitting(named(name), named(name), is_positive)
+        return ast.If(ast.UnaryOp(ast.Not(), fits), [give_up()], [])
 
     def _check_length(self, name: str) -> ast.stmt:
-        over = _compare(_call("len", _name(name)), (ast.Gt, _constant(VEGA_STRING_CHARS_MAX)))
-        return ast.If(over, [_give_up()], [])
+        over = compare(call("len", named(name)), (ast.Gt, constant(VEGA_STRING_CHARS_MAX)))
+        return ast.If(over, [give_up()], [])
 
     def _store_statement(self, slot: int, at: list[Any], value: list[Any]) -> list[ast.stmt]:
-        whole, kinds = _name(f"v{slot}"), (self.facts.slots[slot], self.kind(at))
+        whole, kinds = named(f"v{slot}"), (self.facts.slots[slot], self.kind(at))
         is_plain = (kinds == ("list", "int") and self._is_positive(at)) or (
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
         # Python evaluates the value before the index, which is the same unless the value changes something.
         if is_plain and (at[0] in ("slot", "constant") or not _changes(value) or "order" in OFF):
-            return [ast.Assign([ast.Subscript(whole, self.value(at), _STORE)], self.value(value))]
-        return [ast.Expr(_call("store", whole, self.value(at), self.value(value)))]
+            return [ast.Assign([ast.Subscript(whole, self.value(at), STORE)], self.value(value))]
+        return [ast.Expr(call("store", whole, self.value(at), self.value(value)))]
 
     def _if_statement(self, condition: list[Any], then: list[Any], otherwise: list[Any]) -> list[ast.stmt]:
         test = self.condition(condition)
@@ -223,13 +168,13 @@ class _Maker:
         over = self.kind(source)
         walked = self.value(source)
         if over == "map":
-            walked = _call("list", walked)
+            walked = call("list", walked)
         elif over not in ("list", "str"):
-            walked = _call("walked", walked)
+            walked = call("walked", walked)
         self.steps.append([])
         made = [self._poll(), *self.block(body)]
         self.steps.pop()
-        return [ast.For(ast.Name(f"v{slot}", _STORE), walked, made, [])]
+        return [ast.For(ast.Name(f"v{slot}", STORE), walked, made, [])]
 
     def _return_statement(self, value: list[Any]) -> list[ast.stmt]:
         return [ast.Return(self.value(value))]
@@ -247,186 +192,7 @@ class _Maker:
         return [*(self.block(step) if step else []), ast.Continue()]
 
     def _give_up_statement(self) -> list[ast.stmt]:
-        return [_give_up()]
-
-    # ------------------------------------------------------------ kinds
-
-    def kind(self, node: list[Any]) -> str:
-        return self.look.kind(node)
-
-    def _kinds(self, node: list[Any]) -> tuple[str, str]:
-        return self.kind(node[2]), self.kind(node[3])
-
-    def _is_positive(self, node: list[Any]) -> bool:
-        return "sign" in OFF or is_positive(node, self.facts.positive)
-
-    def _is_safe(self, node: list[Any], slot: int = -1) -> bool:
-        """Whether an int result cannot leave 64 bits."""
-        if "overflow" in OFF:
-            return True
-        _, operator, left, right = node
-        if right[0] != "constant" or not 0 <= right[1] < _STEP_MAX:
-            return False
-        if operator == "-":
-            return self._is_positive(left) or (left[0] == "slot" and left[1] in self.least)
-        return operator == "+" and left == ["slot", slot] and right[1] == 1 and ("bound" in OFF or slot in self.bounded)
-
-    # ------------------------------------------------------------ values
-
-    def value(self, node: list[Any]) -> ast.expr:
-        made: ast.expr = getattr(self, f"_{node[0]}")(*node[1:])
-        return made
-
-    def condition(self, node: list[Any]) -> ast.expr:
-        made = self.value(node)
-        return made if self.kind(node) == "bool" else _call("sure", made)
-
-    def _temporary(self) -> str:
-        self.temporaries += 1
-        return f"t{self.temporaries}"
-
-    def _twice(self, node: list[Any]) -> tuple[ast.expr, ast.expr]:
-        """A value to be used two times: where it is computed, and where it is used again."""
-        if node[0] in ("slot", "constant"):
-            return self.value(node), self.value(node)
-        name = self._temporary()
-        return ast.NamedExpr(ast.Name(name, _STORE), self.value(node)), _name(name)
-
-    def _constant(self, value: Any) -> ast.expr:
-        return _constant(value)
-
-    def _slot(self, slot: int) -> ast.expr:
-        return _name(f"v{slot}")
-
-    def _plain(self, node: list[Any]) -> ast.expr:
-        return ast.BinOp(self.value(node[2]), _ARITHMETIC[node[1]](), self.value(node[3]))
-
-    def _binary(self, operator: str, left: list[Any], right: list[Any]) -> ast.expr:
-        if operator in ("&&", "||"):
-            joined: ast.boolop = ast.And() if operator == "&&" else ast.Or()
-            return ast.BoolOp(joined, [self.condition(left), self.condition(right)])
-        kinds = (self.kind(left), self.kind(right))
-        if operator in _ORDERINGS:
-            return self._ordering(operator, left, right, kinds)
-        if operator in _EQUALITIES:
-            return self._equality(operator, left, right, kinds)
-        if kinds == ("int", "int"):
-            return self._ints(operator, left, right)
-        if kinds[0] in _NUMBERS and kinds[1] in _NUMBERS and operator in _ARITHMETIC:
-            return ast.BinOp(self.value(left), _ARITHMETIC[operator](), self.value(right))
-        if kinds == ("float", "float") and operator == "/":
-            return ast.BinOp(self.value(left), ast.Div(), self.value(right))
-        if "any" in kinds and operator in ("+", "-") and set(kinds) <= {"any", "int"}:
-            return self._maybe_ints(operator, left, right)
-        return _call(_GENERAL[operator], self.value(left), self.value(right))
-
-    def _maybe_ints(self, operator: str, left: list[Any], right: list[Any]) -> ast.expr:
-        """Two ints where they are, else whatever the machine does."""
-        first, again = self._twice(left)
-        second, once_more = self._twice(right)
-        name = self._temporary()
-        both = ast.BinOp(self._is_int(first), ast.BitAnd(), self._is_int(second))
-        result = ast.NamedExpr(ast.Name(name, _STORE), ast.BinOp(again, _ARITHMETIC[operator](), once_more))
-        small = _compare(_constant(-SMALL), (ast.Lt, result), (ast.Lt, _constant(SMALL)))
-        test = ast.BoolOp(ast.And(), [both, small])
-        return ast.IfExp(test, _name(name), _call(_GENERAL[operator], again, once_more))
-
-    def _is_int(self, value: ast.expr) -> ast.expr:
-        return _compare(_call("type", value), (ast.Is, _name("int")))
-
-    def _ints(self, operator: str, left: list[Any], right: list[Any]) -> ast.expr:
-        node = ["binary", operator, left, right]
-        if operator in _ARITHMETIC:
-            if self._is_safe(node):
-                return self._plain(node)
-            name = self._temporary()
-            result = ast.NamedExpr(ast.Name(name, _STORE), self._plain(node))
-            return ast.IfExp(_fits(result, _name(name), self._is_positive(node)), _name(name), _call("give_up"))
-        # `/` and `%` truncate: Python's do too where nothing is negative.
-        python: ast.operator = ast.FloorDiv() if operator == "/" else ast.Mod()
-        divisor_fits = right[0] == "constant" and right[1] > 0
-        if "truncate" in OFF or (divisor_fits and self._is_positive(left)):
-            return ast.BinOp(self.value(left), python, self.value(right))
-        first, again = self._twice(left)
-        second, once_more = self._twice(right)
-        test = ast.BinOp(
-            _compare(first, (ast.GtE, _constant(0))), ast.BitAnd(), _compare(second, (ast.Gt, _constant(0)))
-        )
-        return ast.IfExp(test, ast.BinOp(again, python, once_more), _call(_GENERAL[operator], again, once_more))
-
-    def _ordering(self, operator: str, left: list[Any], right: list[Any], kinds: tuple[str, str]) -> ast.expr:
-        is_known = (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS) or kinds == ("str", "str")
-        if is_known:
-            return _compare(self.value(left), (_ORDERINGS[operator], self.value(right)))
-        name = "less" if operator in ("<", ">") else "less_or_equal"
-        if operator in ("<", "<="):
-            return _call(name, self.value(left), self.value(right))
-        first, again = self._twice(left)  # the left side is computed first all the same
-        if first is again or left[0] in ("slot", "constant"):
-            return _call(name, self.value(right), first)
-        return ast.Subscript(ast.Tuple([first, _call(name, self.value(right), again)], _LOAD), _constant(1), _LOAD)
-
-    def _equality(self, operator: str, left: list[Any], right: list[Any], kinds: tuple[str, str]) -> ast.expr:
-        is_known = (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS) or (
-            kinds[0] == kinds[1] and kinds[0] in ("str", "bool", "null")
-        )
-        if is_known:
-            return _compare(self.value(left), (_EQUALITIES[operator], self.value(right)))
-        made = _call("equal", self.value(left), self.value(right))
-        return made if operator == "==" else ast.UnaryOp(ast.Not(), made)
-
-    def _not(self, value: list[Any]) -> ast.expr:
-        return ast.UnaryOp(ast.Not(), self.condition(value))
-
-    def _negate(self, value: list[Any]) -> ast.expr:
-        if self.kind(value) == "float":
-            return ast.UnaryOp(ast.USub(), self.value(value))
-        return _call("negate", self.value(value))
-
-    def _list(self, items: list[Any]) -> ast.expr:
-        return ast.List([self.value(item) for item in items], _LOAD)
-
-    def _map(self, pairs: list[Any]) -> ast.expr:
-        keys: list[ast.expr | None] = [
-            self.value(key) if self.kind(key) in ("str", "int") else _call("key", self.value(key)) for key, _ in pairs
-        ]
-        return ast.Dict(keys, [self.value(value) for _, value in pairs])
-
-    def _index(self, whole: list[Any], at: list[Any]) -> ast.expr:
-        kinds = (self.kind(whole), self.kind(at))
-        if kinds[0] in ("list", "str") and kinds[1] == "int" and ("index" in OFF or self._is_positive(at)):
-            return ast.Subscript(self.value(whole), self.value(at), _LOAD)
-        if kinds[0] == "map" and kinds[1] in ("str", "int"):
-            return ast.Subscript(self.value(whole), self.value(at), _LOAD)
-        return _call("index", self.value(whole), self.value(at))
-
-    def _length(self, value: list[Any]) -> ast.expr:
-        return _call("len" if self.kind(value) in ("list", "str", "map") else "length", self.value(value))
-
-    def _join(self, parts: list[Any]) -> ast.expr:
-        return _call("joined", ast.List([self.value(part) for part in parts], _LOAD))
-
-    def _append(self, node: list[Any]) -> ast.expr:
-        return ast.Call(ast.Attribute(_name(f"v{node[1]}"), "append", _LOAD), [self.value(node[2])], [])
-
-    def _push(self, slot: int, value: list[Any]) -> ast.expr:
-        """`push` gives the list itself."""
-        if self.facts.slots[slot] != "list":
-            raise GiveUp
-        pair = ast.Tuple([self._append(["push", slot, value]), _name(f"v{slot}")], _LOAD)
-        return ast.Subscript(pair, _constant(1), _LOAD)
-
-    def _variant(self, is_error: bool, value: list[Any]) -> ast.expr:
-        return _call("Err" if is_error else "Ok", self.value(value))
-
-    def _call(self, function: int, arguments: list[Any]) -> ast.expr:
-        row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
-        return _call(row_name(row), *(self.value(value) for value in arguments))
-
-    def _library(self, full: str, arguments: list[Any]) -> ast.expr:
-        name = "l_" + full.replace("::", "_")
-        self.into[name] = native(full)
-        return _call(name, *(self.value(value) for value in arguments))
+        return [give_up()]
 
 
 def _changes(value: list[Any]) -> bool:

@@ -1,0 +1,346 @@
+"""`vega replay` as people and scripts use it: a prompt, a pipe, JSON lines, and a screen in a real terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.cli.vega_runner import COMMAND, Vega, vega
+
+__all__ = ["vega"]
+
+PROGRAM = """\
+agent A { model "sim/echo" }
+fn double(n) {
+    let twice = n * 2;
+    return twice;
+}
+let a = spawn A;
+let first = a <- "one";
+print(first);
+let total = 0;
+for i in [1, 2, 3] {
+    total = total + double(i);
+}
+print(total);
+if first == "new" { print(a <- "something else"); }
+print(a <- "last");
+"""
+
+
+@pytest.fixture
+def run(vega: Vega) -> Vega:
+    vega.write("prog.vega", PROGRAM)
+    done = vega("run", "prog.vega", "--db", "runs.db", "--run-id", "r1")
+    assert done.returncode == 0, done.stderr
+    return vega
+
+
+def said(vega: Vega, *lines: str, code: int = 0, options: tuple[str, ...] = ()) -> str:
+    done = vega("replay", "r1", "--db", "runs.db", *options, given="\n".join(lines) + "\n")
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+# ---------------------------------------------------------------- the prompt
+def test_a_script_steps_looks_and_breaks(run: Vega):
+    text = said(
+        run,
+        "step",
+        "break agent A",
+        "continue",
+        "where",
+        "break line prog.vega:3",
+        "continue",
+        "vars",
+        "print n + 40",
+        "delete 2",
+        "break if total > 5",
+        "continue",
+        "print total",
+        "breaks",
+        "reverse-continue",
+        "goto end",
+        "output",
+        "effects 0 3",
+        "processes",
+        "mailbox",
+        "cost",
+        "back",
+        "back line",
+        "line",
+        "next effect",
+        "quit",
+        "step",
+    )
+    assert "[0/" in text
+    assert "breakpoint 1: agent A" in text
+    assert ">    7  let first" in text
+    assert "n = 1" in text
+    assert "\n41\n" in text
+    assert "deleted 2: line prog.vega:3" in text
+    assert "\n6\n" in text
+    assert "1: agent A\n3: if total > 5" in text
+    assert "\none\n12\nlast\n" in text
+    assert "   1 main   spawn A" in text
+    assert "* main     main                 ended" in text
+    assert "empty" in text
+    assert "in all $0.0000" in text
+    assert text.count("the end: the run finished") == 1
+
+
+def test_mistakes_are_told_and_the_rest_is_done(run: Vega):
+    done = run(
+        "replay",
+        "r1",
+        "--db",
+        "runs.db",
+        given="print 1\nstepp\nstep\nprint nope\ngoto 999\nprint 1 + 1\nbreak agent B\n",
+    )
+    assert done.returncode == 1
+    assert "did you mean step?" in done.stderr
+    assert "unknown name `nope`" in done.stderr
+    assert "no effect 999" in done.stderr
+    assert "no agent 'B'" in done.stderr
+    assert "nothing has begun" in done.stderr
+    assert done.stdout.endswith("\n2\n")
+
+
+def test_tools_get_one_json_object_a_line(run: Vega):
+    text = said(run, "step 3", "vars", "nonsense", "effects 0 2", "output", code=1, options=("--json",))
+    answers = [json.loads(line) for line in text.splitlines()]
+    assert [one["ok"] for one in answers] == [True, True, False, True, True]
+    assert answers[0]["data"]["position"] == 3
+    assert answers[0]["data"]["next"]["what"] == 'print "one"'
+    assert answers[1]["data"]["first"] == '"one"'
+    assert "nonsense" in answers[2]["error"]
+    assert [one["number"] for one in answers[3]["data"]] == [0, 1]
+
+
+def test_commands_come_from_a_file(run: Vega):
+    run.write("look.txt", "# to the end\ngoto end\noutput\n")
+    done = run("replay", "r1", "--db", "runs.db", "--commands", "look.txt")
+    assert done.returncode == 0
+    assert done.stdout.endswith("one\n12\nlast\n")
+    missing = run("replay", "r1", "--db", "runs.db", "--commands", "none.txt")
+    assert missing.returncode == 2
+    assert "none.txt cannot be read" in missing.stderr
+
+
+def test_a_fork_tells_what_came_of_it(run: Vega):
+    """New effects are refused, and done with --live; the fork is a run of its own."""
+    number = next(
+        one["number"]
+        for one in json.loads(said(run, "effects 0 99", options=("--json",)))["data"]
+        if one["agent"] == "A"
+    )
+    text = said(run, f'fork reply {number} "other"', f'fork mine error {number} "it broke"')
+    assert "fork r1-fork-1: effect" in text
+    assert "  | other\n  | 12\n  | last\nit finished\n" in text
+    assert "it first differs at effect" in text
+    assert "fork mine:" in text
+    assert "it failed: AgentFailed: it broke" in text
+    assert "did not ask" in said(run, f'fork reply {number} "new"')
+    assert "  | something else" in said(run, f'fork reply {number} "new"', options=("--live",))
+    assert [one["run"] for one in run.json("runs", "--db", "runs.db")][:3] == ["r1", "r1-fork-1", "mine"]
+    assert run("resume", "r1-fork-1", "--db", "runs.db").stdout == "other\n12\nlast\n"
+    done = run("replay", "r1", "--db", "runs.db", given=f'fork mine reply {number} "x"\nfork reply "x"\nfork what\n')
+    assert done.returncode == 1
+    assert "there is a run 'mine' already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("replay", "r2", "--db", "runs.db"), "did you mean 'r1'?"),
+        (("replay", "r1", "--db", "none.db"), "no store at none.db"),
+        (("replay", "r1", "--db", "prog.vega"), "not a Lyra store"),
+    ],
+)
+def test_what_is_not_there_is_said(run: Vega, args: tuple[str, ...], text: str):
+    done = run(*args)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_a_run_that_is_at_work_may_be_looked_at(vega: Vega):
+    """It goes on undisturbed."""
+    vega.write("slow.vega", 'print("one");\nlet n = 7;\nprocess::sleep(60s);\nprint("never");\n')
+    words = [*COMMAND, "run", "slow.vega", "--db", "runs.db", "--run-id", "r1"]
+    with subprocess.Popen(words, cwd=vega.folder, env=vega.env, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "one\n"
+        text = said(vega, "goto end", "print n")
+        assert "the run is at work" in text
+        assert "main waits: process::sleep 1m" in text
+        assert text.endswith("\n7\n")
+        assert child.poll() is None
+        child.kill()
+
+
+# ---------------------------------------------------------------- the screen
+class Terminal:
+    """`vega replay` in a terminal of a given size, and what its screen shows."""
+
+    def __init__(self, vega: Vega, *options: str, rows: int = 24, columns: int = 80, **env: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(vega.folder)
+            words = [*COMMAND, "replay", "r1", "--db", "runs.db", *options]
+            os.execvpe(words[0], words, {**vega.env, "TERM": "xterm", **env})
+        self.resize(rows, columns)
+        self.text = ""
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    @property
+    def screen(self) -> str:
+        """The last whole picture."""
+        return re.sub(r"\x1b(\[[0-9;?]*([a-zA-Z]|$)|$)", "", self.text.rpartition("\x1b[H")[2]).replace("\r", "")
+
+    def until(self, wanted: str, *, anywhere: bool = False) -> str:
+        due = time.monotonic() + 20
+        while time.monotonic() < due:
+            if wanted in (self.text if anywhere else self.screen):
+                return self.screen
+            if not self._read():
+                break
+        raise AssertionError(f"{wanted!r} is not in\n{self.screen}")
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], 0.2)
+        if not ready:
+            return True
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except OSError:
+            return False
+        self.text += data.decode(errors="replace")
+        return bool(data)
+
+    def end(self) -> int:
+        due = time.monotonic() + 20
+        while time.monotonic() < due and self._read():
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        if self.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+
+@pytest.fixture
+def terminal(run: Vega, request: pytest.FixtureRequest) -> Any:
+    def opened(*options: str, **settings: Any) -> Terminal:
+        made = Terminal(run, *options, **settings)
+        request.addfinalizer(made.close)
+        return made
+
+    return opened
+
+
+def test_a_person_steps_through_a_run(terminal: Any):
+    """Panes for source, variables, processes, effects and output; keys that are shown; the terminal as it was."""
+    shown = terminal()
+    first = shown.until("q quit")
+    for pane in ("source", "variables", "processes", "effects", "output"):
+        assert f"── {pane} " in first
+    lines = first.split("\n")
+    assert len(lines) == 24
+    assert {len(line) for line in lines} == {80}
+    shown.type("nnnn")
+    shown.until('first = "one"')
+    shown.until(">   4 main")
+    shown.type("b")
+    shown.until(">   3 main")
+    shown.type("g0\n")
+    shown.until("r1  0/")
+    shown.type(":break line prog.vega:4\n")
+    shown.until("breakpoint 1: line prog.vega:4")
+    shown.type("c")
+    shown.until("twice = 2")
+    assert ">   4     return twice;" in shown.screen
+    shown.type("c")
+    shown.until("twice = 4")
+    shown.type("r")
+    shown.until("twice = 2")
+    shown.type(":print n * 100\n")
+    shown.until("\n100 ")
+    shown.type("?")
+    shown.until("more: any key")
+    shown.type("q")
+    shown.until("── source")
+    shown.type("z")
+    shown.until("no key z")
+    shown.type(":nonsense\n")
+    shown.until("there is no command")
+    shown.type("q")
+    assert shown.end() == 0
+    assert "\x1b[?1049h" in shown.text
+    assert shown.text.rstrip().endswith("\x1b[?25h\x1b[?1049l")
+
+
+def test_a_narrow_terminal_without_colours(terminal: Any):
+    shown = terminal(columns=40, NO_COLOR="1")
+    shown.until("── source")
+    shown.type("nn")
+    text = shown.until(">   2 main")
+    assert {len(line) for line in text.split("\n")} == {40}
+    assert not re.search(r"\x1b\[[0-9;]*m", shown.text)
+    shown.type("q")
+    assert shown.end() == 0
+
+
+def test_a_window_that_changes_is_drawn_anew(terminal: Any):
+    shown = terminal()
+    shown.until("q quit")
+    shown.resize(30, 110)
+    text = shown.until("L back line  c continue")
+    assert len(text.split("\n")) == 30
+    shown.resize(12, 50)
+    shown.until("n/b step")
+    shown.type("q")
+    assert shown.end() == 0
+
+
+def test_ctrl_c_leaves_the_terminal_as_it_was(terminal: Any):
+    shown = terminal()
+    shown.until("q quit")
+    shown.type("\x03")
+    assert shown.end() == 130
+    assert "\x1b[?1049l" in shown.text
+
+
+def test_a_plain_prompt_in_a_terminal(terminal: Any):
+    """With the tabulator, and Ctrl-D as the end."""
+    shown = terminal("--plain")
+    shown.until("replay> ", anywhere=True)
+    assert "\x1b[?1049h" not in shown.text
+    shown.type("effe\t")
+    shown.until("effects ", anywhere=True)
+    shown.type("\x15step 3\r")
+    shown.until('print "one"', anywhere=True)
+    shown.type("\x04")
+    assert shown.end() == 0
