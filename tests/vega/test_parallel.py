@@ -422,3 +422,17 @@ def test_every_send_is_in_the_plan():
     """
     )
     assert [call.line for call in plan_of(source).calls] == [4, 5, 5, 6, 6, 7]
+
+
+def test_an_agent_whose_tools_read_what_changes_waits_its_turn():
+    source = """
+        agent T { model "sim/echo" tool now() -> str { return state; } }
+        let state = "old";
+        let t = spawn T;
+        fn f() { return state; }
+        let x = t <- "1";
+        state = "new";
+        let y = t <- "2";
+    """
+    assert plan_of(source).groups == ()
+    assert len(plan_of(source.replace('state = "new";', "")).groups) == 1

@@ -54,13 +54,13 @@ class Model(SimProvider):
     def _reply(self, request: Request) -> Any:
         texts = tuple(message.text for message in request.messages)
         last = request.messages[-1]
-        number = _hash(request.system, texts[-1])
+        number = _hash(request.system, texts[-1] or str(last.tool_results))
         facts: dict[str, Any] = {"text": f"r{number % 40}", "first_s": 0.1 + number % (19 if self._one_in else 8) / 10}
         if last.role == "tool":
             facts["text"] = f"k{number % 40}"
         elif self._one_in and number % self._one_in == 0:
             facts["error"] = {"kind": "bad_request", "message": f"no {texts[-1]}"}
-        elif self._one_in and number % self._one_in == 1:
+        elif self._one_in and number % self._one_in == 1 and request.system == "A":  # which tries again
             facts["error"] = {"kind": "overloaded", "attempts": 1}
         elif request.tools and number % 2:
             facts["tool_calls"] = [{"name": request.tools[0].name, "arguments": {"x": str(number % 7)}}]

@@ -15,9 +15,9 @@ __all__ = ["AGENTS", "program"]
 
 AGENTS = """
 agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 2 backoff exponential(100ms, 2.0, 1s) } }
-agent B { model "sim/script" system "B" max_tokens 40 concurrency 2 timeout 1700ms retry { max_attempts 1 } }
+agent B { model "sim/script" system "B" max_tokens 40 concurrency 2 timeout 1750ms retry { max_attempts 1 } }
 agent T { model "sim/script" system "T" max_tokens 40 retry { max_attempts 1 }
-    tool look(x: str) -> str capabilities [fs::read] { return "t" + x; }
+    tool look(x: str) -> str capabilities [fs::read] { return "t" + x + shared; }
 }
 agent M { model "sim/script" system "M" memory conversation retry { max_attempts 1 } }
 agent W { model "sim/script" system "W" retry { max_attempts 1 }
@@ -149,7 +149,7 @@ class Maker:
     def ask(self, agents: tuple[str, ...] = _EARLY) -> str:
         text = f'({self.choice(agents)} <- "m{self.fresh("")} " + {self.text(1)}'
         if self.often(0.05):
-            text += " timeout 900ms"
+            text += " timeout 950ms"
         if self.often(0.05):
             text += " budget $0.50"
         return text + ")"

@@ -303,7 +303,7 @@ class Ahead(Statements):
         meaning = self.module.meanings[id(node.callee)]
         assert isinstance(meaning, Symbol)
         reads = self.linker.summaries.function(meaning).reads
-        slots = sorted(self.linker.slot(variable) for variable in reads if variable.is_global)
+        slots = [self.linker.slot(variable) for variable in reads if variable.is_global]
         mark = self.next_register
         run = self.register(len(slots))
         for index, slot in enumerate(slots):

@@ -60,8 +60,8 @@ class EarlyCall:
 
 
 class Group:
-    """`is_kept`: the run has a journal, so a call is made under its key even where it is made in its turn; a replay
-    that is quicker or slower then finds it all the same."""
+    """`is_kept`: the run has a journal, so a call has its key even where it is made in its turn; a replay that is
+    quicker or slower then finds it all the same."""
 
     __slots__ = ("calls", "is_kept", "number", "turns")
 
@@ -90,7 +90,7 @@ class Group:
         if call is not None and call.state != REFUSED and (is_same or call.is_same(arguments)):
             call.state = TAKEN
             return call
-        if not self.is_kept:
+        if kind == "call" and not self.is_kept:
             return None
         now = EarlyCall(site, kind, arguments, in_order=True)
         now.number = self.turns[f"0.{site}"] - 1

@@ -11,11 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 from lyra.errors import BytecodeError
-from lyra.vega.opcodes import OP_CALL, OP_CALL_PURE, OP_CLOSURE, OP_JUMP, OP_LIBRARY, OP_LOOP
+from lyra.vega.opcodes import (
+    OP_CALL,
+    OP_CALL_PURE,
+    OP_CLOSURE,
+    OP_GLOBAL_GET,
+    OP_GLOBAL_SET,
+    OP_JUMP,
+    OP_LIBRARY,
+    OP_LOOP,
+)
 from lyra.vega.program import Function, Handler, Instruction, Program
 from lyra.vega.stdlib.natives import native
 
-__all__ = ["Code", "Linked", "link"]
+__all__ = ["Code", "Linked", "globals_reached", "link"]
 
 
 class Code:
@@ -90,6 +99,26 @@ class Linked:
         found.program, found.hash, found.functions = self.program, self.hash, self.functions
         found.post, found.spawn, found.tier = post, None, None
         return found
+
+
+def globals_reached(linked: Linked, function: int) -> list[int]:
+    """The slots of the globals that a function, or one that it calls or makes, reads or sets."""
+    slots: set[int] = set()
+    seen: set[int] = set()
+    todo = [function]
+    while todo:
+        index = todo.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        for op, a, b, _ in linked.functions[index].function.code:
+            if op == OP_GLOBAL_GET:
+                slots.add(b)
+            elif op == OP_GLOBAL_SET:
+                slots.add(a)
+            elif op in (OP_CALL, OP_CALL_PURE, OP_CLOSURE):
+                todo.append(b)
+    return sorted(slots)
 
 
 def link(program: Program, *, is_tiered: bool = False, is_hashed: bool = True) -> Linked:

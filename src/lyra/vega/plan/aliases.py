@@ -21,6 +21,7 @@ __all__ = ["CHANGING", "Aliases"]
 CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})  # what changes the value it is given
 _SCALARS: Final = frozenset({"str", "int", "float", "bool", "null", "duration", "money", "process"})
 _OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"})  # library functions that list such
+_DEPTH_MAX: Final = 50  # functions that return what others return: further ones may return anything
 _PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Send, ast.Spawn, ast.Unary)
 
 
@@ -32,6 +33,7 @@ class Aliases:
         self._targets = targets
         self._above: dict[int, int] = {}  # id(Variable) → another of its class
         self._scalar: dict[int, bool] = {}
+        self._depth = 0
         nodes = list(every_node([module.module]))
         self._items = {id(module.declared[id(node)]): node.source for node in nodes if isinstance(node, ast.ForIn)}
         for node in nodes:
@@ -147,9 +149,13 @@ class Aliases:
         if body is None:
             return False
         if id(function) not in self._scalar:
+            if self._depth == _DEPTH_MAX:
+                return False
             self._scalar[id(function)] = True  # while it is examined
+            self._depth += 1
             returns = [node.value for node in every_node([body]) if isinstance(node, ast.Return)]
             self._scalar[id(function)] = all(map(self.is_scalar, returns))
+            self._depth -= 1
         return self._scalar[id(function)]
 
     def _has_scalar_items(self, source: Any) -> bool:
@@ -170,12 +176,16 @@ class Aliases:
         key = id(variable)
         known = self._scalar.get(key)
         if known is None:
+            if self._depth == _DEPTH_MAX:
+                return False
             self._scalar[key] = True  # while it is examined: `x = x + 1` says nothing against it
+            self._depth += 1
             values = self._targets.values(variable)
             of_items = key not in self._items or self._has_scalar_items(self._items[key])
             known = (bool(values) or key in self._items) and of_items
             known = known and all(
                 module is self._module and value is not None and self.is_scalar(value) for module, value in values
             )
+            self._depth -= 1
             self._scalar[key] = known or variable.literal is not None
         return self._scalar[key]

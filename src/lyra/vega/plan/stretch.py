@@ -22,6 +22,7 @@ from lyra.vega.scopes import ModuleScope, Symbol, Variable
 __all__ = ["NEVER", "Barrier", "Site", "Stretch", "stretches"]
 
 NEVER: Final = 99
+_STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway
 LEVELS_MAX: Final = 4  # questions that wait for answers that wait for answers …: more is a chain, not a web
 _ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "method"})
 
@@ -78,6 +79,8 @@ class Stretch:
         self.assigned: set[int] = set()  # ids of variables that get a value in it
         self._state: dict[Any, Value] = {}
         self._changed: set[int] = set()
+        self._read: set[int] = set()  # classes of lists and maps that were read
+        self._captured: set[int] = set()  # ids of variables that a function or lambda was found to read
         self._loops = 0
 
     # ------------------------------------------------------------ growing
@@ -88,7 +91,7 @@ class Stretch:
         assigned, changed_before = set(self.assigned), set(self._changed)
         self._note_writes(statement)
         try:
-            if assigned != self.assigned or changed_before != self._changed:
+            if (self.assigned - assigned) & self._captured or (self._changed - changed_before) & self._read:
                 self._again()  # what reads something that is written later is not known ahead
             self._statement(statement)
         except Barrier:
@@ -264,7 +267,9 @@ class Stretch:
         return NOT_AHEAD if self._is_changed(meaning) else self._state.get(meaning, KNOWN)
 
     def _is_changed(self, variable: Variable) -> bool:
-        return self.aliases.of(variable) in self._changed and "aliases" not in OFF
+        held_by = self.aliases.of(variable)
+        self._read.add(held_by)
+        return held_by in self._changed and "aliases" not in OFF
 
     def _lambda(self, node: ast.Lambda) -> Value:
         value = KNOWN
@@ -272,6 +277,7 @@ class Stretch:
             meaning = self.module.meanings.get(id(part)) if isinstance(part, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable):
                 value |= self._name(part)
+                self._captured.add(id(meaning))
                 if id(meaning) in self.assigned and (meaning.is_cell or meaning.is_global):
                     return NOT_AHEAD  # it would see the variable itself, not the copy
         return value
@@ -310,6 +316,11 @@ class Stretch:
         for part in (node.target, node.message, node.timeout, node.budget):
             if part is not None:
                 asked |= self._expression(part)
+        for agent in self.summaries.targets.agents(node.target, self.module) or ():
+            reads = self.summaries.tool_reads(agent)
+            self._captured.update(map(id, reads))
+            if any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads):
+                asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
         process = self.summaries.targets.process(node.target, self.module)
         if "delivery" not in OFF:
             asked = Value(max(asked.level, self._state.get(("to", process), KNOWN).level), asked.needs)
@@ -348,6 +359,7 @@ class Stretch:
         given = KNOWN
         for argument in node.arguments:
             given |= self._expression(argument.value)
+        self._captured.update(map(id, summary.reads))
         if any(id(variable) in self.assigned or self._is_changed(variable) for variable in summary.reads):
             given = NOT_AHEAD
         if "asks" in summary.effects:
@@ -397,6 +409,9 @@ def stretches(
                 stretch.add(statement)
             except Barrier as barrier:
                 stretch.barrier = barrier
+                break
+            if len(stretch.statements) == _STATEMENTS_MAX:
+                index += 1
                 break
             if not stretch.sites:
                 break  # nothing is asked yet: what comes before the first question is simply done

@@ -1,7 +1,7 @@
 """What code does besides computing: the effects of statements, functions, tools and agents.
 
-An effect is a word of EFFECTS. A function's are those of its body and of what it calls, found by a fixpoint: a
-function under examination has none, and the round is repeated until nothing is added. An agent may be asked ahead of
+An effect is a word of EFFECTS. A function's are those of its body and of what it calls, found by a fixpoint: the
+round over all that a function reaches is repeated until nothing is added. An agent may be asked ahead of
 its turn when no call of it can be told from another by what it leaves behind: it keeps nothing from one call to the
 next, and its tools only read. That is read off the declared capabilities and off what the tools' code does.
 """
@@ -19,6 +19,8 @@ from lyra.vega.plan.targets import Targets
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
+
+_Called = Callable[[Symbol, bool], frozenset[str]]  # the effects of a function; whether a library function calls it
 
 __all__ = ["EFFECTS", "SAFE_METHODS", "Found", "Summaries", "changed"]
 
@@ -102,7 +104,16 @@ class Found(NamedTuple):
 
 class Summary(NamedTuple):
     effects: frozenset[str]
-    reads: frozenset[Variable]  # the globals it reads
+    reads: tuple[Variable, ...]  # the globals it reads; in an order, since code is made from it
+
+
+class _Local:
+    """A function by itself: `calls` are the functions it calls, and those it gives to library functions to call."""
+
+    def __init__(self) -> None:
+        self.effects: set[str] = set()
+        self.reads: dict[Variable, None] = {}
+        self.calls: list[tuple[Symbol, bool]] = []
 
 
 class Summaries:
@@ -126,35 +137,51 @@ class Summaries:
 
     def function(self, symbol: Symbol) -> Summary:
         """What a declared function or tool does."""
-        key = id(symbol.node)
-        if key not in self._functions:
-            # All functions that this one reaches, again until none of them gains an effect.
-            while True:
-                before = dict(self._functions)
-                self._examine(symbol, set())
-                if before == self._functions:
-                    break
-        return self._functions[key]
+        if id(symbol.node) not in self._functions:
+            self._summarize(symbol)
+        return self._functions[id(symbol.node)]
 
-    def _examine(self, symbol: Symbol, open_: set[int]) -> Summary:
-        key = id(symbol.node)
-        known = self._functions.setdefault(key, Summary(frozenset(), frozenset()))
-        if key in open_:
-            return known
-        open_.add(key)
-        effects: set[str] = set()
-        reads: set[Variable] = set()
-        for found in self._walk(symbol.node.body, symbol.module, lambda inner: self._examine(inner, open_)):
+    def _summarize(self, symbol: Symbol) -> None:
+        """The fixpoint over a function and all it reaches; with a list of its own, however long the chain of calls."""
+        parts: dict[int, _Local] = {}
+        todo = [symbol]
+        while todo:
+            key = id(todo[-1].node)
+            if key in parts or key in self._functions:
+                todo.pop()
+                continue
+            parts[key] = local = self._local(todo.pop())
+            todo.extend(callee for callee, _ in local.calls)
+        found = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
+        grows = True
+        while grows:
+            grows = False
+            for key, local in parts.items():
+                effects, reads = set(found[key].effects), dict.fromkeys(found[key].reads)
+                for callee, is_given in local.calls:
+                    inner = found.get(id(callee.node)) or self._functions[id(callee.node)]
+                    effects |= _given_effects(inner.effects) if is_given else inner.effects
+                    reads |= dict.fromkeys(inner.reads)
+                if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
+                    found[key], grows = Summary(frozenset(effects), tuple(reads)), True
+        self._functions |= found
+
+    def _local(self, symbol: Symbol) -> _Local:
+        """What a function does by itself, and whom it calls."""
+        local = _Local()
+
+        def called(callee: Symbol, is_given: bool) -> frozenset[str]:
+            local.calls.append((callee, is_given))
+            return frozenset()
+
+        for found in self._walk(symbol.node.body, symbol.module, called):
             if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
-                effects.add("asks" if found.effect == "ask" else found.effect)
+                local.effects.add("asks" if found.effect == "ask" else found.effect)
         for node in _below(symbol.node.body, into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
-                reads.add(meaning)
-            elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                reads |= self._functions.get(id(meaning.node), known).reads
-        self._functions[key] = Summary(known.effects | effects, known.reads | reads)
-        return self._functions[key]
+                local.reads[meaning] = None
+        return local
 
     def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
         """Whether what is changed was made by this very call of the function."""
@@ -171,10 +198,14 @@ class Summaries:
 
     def effects(self, node: Any, module: ModuleScope) -> list[Found]:
         """All effects of a statement or expression, in the order they stand in."""
-        found = self._walk(node, module, self.function)
+        found = self._walk(node, module, self._called)
         return sorted(found, key=lambda each: each.node.at)
 
-    def _walk(self, root: Any, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+    def _called(self, symbol: Symbol, is_given: bool) -> frozenset[str]:
+        effects = self.function(symbol).effects
+        return _given_effects(effects) if is_given else effects
+
+    def _walk(self, root: Any, module: ModuleScope, function: _Called) -> list[Found]:
         found: list[Found] = []
         for node in _below(root):
             word = _STATEMENTS.get(type(node))
@@ -206,13 +237,13 @@ class Summaries:
             return "" if "ordered" in OFF else "the receiver is not known to be an agent that may be asked early"
         return next((why for why in map(self.why_agent_ordered, agents) if why), "")
 
-    def _call(self, node: ast.Call, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+    def _call(self, node: ast.Call, module: ModuleScope, function: _Called) -> list[Found]:
         callee = node.callee
         meaning = module.meanings.get(id(callee))
         if isinstance(meaning, Symbol):
             if meaning.kind not in ("function", "tool"):
                 return [Found("io", node, meaning.name)]
-            return [Found(effect, node, meaning.name) for effect in sorted(function(meaning).effects)]
+            return [Found(effect, node, meaning.name) for effect in sorted(function(meaning, False))]
         if meaning is not None or not isinstance(callee, (ast.Name, ast.Path)):
             return [Found("unknown", node)]
         full = f"{callee.module}::{callee.name}" if isinstance(callee, ast.Path) else callee.name
@@ -231,7 +262,7 @@ class Summaries:
             return [Found("change", node)]
         return []
 
-    def _method(self, node: ast.MethodCall, module: ModuleScope, function: Callable[[Symbol], Summary]) -> list[Found]:
+    def _method(self, node: ast.MethodCall, module: ModuleScope, function: _Called) -> list[Found]:
         if node.name in CHANGING:
             return [Found("change", node)]
         if node.name not in _METHODS:
@@ -240,21 +271,19 @@ class Summaries:
             return [Found("method", node)]
         return self._given(node, [argument.value for argument in node.arguments], module, function)
 
-    def _given(
-        self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: Callable[[Symbol], Summary]
-    ) -> list[Found]:
+    def _given(self, node: ast.Node, values: Sequence[Any], module: ModuleScope, function: _Called) -> list[Found]:
         """The effects of functions that a library function is given, and calls."""
         found: list[Found] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
             effects: Iterable[str] = ()
             if isinstance(value, ast.Lambda):
-                effects = {each.effect for each in self._walk(value.body, module, function)} - _INSIDE
+                effects = _given_effects({each.effect for each in self._walk(value.body, module, function)} - _INSIDE)
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                effects = function(meaning).effects
+                effects = function(meaning, True)
             elif isinstance(meaning, Variable) and _takes_function(node):
                 effects = {"unknown"}
-            found.extend(Found("ordered" if effect in ("ask", "asks") else effect, node) for effect in sorted(effects))
+            found.extend(Found(effect, node) for effect in sorted(effects))
         return found
 
     # ------------------------------------------------------------ agents
@@ -265,6 +294,17 @@ class Summaries:
         if key not in self._agents:
             self._agents[key] = self._why_agent(symbol)
         return "" if "ordered" in OFF else self._agents[key]
+
+    def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
+        """The globals that the tools of an agent read when they are called."""
+        agent: ast.Agent = symbol.node
+        tools = [Symbol("tool", tool.name, tool, symbol.module) for tool in agent.tools]
+        named = agent.fields.get("tools")
+        for item in named.items if isinstance(named, ast.ListLiteral) else []:
+            meaning = symbol.module.meanings.get(id(item))
+            if isinstance(meaning, Symbol) and meaning.kind in ("tool", "function"):
+                tools.append(meaning)
+        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
 
     def _why_agent(self, symbol: Symbol) -> str:
         agent: ast.Agent = symbol.node
@@ -312,6 +352,11 @@ class Summaries:
             if effect not in _QUIET:
                 return f"does more than read: {EFFECTS[effect]}"
         return ""
+
+
+def _given_effects(effects: Iterable[str]) -> frozenset[str]:
+    """The effects of a function that a library function calls: questions in it are asked there, one after the other."""
+    return frozenset("ordered" if effect in ("ask", "asks") else effect for effect in effects)
 
 
 def changed(node: ast.Node) -> Any:

@@ -10,8 +10,7 @@ where callers find the process that stands for the agent now, and wait while it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.agent import Agent
@@ -139,11 +138,6 @@ class Cell:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        async with self:
-            yield
 
     async def conversation(self) -> KernelProcess:
         """The process that remembers, of an agent that does."""

@@ -10,31 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
-from lyra.errors import LyraError, VegaError
+from lyra.errors import Divergence, LyraError, VegaError
 from lyra.kernel.context import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
-from lyra.vega.runtime.calls import (
-    ask,
-    content_text,
-    crash,
-    failed,
-    in_time,
-    mocked_reply,
-    once,
-    read_answer,
-    was_asked,
-)
+from lyra.vega.runtime.calls import asked, crash, crash_again, failed
 from lyra.vega.runtime.errors import fault_of
-from lyra.vega.runtime.processes import start_fiber
+from lyra.vega.runtime.processes import PROCESSES, start_fiber
 from lyra.vega.values import ErrorValue, Fault
 
 if TYPE_CHECKING:
@@ -123,25 +112,33 @@ def _looks_ahead(job: Job) -> bool:
 
 async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
-    if not _looks_ahead(job):
+    group.add(call)
+    was_made = _was_made(job, group, call)
+    if not was_made and not _looks_ahead(job):
+        call.state = REFUSED
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
-    group.add(call)
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
         await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
-    if flock.failed:
+    if flock.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
     if not _may(job, call, flock):
         call.state = REFUSED
         flock.has_gap = True
         return
-    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX:
+    while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX and not was_made:
         await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
         if flock.failed:
             call.state = REFUSED
             raise NotAhead("a call before it has failed")
     _launch(job, group, call, flock)
+
+
+def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
+    """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
+    recall = job.ctx._process.recall
+    return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
 def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
@@ -190,25 +187,14 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
 
 async def _asked(job: Job, early: Early) -> Any:
     """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
-    target, message, timeout, _ = early.call.arguments
+    target, message, timeout, budget = early.call.arguments
     cell = job.world.cells[target.pid]
-    mocked = mocked_reply(job, cell, message)
-    if mocked is not None:
-        return mocked[0]
-    if cell.plan.keeps:
-        return await ask(job, target.pid, message, timeout, None)
-    content = content_text(message)
-    if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        return read_answer(cell, await once(job, cell, content, None, early))
-    limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
-    # Its time begins when it has the agent's turn: in the line-by-line run it would not have had to queue.
-    async with cell.turn() if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
-        try:
-            return read_answer(cell, await once(job, cell, content, None, early))
-        except LyraError as error:
-            if "crash" in OFF:
-                failed(job, cell, error)
-            raise
+    try:
+        return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
+    except LyraError as error:
+        if "crash" in OFF:
+            failed(job, cell, error)
+        raise
 
 
 async def _called(job: Job, early: Early) -> Any:
@@ -251,59 +237,85 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     """The program comes to the call: its answer or its failure, and what both mean, from now on."""
     early = _found(job, group, call)
     if early is None:  # not made early; or it was under way when the process was saved: the same key finds it
-        return await _now(job, group, call, call.key)
-    if "first" in OFF:
-        early = await _first_in_time(job, group, early)
-    try:
-        with job.waiting(call.arguments[0].pid if call.kind == "send" else ""):
+        early = await _now(job, group, call, call.key)
+    else:
+        if "first" in OFF:
+            early = await _first_in_time(job, group, early)
+        try:
             await _ended(early)
-    except asyncio.CancelledError:
-        await _end(job, group)
-        raise
-    if early.was_refused or not early.scope.is_allowed():
-        return await _now(job, group, call, f"{call.key}.again")
-    early.is_taken = early.scope.is_over = True
-    if "spend" not in OFF:
-        early.scope.around.charge(early.scope.usage)
-        take_back(job.world.budget, early.before)
+        except asyncio.CancelledError:
+            await _end(job, group)
+            raise
+        if early.was_refused or not early.scope.is_allowed():
+            early = await _now(job, group, call, f"{call.key}.again")
+        else:
+            _spend(job, early)
     for cell, error in early.crashes:
         crash(job, cell, error)
-    early.over(job, "call.taken")
+    if early.call.kind == "call" and not early.crashes and isinstance(early.error, LyraError):
+        crash_again(job, str(early.error.fields.get("text", "")))
     if early.error is None:
         return early.value
     return _raise(job, early)
 
 
-async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Any:
+def _spend(job: Job, early: Early) -> None:
+    """The program has come to an early call: its cost is the program's from now on."""
+    early.is_taken = early.scope.is_over = True
+    if "spend" not in OFF:
+        early.scope.around.charge(early.scope.usage)
+        take_back(job.world.budget, early.before)
+    early.over(job, "call.taken")
+
+
+async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
     """The call as the line-by-line run makes it; with a journal, under the key that it has there."""
+    made = Early(call, Apart(scopes.get()[-1], list, None))
+
+    async def make() -> None:
+        if group.is_kept:
+            name_branch(job.ctx._process, _path(group, key))
+        try:
+            made.value = await _in_turn(job, call)
+        except Divergence:
+            raise
+        except Exception as error:  # noqa: BLE001 - as of an early one
+            made.error = error
+
     if not group.is_kept:
-        return await _in_turn(job, call)
-
-    async def branch() -> Any:
-        name_branch(job.ctx._process, _path(group, key))
-        return await _in_turn(job, call)
-
-    task = job.world.kernel.tasks.start(branch(), name=f"vega {_path(group, key)}")
+        await make()
+        return made
+    task = job.world.kernel.tasks.start(make(), name=f"vega {_path(group, key)}")
     try:
-        return await task
+        await task
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
+    return made
 
 
 async def _in_turn(job: Job, call: EarlyCall) -> Any:
+    world = job.world
     if call.kind == "send":
         target, message, timeout, budget = call.arguments
-        return await ask(job, target.pid, message, timeout, budget)
+        if not world.is_agent(target.pid):
+            return await told(job, target, message)
+        cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
+        return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments)
-    job.world.recharge_ended(pid, scopes.get())
+    world.recharge_ended(pid, scopes.get())
     ended = await job.ctx.process(pid).wait()
-    if ended.error is None:
-        return job.world.read(ended.result)
-    early = Early(call, Apart(scopes.get()[-1], list, None))
-    early.error = ended.error
-    return _raise(job, early)
+    if ended.error is not None:
+        raise ended.error
+    return world.read(ended.result)
+
+
+async def told(job: Job, target: Any, message: Any) -> None:
+    """A message to a process that turned out to be no agent."""
+    waiting = PROCESSES["send"](job, target, message, None, None)
+    if waiting is not None:
+        await waiting
 
 
 def _raise(job: Job, early: Early) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ask",
+    "asked",
     "content_text",
     "crash",
+    "crash_again",
     "failed",
     "in_time",
     "inside",
@@ -58,6 +60,7 @@ __all__ = [
     "was_asked",
 ]
 
+_NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
 STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
 
@@ -68,28 +71,55 @@ STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nob
 async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget: Money | None) -> Any:
     """The answer to `p <- message`."""
     cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
+    try:
+        return await asked(job, cell, pid, message, timeout, budget, is_early=job.ctx.pid in job.world.early)
+    except Divergence:
+        raise  # the journal's business, not the agent's
+    except Exception as error:
+        raise failed(job, cell, error) from error
+
+
+async def asked(
+    job: Job,
+    cell: Cell,
+    pid: str,
+    message: Any,
+    timeout: Duration | None,
+    budget: Money | None,
+    *,
+    is_early: bool,
+    early: Early | None = None,
+) -> Any:
+    """The same with the error as it is: what it means for the agent is another matter.
+
+    The time of a call that others of its own program may be in front of begins when it has the agent's turn: in the
+    line-by-line run it would not have had to queue.
+    """
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
     limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
     limit = cell.plan.budget if budget is None else budget
+    if early is not None:
+        limit = None  # its scope has it
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
-    try:
-        async with in_time(cell, limit_s):
-            call, content = _remembered if cell.plan.keeps else once, content_text(message)
-            if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-                answer = await call(job, cell, content, limit)  # whether the agent is there now is another matter
-            else:
-                with job.waiting(pid):
-                    async with cell:
-                        answer = await call(job, cell, content, limit)
-            answer = read_answer(cell, answer)
-    except Divergence:
-        raise  # the journal's business, not the agent's
-    except Exception as error:
-        raise failed(job, cell, error) from error
-    return answer
+    content = content_text(message)
+
+    async def answer() -> Any:
+        if cell.plan.keeps:
+            return await _remembered(job, cell, content, limit)
+        return await once(job, cell, content, limit, early)
+
+    if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
+        async with in_time(cell, limit_s):  # whether the agent is there now is another matter
+            return read_answer(cell, await answer())
+    with job.waiting(pid):
+        if is_early:
+            async with cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+                return read_answer(cell, await answer())
+        async with in_time(cell, limit_s), cell:
+            return read_answer(cell, await answer())
 
 
 @asynccontextmanager
@@ -199,7 +229,7 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
-    if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") == "gone"):
+    if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") in _NOT_IT):
         return error
     crash(job, cell, error)
     if isinstance(error, AgentFailed):
@@ -219,6 +249,18 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
             cell.down()
         with suppress(NoSuchProcess):
             job.ctx.send(pid, {CRASH: error.message})
+
+
+def crash_again(job: Job, message: str) -> None:
+    """A function that an earlier life ran ahead of its turn failed, and whose agent that was is forgotten; but the
+    journal knows whether the program crashed one when it came to it."""
+    entry = upcoming(job.ctx._process)
+    if entry is None or entry.kind != "read" or entry.name != "front":
+        return
+    pid = job.ctx._read("front", lambda: None)
+    if pid is not None:
+        with suppress(NoSuchProcess):
+            job.ctx.send(pid, {CRASH: message})
 
 
 def _kind(error: LyraError) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.kernel.context import name_branch
 from lyra.vega.runtime.calls import ask
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
@@ -29,20 +30,21 @@ def _parallel_send(
 ) -> None:
     """Start a call of the group; a message to a process written in Vega is just sent."""
     if job.world.is_agent(target.pid):
-        _begin(job, number, ask(job, target.pid, message, timeout, budget))
+        _begin(job, number, lambda: ask(job, target.pid, message, timeout, budget))
         return
     waiting = PROCESSES["send"](job, target, message, timeout, budget)
-    _begin(job, number, waiting if waiting is not None else _nothing())
+    _begin(job, number, lambda: _sent(waiting))
 
 
-async def _nothing() -> None:
-    return None
+async def _sent(waiting: Any) -> None:
+    if waiting is not None:
+        await waiting
 
 
 def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -> None:
     pid = start_fiber(job, function, arguments)
     job.world.recharge_ended(pid, scopes.get())
-    _begin(job, number, _called(job, pid))
+    _begin(job, number, lambda: _called(job, pid))
 
 
 async def _called(job: Job, pid: str) -> Any:
@@ -63,8 +65,17 @@ async def _called(job: Job, pid: str) -> Any:
     return job.world.read(ended.result)
 
 
-def _begin(job: Job, number: int, work: Any) -> None:
-    job.state.groups[number].append(job.world.kernel.tasks.start(work, name=f"vega parallel {number}"))
+def _begin(job: Job, number: int, work: Callable[[], Any]) -> None:
+    """Each is a branch of the process with a key that says where it stands: who has to wait for an agent's turn, and
+    how long, may be otherwise in a replay."""
+    group = job.state.groups[number]
+    path = f"parallel{number}:{len(group)}/"
+
+    async def branch() -> Any:
+        name_branch(job.ctx._process, path)
+        return await work()
+
+    group.append(job.world.kernel.tasks.start(branch(), name=f"vega {path}"))
 
 
 async def _parallel_join(job: Job, number: int) -> list[Any]:

@@ -15,10 +15,12 @@ from lyra.core.capability import Grant
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, NoSuchProcess, ToolError
 from lyra.vega.ast import Type
+from lyra.vega.link import globals_reached
 from lyra.vega.program import Parameter, ToolInfo
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.output import type_schema
+from lyra.vega.snapshot import value_to_data
 from lyra.vega.values import UNSET, Closure, Duration, Fault, Money
 
 if TYPE_CHECKING:
@@ -93,6 +95,17 @@ class ToolRun:
             "additionalProperties": False,
         }
 
+    def _slots(self) -> list[int] | None:
+        """The program's variables that the tool may see: with a journal it gets only these, since the others may have
+        moved on when it is run again. A function among them may see any."""
+        world = self._world
+        assert world.main is not None
+        if not world.is_durable:
+            return None
+        slots = globals_reached(world.linked, self._closure.function)
+        seen = value_to_data([world.main.fiber.globals[slot] for slot in slots])
+        return None if any(entry[0] == "function" for entry in seen["heap"]) else slots
+
     async def __call__(self, *, ctx: Context, **arguments: Any) -> Any:
         from lyra.vega.runtime.driver import vega_process
 
@@ -105,7 +118,7 @@ class ToolRun:
         if world.record is not None:
             await world.caught_up()
         assert world.main is not None
-        seed = world.seed(world.main.fiber, self._closure, values)
+        seed = world.seed(world.main.fiber, self._closure, values, self._slots())
         # A tool that asks an agent lends it no more than it has.
         child = ctx.spawn(vega_process, world.run_id, seed, grant=self._grant)
         try:
