@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -205,6 +206,7 @@ class Terminal:
             os.execvpe(words[0], words, {**vega.env, "TERM": "xterm", **env})
         self.resize(rows, columns)
         self.text = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -234,7 +236,7 @@ class Terminal:
             data = os.read(self._fd, 1 << 16)
         except OSError:
             return False
-        self.text += data.decode(errors="replace")
+        self.text += self._decoder.decode(data)
         return bool(data)
 
     def end(self) -> int:

@@ -81,9 +81,7 @@ def with_history(ctx: click.Context, name: str) -> None:
         import readline
     except ImportError:
         return
-    file = os.path.join(
-        os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "lyra", name
-    )
+    file = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "lyra", name)
     with suppress(OSError):
         readline.read_history_file(file)
     readline.set_history_length(_HISTORY_MAX)

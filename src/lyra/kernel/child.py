@@ -72,7 +72,7 @@ class Plan(msgspec.Struct):
     window_s: float = 60.0
     auto_shutdown: str = "never"
     backoff: dict[str, Any] | None = None
-    tells: bool = False  # its parent is told when it gives up or fails
+    tells: bool = False  # its parent is told when it gives up
     nested: bool = False  # a supervisor waits until this one's children are started
     template: Spec | None = None  # of a dynamic supervisor: every child is one of these
     guards: bool = False  # one child, for which this process stands: it passes messages on and ends as the child does

@@ -436,7 +436,6 @@ class Run:
         ended = await self._ctx.process(pid).wait()
         if ended.reason == "normal":
             return _Ended(ended.result)
-        self._say_goodbye(reason if ended.error is None else text_of(ended.error))
         if ended.error is None or reason != "error":
             raise ExitProgram(reason, ended.error)
         raise ended.error

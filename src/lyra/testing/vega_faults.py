@@ -252,7 +252,6 @@ def _restarts(played: Played, names: str, acts: list[tuple[str, str]], policy: P
                 started = "down"
             elif what == "crash" and policy.strategy == "escalate":
                 alive.clear()
-                started = "down"
             elif what == "crash":
                 crashes = [then for then in crashes if at_s - then <= policy.window_s] + [at_s]
                 is_over = len(crashes) > policy.most

@@ -2,6 +2,8 @@
 
     timeline     what the run did, in order: who, where, what came of it, what it cost
     reading      how the journal of a run becomes a timeline: the program is answered from the journal alone
+                 (journal: its rows; still: a kernel on which nothing new happens; hurry: where waiting takes no time;
+                 describe: an effect in words; quiet: effects that are nobody's business)
     player       the processes at any place of the timeline, forwards and backwards, by effect or by line
     traps        stopping the machine at the next line
     variables    which names a place of a program sees, and what they hold

@@ -21,30 +21,28 @@ from lyra.kernel.context import ExitProgram
 from lyra.kernel.faults import error_from_row
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import suspend
-from lyra.kernel.programs import Programs
 from lyra.store.memory import MemoryStore
 from lyra.vega.fiber import Done, Fiber, VmEffect
 from lyra.vega.machinery import Again
+from lyra.vega.replay.describe import described
 from lyra.vega.replay.hurry import run_hurried
-from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.replay.journal import Journal
 from lyra.vega.replay.quiet import QUIET
+from lyra.vega.replay.still import Heard, OnlyVega, Recall, StillWorld, Unprinted
 from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
-from lyra.vega.runtime.agents import AgentPlan, Cell
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
 from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
-from lyra.vega.runtime.world import Options, World, world_of
+from lyra.vega.runtime.world import Options, world_of
 from lyra.vega.snapshot import to_data
-from lyra.vega.values import Process, copied, shown
+from lyra.vega.values import copied
 from lyra.vega.vm import run as run_fiber
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
-    from lyra.kernel.process import Process as KernelProcess
-    from lyra.kernel.recall import Entry
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
@@ -54,117 +52,12 @@ SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: wh
 _PART: Final = "replay"
 
 
-class EndOfRecord(asyncio.CancelledError):
-    """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
-
-
 def read(run: Run) -> Timeline:
     """The timeline of a run. Corrupt or StoreError where the journal is damaged or was shortened."""
     journal = Journal(run)
     reading = _Reading(run, journal)
     run_hurried(reading.work)
     return reading.timeline()
-
-
-class _Recall(dict[Any, Any]):
-    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
-
-    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
-        super().__init__(entries)
-        self._process = process
-        self._journal = journal
-        self._kept = journal.checkpoints.get(process.pid, {})
-        self.taken: list[Any] = []
-
-    def __bool__(self) -> bool:
-        return True
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(self._real(key), default)
-
-    def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
-        real = self._real(key)
-        entry = super().get(real)
-        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(real, entry)):
-            raise EndOfRecord
-        if type(key) is int and real != key:
-            self._process.keys, self._process.rng = real + 1, None
-        self.taken.append(real)
-        return super().pop(real)
-
-    def _real(self, key: Any) -> Any:
-        """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
-        turned out to be another one, and was made again."""
-        while type(key) is int and key in self._kept and key not in self:
-            key += 1
-        if type(key) is str and key.startswith("ahead"):
-            path, _, number = key.rpartition("/")
-            again = f"{path}.again/{number}"
-            return again if again in self else key
-        return key
-
-    def _is_over(self, key: Any, entry: Entry) -> bool:
-        return self._journal.went_on(self._process.pid, key) or entry.due <= self._journal.last_at
-
-
-class _Programs(Programs):
-    """Only the program's own processes run; agents, supervisors and conversations have said what they said."""
-
-    __slots__ = ()
-
-    def get(self, name: str) -> Any:
-        return _process if name == VEGA else None
-
-
-class _World(World):
-    """Nobody is asked, so nobody has to be there."""
-
-    def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
-        """Tools of other servers are not looked for."""
-        kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
-        return super().plan(name, kept)
-
-    def cell(self, pid: str, plan: AgentPlan) -> Cell:
-        return self.cells.setdefault(pid, _Absent(plan))
-
-    def fiber(self, seed: Any) -> Fiber:
-        if seed is None:
-            return _Heard.start(self.linked)
-        function, arguments, globals_ = self.read(seed)
-        return _Heard.call(self.linked, function, arguments, globals_)
-
-
-class _Absent(Cell):
-    __slots__ = ()
-
-    async def ready(self) -> None:
-        raise EndOfRecord
-
-
-class _Heard(Fiber):
-    """A fiber that knows what it was told."""
-
-    __slots__ = ("expired", "heard")
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self.heard: list[Any] = []
-        self.expired = False
-
-    def deliver(self, message: Any) -> None:
-        self.heard.append(copied(message))
-        super().deliver(message)
-
-    def expire(self) -> None:
-        self.expired = True
-        super().expire()
-
-
-class _Unprinted:
-    """Where a replay prints to."""
-
-    def print(self, pid: str, number: int, text: str) -> None:
-        """Nowhere: the step has it."""
 
 
 class _Reading:
@@ -183,7 +76,7 @@ class _Reading:
             with suppress(StoreError):
                 store.put_blob(run.space.get_blob(digest))
         self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
-        self.kernel.programs = _Programs(self.kernel)
+        self.kernel.programs = OnlyVega(self.kernel, _process)
         self.kernel.kill = _spared  # type: ignore[assignment, method-assign]
         self.kernel.parts[_PART] = _Part(self)
         options = Options(
@@ -195,8 +88,8 @@ class _Reading:
             sequential=True,
         )
         self.program = _program(run)
-        self.world = _World(self.kernel, self.program, options, MAIN)
-        self.world.record = _Unprinted()  # type: ignore[assignment]
+        self.world = StillWorld(self.kernel, self.program, options, MAIN)
+        self.world.record = Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
             self.world.expected[pid] = agent
@@ -314,7 +207,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     process = ctx._process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.recall = _Recall(process.recall or {}, process, reading.journal)
+    recall = process.recall = Recall(process.recall or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:
@@ -322,7 +215,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
     fiber = world.fiber(seed)
-    assert isinstance(fiber, _Heard)
+    assert isinstance(fiber, Heard)
     job = Job(world, ctx, fiber)
     if seed is None:
         world.begin(job)
@@ -341,7 +234,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     await suspend(process, [])
 
 
-async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -> str:
+async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> str:
     """Every step of a process; gives what it waits for where its record ends."""
     pid = job.ctx._process.pid
     used = 0
@@ -358,7 +251,7 @@ async def _played(reading: _Reading, job: Job, fiber: _Heard, recall: _Recall) -
             continue
         used = 0
         fiber.heard, fiber.expired, recall.taken = [], False, []
-        step = _described(reading, pid, fiber, outcome)
+        step = described(reading.journal, pid, fiber, outcome)
         answer = Answer()
         try:
             if outcome.kind == "receive" and outcome.arguments[0] is None:
@@ -414,48 +307,6 @@ def _may_be(fiber: Fiber, saved: dict[str, Any]) -> bool:
     if fiber.code.index != index or fiber.pc != pc:
         return False
     return all(type(one) is list or one == other for one, other in zip(values, fiber.registers, strict=False))
-
-
-def _described(reading: _Reading, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
-    file, line, _ = fiber.place()
-    step = Step(pid=pid, kind=effect.kind, file=file, line=line)
-    program = reading.world.linked.program
-    arguments = effect.arguments
-    if effect.kind in _SENDS:
-        target, message = arguments[-4], arguments[-3]
-        step.agent = reading.journal.agent_of(target) if type(target) is Process else ""
-        step.message = _whole(message)
-        step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
-    elif effect.kind == "ahead_take":
-        call = arguments[1]
-        if call.kind == "send":
-            step.agent, step.message = reading.journal.agent_of(call.arguments[0]), _whole(call.arguments[1])
-            step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
-        else:
-            given = ", ".join(brief(one, 40, program) for one in call.arguments[1])
-            step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
-    elif effect.kind == "print":
-        step.message = str(arguments[0])
-        step.what = f"print {brief(step.message, 120)}"
-    elif effect.kind == "spawn":
-        kind, name, what, given, *_ = arguments
-        called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
-        step.what = f"spawn {called}" + (f"({', '.join(brief(one, 40, program) for one in given)})" if given else "")
-    elif effect.kind == "receive":
-        step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
-    else:
-        step.what = f"{effect.kind} {', '.join(brief(one, 80, program) for one in arguments)}".strip()
-    return step
-
-
-_SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
-
-
-def _whole(message: Any) -> str:
-    try:
-        return shown(message)
-    except Exception:  # noqa: BLE001 - a value too large to show is no message anybody can match
-        return ""
 
 
 def _name(fiber: Fiber) -> str:

@@ -1,0 +1,55 @@
+"""An effect in words: what a timeline says of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lyra.vega.fiber import Fiber, VmEffect
+from lyra.vega.replay.journal import Journal
+from lyra.vega.replay.timeline import Step, brief
+from lyra.vega.values import Process, shown
+
+__all__ = ["described"]
+
+
+def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Step:
+    """The step that an effect will be: what is asked of whom, and where in the source."""
+    file, line, _ = fiber.place()
+    step = Step(pid=pid, kind=effect.kind, file=file, line=line)
+    program = fiber.linked.program
+    arguments = effect.arguments
+    if effect.kind in _SENDS:
+        target, message = arguments[-4], arguments[-3]
+        step.agent = journal.agent_of(target) if type(target) is Process else ""
+        step.message = _whole(message)
+        step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
+    elif effect.kind == "ahead_take":
+        call = arguments[1]
+        if call.kind == "send":
+            step.agent, step.message = journal.agent_of(call.arguments[0]), _whole(call.arguments[1])
+            step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
+        else:
+            given = ", ".join(brief(one, 40, program) for one in call.arguments[1])
+            step.what = f"{brief(call.arguments[0], 60, program)[10:-1]}({given})"
+    elif effect.kind == "print":
+        step.message = str(arguments[0])
+        step.what = f"print {brief(step.message, 120)}"
+    elif effect.kind == "spawn":
+        kind, name, what, given, *_ = arguments
+        called = f"fn {brief(what, 60, program)[10:-1]}" if kind == "function" else name
+        step.what = f"spawn {called}" + (f"({', '.join(brief(one, 40, program) for one in given)})" if given else "")
+    elif effect.kind == "receive":
+        step.what = "receive" if arguments[0] is None else f"receive, at most {shown(arguments[0])}"
+    else:
+        step.what = f"{effect.kind} {', '.join(brief(one, 80, program) for one in arguments)}".strip()
+    return step
+
+
+_SENDS: Final = {"send": "<-", "send_stream": "<~", "parallel_send": "<- (beside others)"}
+
+
+def _whole(message: Any) -> str:
+    try:
+        return shown(message)
+    except Exception:  # noqa: BLE001 - a value too large to show is no message anybody can match
+        return ""

@@ -1,0 +1,134 @@
+"""A kernel's parts on which nothing new happens: every answer is the journal's, and nobody else is there.
+
+`Recall` is what the journal answers one process; where it has no more, whatever is under way is given up. The world
+knows agents by what they said alone. A fiber here keeps what it was told, so that it can be told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lyra.kernel.programs import Programs
+from lyra.vega.fiber import Fiber
+from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.runtime.agents import AgentPlan, Cell
+from lyra.vega.runtime.world import World
+from lyra.vega.values import copied
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process as KernelProcess
+    from lyra.kernel.recall import Entry
+
+__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted"]
+
+
+class EndOfRecord(asyncio.CancelledError):
+    """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
+
+
+class Recall(dict[Any, Any]):
+    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
+
+    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
+        super().__init__(entries)
+        self._process = process
+        self._journal = journal
+        self._kept = journal.checkpoints.get(process.pid, {})
+        self.taken: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(self._real(key), default)
+
+    def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
+        real = self._real(key)
+        entry = super().get(real)
+        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(real, entry)):
+            raise EndOfRecord
+        if type(key) is int and real != key:
+            self._process.keys, self._process.rng = real + 1, None
+        self.taken.append(real)
+        return super().pop(real)
+
+    def _real(self, key: Any) -> Any:
+        """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
+        turned out to be another one, and was made again."""
+        while type(key) is int and key in self._kept and key not in self:
+            key += 1
+        if type(key) is str and key.startswith("ahead"):
+            path, _, number = key.rpartition("/")
+            again = f"{path}.again/{number}"
+            return again if again in self else key
+        return key
+
+    def _is_over(self, key: Any, entry: Entry) -> bool:
+        return self._journal.went_on(self._process.pid, key) or entry.due <= self._journal.last_at
+
+
+class OnlyVega(Programs):
+    """Only the program's own processes run; agents, supervisors and conversations have said what they said."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, kernel: Kernel, process: Callable[..., Any]) -> None:
+        self._process = process
+        super().__init__(kernel)
+
+    def get(self, name: str) -> Any:
+        return self._process if name == VEGA else None
+
+
+class StillWorld(World):
+    """Nobody is asked, so nobody has to be there."""
+
+    def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+        """Tools of other servers are not looked for."""
+        kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
+        return super().plan(name, kept)
+
+    def cell(self, pid: str, plan: AgentPlan) -> Cell:
+        return self.cells.setdefault(pid, _Absent(plan))
+
+    def fiber(self, seed: Any) -> Fiber:
+        if seed is None:
+            return Heard.start(self.linked)
+        function, arguments, globals_ = self.read(seed)
+        return Heard.call(self.linked, function, arguments, globals_)
+
+
+class _Absent(Cell):
+    __slots__ = ()
+
+    async def ready(self) -> None:
+        raise EndOfRecord
+
+
+class Heard(Fiber):
+    """A fiber that knows what it was told."""
+
+    __slots__ = ("expired", "heard")
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.heard: list[Any] = []
+        self.expired = False
+
+    def deliver(self, message: Any) -> None:
+        self.heard.append(copied(message))
+        super().deliver(message)
+
+    def expire(self) -> None:
+        self.expired = True
+        super().expire()
+
+
+class Unprinted:
+    """Where a replay prints to."""
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        """Nowhere: the step has it."""
