@@ -16,7 +16,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "answer": Lazy(
         "lyra.cli.vega_runs",
         "answer",
-        "Answer the question that a run waits for; without an answer, list the questions.",
+        "Answer what a run asks; without an answer, list its questions.",
     ),
     "cancel": Lazy("lyra.cli.vega_runs", "cancel", "End a run for good, also one that another process is at work on."),
     "check": Lazy("lyra.cli.vega_source", "check", "Find the mistakes in programs without running them."),
@@ -29,19 +29,13 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "replay": Lazy(
         "lyra.cli.vega_replay",
         "replay",
-        "Step through a durable run, forwards and backwards, and try what another reply would have led to.",
+        "Step through a durable run, forwards and backwards; try another reply.",
     ),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
-    "resume": Lazy(
-        "lyra.cli.vega_runs", "resume", "Go on with a run that was killed or stopped, and print its whole output."
-    ),
+    "resume": Lazy("lyra.cli.vega_runs", "resume", "Go on with a run that was stopped, and print its whole output."),
     "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "runs": Lazy(
-        "lyra.cli.vega_runs", "runs", "List durable runs: how each stands, its program, when it began, what it cost."
-    ),
-    "trace": Lazy(
-        "lyra.cli.vega_trace", "trace", "Show what a run did: its calls as a tree, with cost, tokens, latency, retries."
-    ),
+    "runs": Lazy("lyra.cli.vega_runs", "runs", "List durable runs: state, program, when it began, what it cost."),
+    "trace": Lazy("lyra.cli.vega_trace", "trace", "Show the calls of a run as a tree, with cost, latency and retries."),
     "test": Lazy("lyra.cli.vega_test", "test", "Run the test blocks of programs."),
 }
 

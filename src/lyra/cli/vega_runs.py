@@ -27,7 +27,7 @@ __all__ = ["answer", "cancel", "resume", "runs"]
 @json_option
 @click.pass_obj
 def runs(session: Session, /, *, db: str | None, as_json: bool) -> None:
-    """List durable runs: how each stands, its program, when it began, what it cost."""
+    """List durable runs: state, program, when it began, what it cost."""
     with opened(store_file(session, db)) as found:
         listed = [_facts(run) for run in found]
     if as_json:
@@ -79,7 +79,7 @@ def resume(
     live: bool,
     as_json: bool,
 ) -> None:
-    """Go on with a run that was killed or stopped, and print its whole output.
+    """Go on with a run that was stopped, and print its whole output.
 
     A run that is over prints its output again and asks nobody for anything.
     """
@@ -164,7 +164,7 @@ def answer(
     db: str | None,
     as_json: bool,
 ) -> None:
-    """Answer the question that a run waits for; without an answer, list the questions.
+    """Answer what a run asks; without an answer, list its questions.
 
     A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A
     run that nobody is at work on takes the answer when it goes on: `vega resume`.

@@ -24,7 +24,7 @@ _QUIET = ("supervise",)  # what only stands between others
 @json_option
 @click.pass_obj
 def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
-    """Show what a run did: its calls as a tree, with cost, tokens, latency, retries."""
+    """Show the calls of a run as a tree, with cost, latency and retries."""
     from lyra.vega.trace import trace as trace_of
 
     with opened(store_file(session, db)) as runs:
