@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
     "replay": Lazy(
         "lyra.cli.vega_replay",
         "replay",
-        "Step through a durable run, forwards and backwards; try another reply.",
+        "Step through a durable run, back and forth; try another reply.",
     ),
     "repl": Lazy("lyra.cli.vega_repl", "repl", "Try the language line by line."),
     "resume": Lazy("lyra.cli.vega_runs", "resume", "Go on with a run that was stopped, and print its whole output."),

@@ -40,7 +40,7 @@ _PROMPT: Final = "replay> "
 def replay(
     ctx: click.Context, /, *, run: str, db: str | None, plain: bool, commands: str | None, live: bool, as_json: bool
 ) -> None:
-    """Step through a durable run, forwards and backwards; try another reply.
+    """Step through a durable run, back and forth; try another reply.
 
     `help` at the prompt, or ? on the screen, lists what there is. With --json every command is answered by one JSON
     object on a line of its own.
