@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 _HERE = Path(__file__).parent
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and so would the programs that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (

@@ -243,6 +243,8 @@ class Terminal:
         due = time.monotonic() + 20
         while time.monotonic() < due and self._read():
             pass
+        if time.monotonic() >= due:
+            raise AssertionError(f"it did not end:\n{self.screen}")
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
