@@ -9,9 +9,11 @@ import pytest
 
 _HERE = Path(__file__).parent
 
-# Whoever starts the tests in the background has Ctrl-C ignored, and so would the programs that they start.
+# Whoever starts the tests in the background has these signals ignored, and so would the programs that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (

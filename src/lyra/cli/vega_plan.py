@@ -18,7 +18,7 @@ __all__ = ["plan"]
 @click.option("--svg", metavar="OUT", help="Draw the plan into this file (`-` is stdout).")
 @click.pass_context
 def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str | None) -> None:
-    """Show which calls of a program are made side by side, and why the others are not.
+    """Show which calls of a program overlap, and why the others do not.
 
     Nothing is run. The plan is what the compiler wrote into the code; `vega run --sequential` makes every call in its
     turn. Of a Python file (.py) it is the plan of its functions with `@lyra.parallel`.
