@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lyra.errors import ToolError
 from lyra.tools.builtin import Workspace
-from lyra.tools.builtin.search import search_tools
+from lyra.tools.builtin.search import AT_ONCE, search_tools
 from lyra.tools.builtin.search_worker import glob_regex
 from tests.tools.builtin.conftest import Tools
 
@@ -261,3 +261,41 @@ def test_eight_at_once_leave_the_loop_alone(tools):
 
     asyncio.run(scene())
     assert sorted(lags)[int(len(lags) * 0.99)] < 0.25  # 50 ms on a machine that does nothing else
+
+
+def test_searches_start_one_at_a_time_and_only_so_many_run(tree, monkeypatch):
+    """Starting a process holds the loop: a turn with many searches must not start them all in one go."""
+    real, starts, alive = asyncio.create_subprocess_exec, [0], [0]
+    worst = {"starting": 0, "running": 0}
+
+    async def watched(*argv: Any, **options: Any) -> asyncio.subprocess.Process:
+        starts[0] += 1
+        worst["starting"] = max(worst["starting"], starts[0])
+        try:
+            process = await real(*argv, **options)
+        finally:
+            starts[0] -= 1
+        alive[0] += 1
+        worst["running"] = max(worst["running"], alive[0])
+        wait = process.wait
+
+        async def waited() -> int:
+            code = await wait()
+            alive[0] -= 1
+            return code
+
+        monkeypatch.setattr(process, "wait", waited)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", watched)
+    family = search_tools(Workspace(str(tree.root)))
+    search = {each.name: each for each in family}["Grep"].run
+    assert search is not None
+
+    async def many() -> list[Any]:
+        return await asyncio.gather(*(search(pattern="def two") for _ in range(3 * AT_ONCE)))
+
+    answers = asyncio.run(many())
+    assert set(answers) == {answers[0]}
+    assert "b.py" in answers[0]
+    assert worst == {"starting": 1, "running": AT_ONCE}

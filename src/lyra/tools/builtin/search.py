@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from typing import Any, Final, Literal
+from weakref import WeakKeyDictionary
 
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool
@@ -21,7 +22,7 @@ from lyra.tools.builtin.search_worker import ROWS_MAX
 from lyra.tools.builtin.workspace import Workspace, check_admitted
 from lyra.tools.function import tool
 
-__all__ = ["SEARCH_S_MAX", "TYPES", "search_tools"]
+__all__ = ["AT_ONCE", "SEARCH_S_MAX", "TYPES", "search_tools"]
 
 SEARCH_S_MAX: Final = 30.0
 _GLOB_ROWS_MAX: Final = 1_000
@@ -32,6 +33,7 @@ _CHARS_MAX: Final = 100_000
 _ROWS_A_STEP: Final = 200
 _SPARE_ROWS: Final = 50  # asked for beyond those that are shown: some may be hidden
 _WORKER: Final = os.path.join(os.path.dirname(__file__), "search_worker.py")
+AT_ONCE: Final = max(4, os.cpu_count() or 1)  # more searches than processors only get in each other's way
 
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "c": ("*.c", "*.h"),
@@ -206,13 +208,19 @@ class _Search:
 
     # ------------------------------------------------------------ the worker
     async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", _WORKER),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        gate = _Gate.here()
+        async with gate.running:
+            async with gate.starting:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", _WORKER),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            return await self._answer(process, job)
+
+    async def _answer(self, process: asyncio.subprocess.Process, job: dict[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._seconds_max):
                 output, _ = await process.communicate(json.dumps(job).encode())
@@ -233,6 +241,25 @@ class _Search:
         if "error" in answer:
             raise ToolError(answer["error"], hint="escape what is meant literally", reason="invalid_arguments")
         return answer
+
+
+class _Gate:
+    """How many searches of a loop are at work, and that it starts one of them at a time: starting a process holds the
+    loop for some milliseconds, and a turn may ask for many."""
+
+    __slots__ = ("running", "starting")
+
+    def __init__(self) -> None:
+        self.running = asyncio.Semaphore(AT_ONCE)
+        self.starting = asyncio.Lock()
+
+    @staticmethod
+    def here() -> _Gate:
+        loop = asyncio.get_running_loop()
+        return _gates.get(loop) or _gates.setdefault(loop, _Gate())
+
+
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, _Gate] = WeakKeyDictionary()
 
 
 def _checked(pattern: str) -> str:
