@@ -69,6 +69,24 @@ def test_a_variable_that_holds_a_process_shows_the_agent_behind_it():
     assert "per 1k tokens" in text
 
 
+@pytest.mark.parametrize(
+    ("output", "kind"), [("", "str"), ("output { title: str }", "{ title: str }"), ("output list", "list")]
+)
+def test_an_answer_shows_its_type_and_what_asking_costs(output, kind):
+    agent = CODER.replace("budget", f"{output}\n    budget") if output else CODER
+    text = shown(agent + 'let c = spawn Coder;\nlet r = c <- "hi";\nprint(‸r);\n')
+    assert f"let r: {kind}" in text
+    assert "per 1k tokens" in text
+    arrow = shown(agent + 'let c = spawn Coder;\nlet r = c ‸<- "hi";\n')
+    assert f"Asks agent `Coder`; the answer is `{kind}`." in arrow
+    assert "- budget: `$0.50` a call" in arrow
+
+
+def test_an_arrow_to_nobody_known_says_what_it_does():
+    assert "a stream of its text" in shown(CODER + 'let c = spawn Coder;\nfor x in c <‸~ "hi" { }\n')
+    assert shown('fn f(p) { return p ‸<- "hi"; }\n').startswith("Sends a message")
+
+
 def test_a_price_nobody_knows_is_said_to_be_unknown():
     assert "- price: unknown" in shown('agent ‸A { model "anthropic/claude-from-tomorrow" }\n')
     assert "- price: unknown" in shown('agent ‸A { model "nobodys" }\n')

@@ -14,7 +14,17 @@ from lyra.vega.lsp.symbols import Symbol
 from lyra.vega.source import Source
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 
-__all__ = ["KEYWORD_TEXTS", "SETTING_TEXTS", "agent_card", "code", "comment_above", "entry_of", "heading", "price_line"]
+__all__ = [
+    "KEYWORD_TEXTS",
+    "SETTING_TEXTS",
+    "agent_card",
+    "answer_type",
+    "code",
+    "comment_above",
+    "entry_of",
+    "heading",
+    "price_line",
+]
 
 KEYWORD_TEXTS: Final[dict[str, str]] = {
     "agent": "Declares an agent: a model with its settings and tools.",
@@ -155,6 +165,12 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
     if "capabilities" not in agent.fields and not any(tool.settings.get("capabilities") for tool in agent.tools):
         rows.append(("capabilities", "none"))
     return "\n".join(f"- {name}: {text}" for name, text in rows)
+
+
+def answer_type(source: Source, agent: ast.Agent) -> str:
+    """What a call of an agent gives: text, or what its `output` says."""
+    output = agent.fields.get("output")
+    return "str" if output is None else _written(source, output)
 
 
 def _tools(source: Source, agent: ast.Agent) -> list[tuple[str, str]]:
