@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -442,6 +445,24 @@ def test_a_huge_file_is_refused_in_words(editor):
     assert "at most" in told["message"]
     editor.change("huge.vega", {"text": ""})
     assert editor.diagnostics("huge.vega") == []
+
+
+def test_a_client_that_dies_leaves_no_tracebacks(tmp_path):
+    """It reads no more, and then is gone."""
+    command = [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())", "lsp"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as server:
+        params = {"processId": None, "rootUri": None, "capabilities": {}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+        message = b"Content-Length: %d\r\n\r\n" % len(body) + body
+        server.stdin.write(message)
+        server.stdin.flush()
+        server.stdout.readline()
+        server.stdout.close()
+        server.stdin.write(message * 3)
+        server.stdin.close()
+        assert server.wait(30) == 1
+        assert server.stderr.read() == b""
 
 
 # ---------------------------------------------------------------- speed
