@@ -60,7 +60,5 @@ class ModelSettings:
         self._config = config
         self.limits = config.limits
         if config.prices:
-            theirs = {name: config.prices[name] for name in config.project_prices}
-            own = {name: price for name, price in config.prices.items() if name not in theirs}
-            self.prices = Prices(own, raising=theirs, clock=self._clock)
+            self.prices = Prices.of_config(config, clock=self._clock)
         return config

@@ -93,6 +93,20 @@ def test_a_price_nobody_knows_is_said_to_be_unknown():
     assert "- price: free" in shown('agent ‸A { model "sim/echo" }\n')
 
 
+def test_a_price_of_the_settings_is_the_one_shown(tmp_path):
+    (tmp_path / "lyra.toml").write_text(
+        '[prices."anthropic/claude-sonnet-4-5"]\ninput_usd_per_mtok = 30.0\noutput_usd_per_mtok = 150.0\n'
+    )
+    found, path, at = project('agent ‸A { model "claude-sonnet-4-5" }\n', tmp_path)
+    told = hover(found, path, at)
+    assert told is not None
+    assert "- price: $0.03 in, $0.15 out per 1k tokens" in told.text
+    (tmp_path / "lyra.toml").write_text("[prices\n")
+    told = hover(found, path, at)
+    assert told is not None
+    assert "- price: $0.003 in, $0.015 out per 1k tokens" in told.text
+
+
 def test_the_text_of_a_model_shows_its_price():
     assert "per 1k tokens" in shown('agent A { model "claude-‸sonnet-4-5" }\n')
 

@@ -89,7 +89,7 @@ def _model_at(known: Analysis, offset: int) -> Hover | None:
         value = agent.fields.get("model") if isinstance(agent, ast.Agent) else None
         for item in value.items if isinstance(value, ast.ListLiteral) else [value]:
             if isinstance(item, ast.Literal) and isinstance(item.value, str) and item.at <= offset <= item.end:
-                return Hover(item.at, item.end, f"`{item.value}`\n\n{texts.price_line(item.value)}")
+                return Hover(item.at, item.end, f"`{item.value}`\n\n{texts.price_line(item.value, known.name)}")
     return None
 
 
