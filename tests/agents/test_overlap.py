@@ -135,7 +135,7 @@ def test_a_plain_function_overlaps_too():
     ("settings", "why"),
     [
         ({"memory": True}, "it keeps notes"),
-        ({"budget": "$1.00"}, "its money is limited"),
+        
         ({"system": lambda: "now"}, "its prompt is made anew"),
     ],
 )

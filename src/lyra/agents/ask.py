@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lyra.agents.runtime import Runtime
     from lyra.models.http import Timeouts
 
-__all__ = ["Ask", "model_effect"]
+__all__ = ["Ask", "expected", "model_effect"]
 
 ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
 
@@ -221,6 +221,14 @@ def quote(budget: Budget, ask: Ask) -> Usage:
     ask.reservations = _reserve_in(ask.scopes, ask.quoted)
     ask.warn()
     return ask.quoted
+
+
+def expected(budget: Budget, ask: Ask) -> Usage:
+    """What `quote` will say, with nothing set aside."""
+    chains = (budget, *ask.scopes)
+    if not ask.counts_tokens and not any(scope.limits_money or scope.limits_tokens for scope in chains):
+        return _ONE_CALL
+    return _worst_case(ask, chains, any(scope.limits_money for scope in chains))
 
 
 _ONE_CALL: Final = Usage(llm_calls=1)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.ahead import ahead
 from lyra.agents.model_settings import ModelSettings
 from lyra.agents.records import call_record
 from lyra.agents.replies import Pending, Sink
@@ -68,6 +69,7 @@ class Runtime:
         "_tokens",
         "awaited",
         "client",
+        "is_own",
         "kernel",
         "name",
         "pending",
@@ -88,6 +90,7 @@ class Runtime:
         self._requests = 0
         self._life = kernel.entropy.text(8)
         self.name = ""  # of all its kernel's lives, where whoever made it knows one
+        self.is_own = False  # its kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
@@ -106,6 +109,10 @@ class Runtime:
         inside = scopes.get()
         if budget is not None:
             inside = (*inside, Budget.of(budget))
+        call = ahead.get()
+        if call is not None:
+            inside = call.around(inside)
+            call.began(kernel, process.pid)
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
@@ -122,6 +129,7 @@ class Runtime:
         if process.exit is not None:
             pending.fail(_ended(process))
             return pending
+        pending.ahead = call
         pending.asker = caller.get()
         if kernel.labels.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
