@@ -25,6 +25,8 @@ from lyra.models.script import Reply, ScriptedCall, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.store.memory import MemoryStore
 from lyra.testing.loop import run as run_in_virtual_time
+from lyra.vega.plan.python import plan_of_python
+from lyra.vega.plan.render import text_of
 from tests.agents.support import clock_here
 
 
@@ -329,6 +331,17 @@ def test_the_plan_says_which_calls_open_a_store():
     assert ["`store=`" in whys[0], "`**`" in whys[1], "has to be a name" in whys[2]] == [True] * 3
 
 
+def test_the_plan_says_what_only_the_run_can_tell():
+    source = "import lyra\n@lyra.parallel\nasync def f(a, b, ctx):\n"
+    source += "    x = await a.send('1')\n    y = await lyra.run(b, '2', on=ctx)\n    return [x, y]\n"
+    plan = plan_of_python(source, "x.py")
+    said = [call.unless for call in plan.groups[0].calls]
+    assert said[0].startswith("a journal keeps the conversation")
+    assert said[1].startswith("`on` is a kernel with a journal")
+    assert [call["unless"] for call in plan.to_data()["groups"][0]["calls"]] == said
+    assert f"  unless {said[0]}\n" in text_of(plan)
+
+
 KILLED = """
     import asyncio, os, sys
     from pathlib import Path
@@ -384,9 +397,9 @@ def test_after_kill_9_what_was_answered_is_not_asked_again(tmp_path: Path):
     script = tmp_path / "work.py"
     script.write_text(textwrap.dedent(KILLED))
     command = [sys.executable, str(script), str(tmp_path)]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
     assert again.stdout.strip() == "['<one>', '<two>', '<three>'] 3", again.stderr
     asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
     assert [text for text, _ in asked] == ["one", "two", "three", "three"]

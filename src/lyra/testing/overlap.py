@@ -319,7 +319,7 @@ class _Lives:
         before: MemoryStore | None = None
         keys: list[str] = []
         for point in [*(points or ()), None]:
-            # Without spaces: from prose a kernel learns how a model counts, and a kernel that was killed has forgotten it.
+            # No prose: from that a kernel learns how a model counts, and one that was killed has forgotten it.
             world = _World(seed, filler="-and-so-on")
             names = {f"a{index}": agent for index, agent in enumerate(world.agents)}
             life = _Life(world, made(world.function(source, **names)), before, point)
