@@ -97,7 +97,7 @@ def same(written: Ran, decorated: Ran) -> None:
 def test_calls_overlap_in_a_budget_that_has_room(around: dict[str, Any]):
     written, decorated = both(lambda: [agent(name) for name in "abc"], **around)
     same(written, decorated)
-    assert (written.took_s, decorated.took_s) == (pytest.approx(3.0), pytest.approx(1.0))
+    assert [written.took_s, decorated.took_s] == pytest.approx([3.0, 1.0])
 
 
 def test_agents_with_budgets_of_their_own_overlap():
@@ -110,7 +110,7 @@ def test_room_is_asked_for_in_program_order():
     """Two fit beside each other, a third only when the first is over."""
     written, decorated = both(lambda: [agent(name) for name in "abc"], scope={"output_tokens": 110})
     same(written, decorated)
-    assert (written.took_s, decorated.took_s) == (pytest.approx(3.0), pytest.approx(2.0))
+    assert [written.took_s, decorated.took_s] == pytest.approx([3.0, 2.0])
     assert not decorated.speculative
 
 
@@ -119,7 +119,7 @@ def test_a_call_that_is_not_admitted_fails_in_its_place_with_the_same_error():
     written, decorated = both(agents, scope={"llm_calls": 2})
     same(written, decorated)
     assert decorated.result[0] is BudgetExceeded
-    assert (written.took_s, decorated.took_s) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert [written.took_s, decorated.took_s] == pytest.approx([2.0, 1.0])
     assert not decorated.speculative  # it was never made
 
 
@@ -210,6 +210,30 @@ def test_a_scope_apart_joins_with_all_that_it_holds():
         first.reserve(Usage(usd="$0.80"))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_budget_of_the_call_is_its_own_unless_it_is_shared(shared: bool):
+    limits: dict[str, Any] = {"output_tokens": 55}
+
+    async def main(made: Any) -> Any:
+        budget: Any = Budget(**limits) if shared else limits
+
+        async def two(a: Any, b: Any) -> list[Any]:
+            first = await a.send("one", budget=budget)
+            second = await b.send("two", budget=budget)
+            return [first, second]
+
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(agent(name)) for name in "ab"]
+            began = asyncio.get_running_loop().time()
+            result = await made(two)(*processes)
+            used = budget.used("output_tokens") if shared else 0
+            return [result, used], asyncio.get_running_loop().time() - began
+
+    written, decorated = (run_in_virtual_time(main(made)) for made in (lambda function: function, lyra.parallel))
+    assert written[0] == decorated[0]
+    assert decorated[1] == pytest.approx(2.0 if shared else 1.0)
+
+
 # ---------------------------------------------------------------- where an agent lives
 
 
@@ -283,7 +307,8 @@ def durable(waits: tuple[float, float, float], store: MemoryStore, **settings: A
             took_s = asyncio.get_running_loop().time() - began
             return ended.result if ended.error is None else type(ended.error), took_s, process.budget.usage
 
-    return run_in_virtual_time(main())
+    result, took_s, usage = run_in_virtual_time(main())
+    return result, took_s, usage
 
 
 def keys_in(store: MemoryStore) -> dict[str, Any]:

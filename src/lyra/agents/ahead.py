@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from operator import gt
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.agents.overlap.rules import OFF
 from lyra.core.apart import Apart, is_limited
 from lyra.core.budget import NOTHING, Budget, Usage
+from lyra.errors import LyraError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
@@ -167,11 +169,8 @@ class Ahead:
     @property
     def usage(self) -> Usage:
         """What the children of a program have spent apart from it."""
-        total = NOTHING
-        for child in self.children:
-            if isinstance(child.budget, Apart):
-                total += child.budget.usage
-        return total
+        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, Apart)}
+        return sum((scope.usage for scope in apart.values()), NOTHING)
 
     # ------------------------------------------------------------ who works on it
 
@@ -222,7 +221,8 @@ class Ahead:
             while child.exit is None and not child.kernel.stopping:
                 waiter = asyncio.get_running_loop().create_future()
                 child.watch(waiter)
-                await waiter
+                with suppress(LyraError):  # its kernel closes
+                    await waiter
 
     def over(self, *, taken: bool) -> None:
         if self.is_over:

@@ -223,10 +223,15 @@ class Group:
 
     def _name_branches(self) -> None:
         """Now, on the program's own line: the number depends on nothing but the program."""
-        for call in [*(self._queue[: len(self._rows)] or Turn(self, 0, self._rows, None).calls)]:
-            program = call.program
-            if program is not None and program not in self._paths:
-                self._paths[program] = new_branch(program)
+        for call in self._queue[: len(self._rows)]:
+            self._path(call.program)
+
+    def _path(self, program: Process | None) -> str:
+        if program is None:
+            return ""
+        if program not in self._paths:
+            self._paths[program] = new_branch(program)
+        return self._paths[program]
 
     def __iter__(self) -> Iterator[Any]:
         for turn in self._coming:
@@ -328,8 +333,7 @@ class Group:
             ),
             None,
         )
-        program = call.program
-        path = self._paths.get(program, "") if program is not None else ""
+        path = self._path(call.program)
         call.task = self._tasks.start(call.run(before, path), name="early call")
         self._issued += 1
 
