@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.agents.ahead import ahead
+from lyra.core.budget import Budget
 from lyra.core.limits import QUOTA_DEFAULTS
 from lyra.core.tool import Tool
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded
@@ -84,10 +86,19 @@ def _told(ctx: Context, task: str, context: str) -> str:
     return "\n\n".join(parts)
 
 
-async def ask_child(ctx: Context, agent: Agent, content: Any, *, grant: Any = None) -> Any:
-    """The answer of an agent that lives as long as it takes to answer, as a child of this program's process."""
+async def ask_child(ctx: Context, agent: Agent, content: Any, *, budget: Any = None, grant: Any = None) -> Any:
+    """The answer of an agent that lives as long as it takes to answer, as a child of this program's process.
+
+    `budget` can only be stricter than the agent's own.
+    """
     _check_hops(ctx, agent)
-    child = ctx.spawn(program_of(agent), content, budget=agent.budget, grant=grant)
+    limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
+    call = ahead.get()
+    if call is not None:
+        limits = call.own(ctx._process.budget, limits)
+    child = ctx.spawn(program_of(agent), content, budget=limits, grant=grant)
+    if call is not None and child._process is not None:
+        call.started(child._process)
     try:
         ended = await child.wait()
     except asyncio.CancelledError:
@@ -98,6 +109,11 @@ async def ask_child(ctx: Context, agent: Agent, content: Any, *, grant: Any = No
     if ended.reason != "normal":
         raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
     return ended.result if agent.output is None else agent.output.read(ended.result)
+
+
+def _strictest(one: Budget | None, other: Budget) -> Budget:
+    """Both limits in one: of what both limit, the lower."""
+    return other if one is None else one.child(other).within_parent()
 
 
 def _check_hops(ctx: Context, agent: Agent) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.act import run_tools
-from lyra.agents.ask import Ask, model_effect
+from lyra.agents.ahead import ahead
+from lyra.agents.ask import Ask, expected, model_effect
 from lyra.agents.content import message_of
 from lyra.agents.context import CHECK_TOKENS, fit
 from lyra.agents.events import Done, Failed, Restart, Text, UsageTold
@@ -146,12 +147,19 @@ async def _answer(
     """One turn, and its end told to whoever asked; gives why there is no answer."""
     process = ctx._process
     mark, digest = len(session.messages), session.digest
+    asked = runtime.pending.get(request_id)
+    call = asked.ahead if asked is not None else None
+    budget = process.budget
+    if call is not None:
+        call.enter()
+        if not runtime.is_own:  # what others spend from too
+            process.budget = call.apart(budget)
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
     failure: BaseException | None = None
     value: Any = None
     try:
         session.tools.begin(process)
-        value = await _turn(ctx, runtime, session, runtime.pending.get(request_id), content)
+        value = await _turn(ctx, runtime, session, asked, content)
     except asyncio.CancelledError as cancelled:
         failure = cancelled
         if cancelled.args != (GIVEN_UP,) or process.kill_reason is not None:  # given up, and told to end as well
@@ -172,6 +180,9 @@ async def _answer(
         failure = error
         raise
     finally:
+        process.budget = budget
+        if call is not None:
+            call.leave()
         _ended(runtime, process, session, value, failure)
         pending = runtime.take(request_id)
         if pending is not None:
@@ -197,7 +208,10 @@ async def once(ctx: Context, agent: Agent, content: Any) -> str:
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
-    pending = Pending(runtime, "", process.pid, scopes.get(), None)  # nobody waits for it; it brings the scopes
+    call = ahead.get()
+    inside = scopes.get() if call is None else call.around(scopes.get())
+    pending = Pending(runtime, "", process.pid, inside, None)  # nobody waits for it; it brings the scopes
+    pending.ahead = call
     failure: BaseException | None = None
     try:
         session.tools.begin(process)
@@ -384,15 +398,21 @@ async def _ask_models(
         pid=ctx.pid,
     )
     models, process, kernel = agent.models, ctx._process, runtime.kernel
+    call = ask.call = pending.ahead if pending is not None else None
     try:
         for at, model in enumerate(models):
             ask.aim(runtime.find(model) if at else found)
             try:
+                if call is not None and not call.is_over:
+                    await call.room((process.budget, *ask.scopes), lambda: expected(process.budget, ask))
+                    call.quotes(runtime.tokens, ask.model)
                 effect = model_effect(agent, model, ask)
                 completion: Completion = await kernel.door.perform(process, next_key(process), effect, (ask,), {})
             except LyraError as error:
                 runtime.record(process, session, ask, error=error)
                 if at + 1 == len(models) or process.out_of_time or not _falls_over(error):
+                    if call is not None:
+                        call.has_failed = True  # so that none behind it takes the room it has not got
                     raise
             except asyncio.CancelledError as cut:
                 if not kernel.stopping:

@@ -19,6 +19,7 @@ from lyra.core.budget import Budget
 from lyra.errors import DeadlineExceeded, LyraError
 
 if TYPE_CHECKING:
+    from lyra.agents.ahead import Ahead
     from lyra.agents.runtime import Runtime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
@@ -163,6 +164,7 @@ class Pending:
         "_runtime",
         "_timer",
         "abandoned",
+        "ahead",
         "asker",
         "id",
         "pid",
@@ -184,6 +186,7 @@ class Pending:
         self.span = current_span.get()  # that is open around whoever asks
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
+        self.ahead: Ahead | None = None  # the call it belongs to, where that is made ahead of its turn
         self.asker = ""  # the pid of the process whose tool asks, if one does
         self._timer: Timer | None = None
 

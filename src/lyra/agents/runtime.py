@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.ahead import ahead
 from lyra.agents.model_settings import ModelSettings
 from lyra.agents.records import call_record
 from lyra.agents.replies import Pending, Sink
@@ -68,6 +69,7 @@ class Runtime:
         "_tokens",
         "awaited",
         "client",
+        "is_own",
         "kernel",
         "name",
         "pending",
@@ -88,6 +90,7 @@ class Runtime:
         self._requests = 0
         self._life = kernel.entropy.text(8)
         self.name = ""  # of all its kernel's lives, where whoever made it knows one
+        self.is_own = False  # its kernel was made for one call, and ends with it
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
@@ -104,8 +107,14 @@ class Runtime:
         """
         kernel = self.kernel
         inside = scopes.get()
+        call = ahead.get()
+        if call is not None:
+            inside = call.around(inside)
+            call.began(kernel, process.pid)
         if budget is not None:
-            inside = (*inside, Budget.of(budget))
+            own = Budget.of(budget)
+            shared = call is not None and own is budget  # others may draw on it, too
+            inside = (*inside, call.apart(own) if call is not None and shared else own)
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
@@ -122,6 +131,7 @@ class Runtime:
         if process.exit is not None:
             pending.fail(_ended(process))
             return pending
+        pending.ahead = call
         pending.asker = caller.get()
         if kernel.labels.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
@@ -263,6 +273,7 @@ class Runtime:
             if not ask.attempts:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
+                ask.conversation.learn(ask.model, ask.request, completion.usage)  # as it did then
             metrics.count(completion.usage, ask.micro_usd)
         if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
             kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))

@@ -16,19 +16,38 @@ from contextlib import contextmanager
 from typing import Any
 
 from lyra.agents.agent import Agent
+from lyra.agents.content import content_of
+from lyra.agents.delegate import ask_child
 from lyra.agents.replies import Pending, Stream
-from lyra.agents.runtime import scopes
+from lyra.agents.runtime import runtime_of, scopes
 from lyra.core.budget import Budget
+from lyra.core.check import real
 from lyra.core.money import Money
-from lyra.errors import ConfigError
+from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
 
 __all__ = ["BudgetScope", "budget", "run", "stream"]
 
 
-def run(agent: Agent, message: Any, *, timeout: float | None = None, budget: Any = None, **kernel: Any) -> Any:
-    """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself."""
-    work = _run(_checked(agent), message, timeout, budget, kernel)
+def run(
+    agent: Agent,
+    message: Any,
+    *,
+    timeout: float | None = None,
+    budget: Any = None,
+    on: Kernel | Context | None = None,
+    **kernel: Any,
+) -> Any:
+    """The agent's answer. In a running loop this is awaited; in a plain script it is the answer itself.
+
+    `on` says where the agent lives: in a kernel, or as a child of a program, by its `ctx`, where the answer is kept in
+    the journal. Without it a kernel of its own lives as long as the call, made with what else is given.
+    """
+    if on is None:
+        work = _run(_checked(agent), message, timeout, budget, kernel)
+    else:
+        work = _run_on(on, _checked(agent), message, timeout, budget, kernel)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -49,8 +68,40 @@ def _checked(agent: Any) -> Agent:
 
 async def _run(agent: Agent, message: Any, timeout_s: float | None, limit: Any, options: dict[str, Any]) -> Any:
     async with Kernel(**options) as kernel:
+        runtime_of(kernel).is_own = True
         process = await kernel.spawn(agent)
         return await process.send(message, timeout=timeout_s, budget=limit)
+
+
+async def _run_on(
+    on: Any, agent: Agent, message: Any, timeout_s: float | None, limit: Any, options: dict[str, Any]
+) -> Any:
+    if options:
+        raise ConfigError(f"{', '.join(sorted(options))} belong to a kernel of its own, and `on` names one", key="on")
+    if isinstance(on, Context):
+        return await _run_in(on, agent, content_of(message), timeout_s, limit)
+    if not isinstance(on, Kernel):
+        raise ConfigError(f"on is a Kernel or a program's ctx, not {type(on).__name__}", key="on")
+    process = await on.spawn(agent)
+    try:
+        return await process.send(message, timeout=timeout_s, budget=limit)
+    finally:
+        await process.stop()
+
+
+async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | None, limit: Any) -> Any:
+    if timeout_s is None:
+        return await ask_child(ctx, agent, content, budget=limit)
+    timeout_s = real(timeout_s, "timeout")
+    try:
+        async with asyncio.timeout(timeout_s) as waiting:
+            return await ask_child(ctx, agent, content, budget=limit)
+    except TimeoutError:
+        if not waiting.expired():
+            raise
+        raise DeadlineExceeded(
+            f"agent {agent.name} did not answer within {timeout_s:g} s", timeout_s=timeout_s
+        ) from None
 
 
 def stream(agent: Agent, message: Any, *, events: bool = False, budget: Any = None, **kernel: Any) -> Stream:
@@ -70,9 +121,6 @@ class _OwnStream(Stream):
         self._kernel: Kernel | None = None
 
     async def _ask(self) -> Pending:
-        from lyra.agents.content import content_of
-        from lyra.agents.runtime import runtime_of
-
         self._kernel = Kernel(**self._options)
         await self._kernel.start()
         process = await self._kernel.spawn(self._agent)
@@ -125,6 +173,11 @@ class BudgetScope:
     def usage(self) -> Any:
         """Every dimension: tokens, calls."""
         return self._scope.usage
+
+    @property
+    def speculative(self) -> Any:
+        """What `@lyra.parallel` made ahead of its turn and did not need: paid for, and no part of `used`."""
+        return self._scope.speculative
 
 
 @contextmanager

@@ -188,6 +188,7 @@ class Budget:
         "on_exceed",
         "parent",
         "seconds",
+        "speculative",
     )
 
     parent: Budget | None
@@ -219,6 +220,7 @@ class Budget:
         self.seconds = None if seconds is None else real(seconds, "seconds", above=0.0)
         self.due_s: float | None = None  # when its seconds are over, once somebody has begun to count them
         self.parent = parent
+        self.speculative = NOTHING  # of calls made ahead of their turn and not needed: paid for, and not charged here
         if parent is not None:  # a limit larger than the one above it would be a promise nobody keeps
             limits = [own if own == _UNLIMITED else min(own, parent._lowest(i)) for i, own in enumerate(limits)]
             if parent.seconds is not None:
@@ -263,6 +265,12 @@ class Budget:
         settings = {**self._settings(value), **limits}
         known_keys(settings, (*DIMENSIONS, "seconds", "on_exceed", "name"), "a budget")
         return Budget(parent=self, **settings)
+
+    def within_parent(self) -> Budget:
+        """A scope by itself with all limits that hold here: its own, and those of the scopes above."""
+        limits = {name: self._lowest(index) for index, name in enumerate(DIMENSIONS)}
+        known: dict[str, Any] = {name: most for name, most in limits.items() if most != _UNLIMITED}
+        return Budget(seconds=self.seconds, on_exceed=self.on_exceed, name=self.name, **known)
 
     # ------------------------------------------------------------ spending
     def reserve(self, usage: Usage) -> Reservation:

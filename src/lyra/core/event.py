@@ -39,6 +39,7 @@ KINDS: Final[dict[str, str]] = {
     "agent.answered": "an agent's turn is over: an answer, or why there is none",
     "call.ahead": "a program made a call ahead of its turn, in a process of its own",
     "call.taken": "a program came to a call that it had made ahead of its turn",
+    "call.ordered": "a call of a @lyra.parallel function is made in its turn, and why",
     "call.speculative": "a call that a program made ahead of its turn was not needed; it is paid for all the same",
     "trace.span": "a program ended a span of its own",
     "trace.event": "a program noted something in its trace",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
     from lyra.kernel.recall import Entry
 
-__all__ = ["ChildHandle", "Context", "ExitProgram", "name_branch"]
+__all__ = ["ChildHandle", "Context", "ExitProgram", "name_branch", "new_branch"]
 
 
 class ExitProgram(BaseException):
@@ -109,6 +109,14 @@ def name_branch(process: Process, path: str) -> None:
     task = asyncio.current_task()
     process.kernel.life.branch_began(process)
     _branch.set((process, _Branch(task, path)))
+
+
+def new_branch(process: Process) -> str:
+    """The path of a new branch of the line that runs, for tasks that are made later (`name_branch`)."""
+    line: Process | _Branch = process if process.stepping else current_branch(process)
+    path = f"{'' if isinstance(line, Process) else line.path}{line.branches}/"
+    line.branches += 1
+    return path
 
 
 def _after(key: rows.Key) -> rows.Key:

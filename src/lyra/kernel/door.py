@@ -203,7 +203,7 @@ class Door:
         refusal: BaseException,
     ) -> None:
         if reservation is not None:
-            process.budget.release(reservation)
+            reservation.scope.release(reservation)
         if not isinstance(refusal, LyraError):
             self.cut_short(process, key, refusal, name=effect.name, digest=digest)
             return
@@ -359,7 +359,7 @@ class Door:
             if usage.items:
                 process.budget.charge(usage)
             return
-        overrun = process.budget.settle(reservation, usage)
+        overrun = reservation.scope.settle(reservation, usage)
         if overrun.items and (effect.quote is None or _limited(process.budget, overrun)):
             self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
 

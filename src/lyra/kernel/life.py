@@ -18,6 +18,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core import codec, limits
+from lyra.core.apart import Apart
 from lyra.core.budget import Budget
 from lyra.core.capability import Grant
 from lyra.core.faultpoint import point
@@ -93,7 +94,10 @@ class Life:
         scope = parent.budget if parent is not None else kernel.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        own_scope = scope if budget is None else scope.child(Budget.of(budget))
+        if isinstance(budget, Apart):  # its own already: whoever made it says when it counts above
+            own_scope: Budget = budget
+        else:
+            own_scope = scope if budget is None else scope.child(Budget.of(budget))
         right = parent.grant if parent is not None else kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:

@@ -29,7 +29,10 @@ Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by k
 
 # Told by the agents' loop, not by processes as such: who wants only these does not slow any other program down.
 OF_AGENTS: Final = frozenset(
-    {"model.called", "tool.called", "agent.answered", "context.cut", "call.ahead", "call.taken", "call.speculative"}
+    {
+        *("model.called", "tool.called", "agent.answered", "context.cut"),
+        *("call.ahead", "call.taken", "call.ordered", "call.speculative"),
+    }
 )
 _WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))
 

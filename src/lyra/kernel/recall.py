@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from lyra.core.apart import NO_ROOM, Apart
 from lyra.core.limits import MONEY_MICRO_USD_MAX
 from lyra.errors import Corrupt
 from lyra.kernel import rows, subsystem
@@ -59,6 +60,9 @@ class ProcessState(msgspec.Struct):
     traps: bool = False
     interrupts: dict[str, PendingInterrupt] = {}
     spent: dict[str, int] = {}
+    peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
+    held: dict[rows.Key, dict[str, int]] = {}  # and what is set aside
+    refused: bool = False  # and found no room ahead of its turn
     exit: rows.Terminated | None = None
     exit_at: float = 0.0
     exit_seq: int = 0
@@ -137,7 +141,8 @@ class Fold:
         for pid in forgotten:
             state = self.processes.pop(pid)
             parent = self.processes.get(state.created.parent)
-            _add(self.spent if parent is None else parent.spent, state.spent)
+            if not Apart.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
+                _add(self.spent if parent is None else parent.spent, state.spent)
             self.changed.add(ROOT if parent is None else state.created.parent)
         return forgotten
 
@@ -224,6 +229,8 @@ def _fault(entry: Entry) -> str | None:
 
 
 def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
+    if row.cost and Apart.is_saved_in(state.created.budget):
+        _hold(state, row.key, row.cost)
     if rows.is_aside(row.key):
         return
     state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent)
@@ -231,8 +238,11 @@ def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> N
 
 
 def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
+    state.held.pop(row.key, None)
     if row.usage:
         _add(state.spent, row.usage)
+    if row.error is not None and NO_ROOM in (row.error.get("fields") or ()):
+        state.refused = True
     cut_off = row.error is not None and row.error.get("code") == "cut_off"  # with its process: paid for, still in doubt
     if cut_off or state.exit is not None or rows.is_aside(row.key):
         return
@@ -331,6 +341,14 @@ def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float
     state.interrupts.clear()
     state.links.clear()
     state.monitors.clear()
+
+
+def _hold(state: ProcessState, key: rows.Key, cost: dict[str, int]) -> None:
+    state.held[key] = cost
+    taken = dict(state.spent)
+    for each in state.held.values():
+        _add(taken, each)
+    state.peak = {name: max(amount, state.peak.get(name, 0)) for name, amount in taken.items()}
 
 
 def _add(total: dict[str, int], usage: dict[str, int]) -> None:

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
+from lyra.core.apart import Apart
 from lyra.core.budget import Usage
 from lyra.core.capability import Grant
 from lyra.core.faultpoint import point
@@ -101,7 +102,9 @@ class Recovery:
         created = state.created
         parent = self._rebuilt.get(created.parent)
         scope = parent.budget if parent is not None else kernel.budget
-        if created.budget is not None:
+        if Apart.is_saved_in(created.budget):
+            scope = Apart(scope, (created.budget or {}).get("limits"))
+        elif created.budget is not None:
             scope = scope.child(created.budget.get("limits"))
         right = parent.grant if parent is not None else kernel.grant
         if created.grant is not None:
@@ -121,7 +124,10 @@ class Recovery:
                 seq=state.created_seq,
             )
         self._rebuilt[pid] = process
-        scope.charge(Usage.from_data(state.spent))
+        if isinstance(scope, Apart) and state.created.budget is not None:  # above, it counts when its turn comes
+            scope.restore(Usage.from_data(state.spent), Usage.from_data(state.peak), refused=state.refused)
+        else:
+            scope.charge(Usage.from_data(state.spent))
         if state.exit is not None:
             self._bury(process, state)
         else:

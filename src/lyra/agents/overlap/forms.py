@@ -1,7 +1,7 @@
 """What counts as an agent call, and what is plain computing.
 
     await process.send(message, …)      in an `async def`
-    await lyra.run(agent, message, …)    the same
+    await lyra.run(agent, message, …)    the same; with on=ctx in a program, where a journal may keep it
     lyra.run(agent, message, …)          in a plain function
 
 Computing is names, constants, displays, operators, f-strings, attributes and items that are read, and a few functions
@@ -15,6 +15,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from lyra.agents.overlap.rules import OFF
+
 __all__ = ["CallForm", "Names", "names_bound", "names_read", "unfit"]
 
 _BUILTINS: Final = frozenset(
@@ -26,6 +28,14 @@ _METHODS: Final = frozenset(
         *("join", "format", "startswith", "endswith", "removeprefix", "removesuffix", "find", "count"),
     }
 )
+# What an agent's process, a budget or a program's ctx says of itself: it changes with every call.
+_LIVE: Final = frozenset(
+    {
+        *("messages", "metrics", "execution", "agent_state", "memory", "alive", "state"),
+        *("budget", "used", "usage", "remaining", "speculative", "restored", "replaying"),
+    }
+)
+_ASKED_WITH: Final = frozenset({"timeout", "budget", "on", "clock", "grant", "seed", "programs"})
 _PLAIN: Final = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict),
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Starred),
@@ -61,6 +71,24 @@ class CallForm:
             return call.func.value
         return None
 
+    def place(self, node: ast.AST) -> ast.expr | None:
+        """Where the agent lives that a call asks: its `on=`."""
+        return next((each.value for each in _keywords(node) if each.arg == "on"), None)
+
+    def in_turn(self, node: ast.AST) -> str | None:
+        """Why an agent call is made in its turn, whomever it asks."""
+        call = node.value if isinstance(node, ast.Await) else node
+        if not isinstance(call, ast.Call) or _dotted(call.func) not in self._run_names:
+            return None
+        for keyword in call.keywords:
+            if keyword.arg not in _ASKED_WITH:
+                shown = "**" if keyword.arg is None else f"{keyword.arg}="
+                return f"`{shown}` says how its kernel is made, which is then made in its turn"
+        place = self.place(node)
+        if place is not None and not isinstance(place, (ast.Name, ast.Constant)):
+            return "`on=` has to be a name for that"
+        return None
+
     def calls(self, node: ast.AST) -> Iterator[ast.expr]:
         """The agent calls in an expression, in the order they are made; those inside of calls come first."""
         for part in ast.iter_child_nodes(node):
@@ -81,6 +109,8 @@ class CallForm:
         elif isinstance(node, ast.Call) and self._is_known(node):
             parts = [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
             parts += [keyword.value for keyword in node.keywords]
+        elif isinstance(node, ast.Attribute) and node.attr in _LIVE and "live" not in OFF:
+            return node
         elif isinstance(node, _PLAIN):
             parts = list(ast.iter_child_nodes(node))
             if isinstance(node, _DECIDING) and any(True for part in parts for _ in self._any_calls(part)):
@@ -109,7 +139,9 @@ def unfit(form: CallForm, node: ast.AST) -> str | None:
     if found is None:
         return None
     text = ast.unparse(found)
-    return f"`{text if len(text) <= 40 else text[:37] + '…'}` may do anything"
+    shown = text if len(text) <= 40 else text[:37] + "…"
+    changes = isinstance(found, ast.Attribute) and found.attr in _LIVE
+    return f"`{shown}` changes with every call" if changes else f"`{shown}` may do anything"
 
 
 def names_read(*nodes: ast.AST) -> Names:
@@ -128,6 +160,11 @@ def names_bound(*nodes: ast.AST) -> Names:
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, (ast.Store, ast.Del))
     )
+
+
+def _keywords(node: ast.AST) -> list[ast.keyword]:
+    call = node.value if isinstance(node, ast.Await) else node
+    return call.keywords if isinstance(call, ast.Call) else []
 
 
 def _dotted(node: ast.expr) -> str:

@@ -109,7 +109,7 @@ class _Maker:
     # ------------------------------------------------------------ calls of their own
 
     def thunks(self, stretch: Stretch, item: ast.expr | None) -> tuple[list[ast.stmt], list[ast.expr]]:
-        """For each call a function that says who is asked, and one that asks."""
+        """For each call a function that says who is asked, one that says where, and one that asks."""
         made: list[ast.stmt] = []
         rows: list[ast.expr] = []
         bound = frozenset().union(*(piece.bound for piece in stretch.pieces))
@@ -117,14 +117,19 @@ class _Maker:
             name = f"_lyra_call_{self.count}_{call.number}"
             who: ast.expr = ast.Constant(None)
             if not bound & _reads(call.target) and not list(self.form.calls(call.target)):
-                made.append(self.who(f"{name}_who", call, item))
+                made.append(self.says(f"{name}_who", call, item, call.target))
                 who = ast.Name(f"{name}_who", ast.Load())
+            place: ast.expr = ast.Constant(None)
+            if call.place is not None:
+                made.append(self.says(f"{name}_on", call, item, call.place))
+                place = ast.Name(f"{name}_on", ast.Load())
             made.append(self.ask(name, call, item, call.outer & bound))
-            rows.append(ast.Tuple([who, ast.Name(name, ast.Load())], ast.Load()))
+            rows.append(ast.Tuple([who, place, ast.Name(name, ast.Load())], ast.Load()))
         return made, rows
 
-    def who(self, name: str, call: Called, item: ast.expr | None) -> ast.stmt:
-        body = [*self.bind(item, call), ast.Return(copy.deepcopy(call.target))]
+    def says(self, name: str, call: Called, item: ast.expr | None, value: ast.expr) -> ast.stmt:
+        """A function of the turn's item that gives the value of an expression."""
+        body = [*self.bind(item, call), ast.Return(copy.deepcopy(value))]
         return _placed(_function(ast.FunctionDef, name, [_ITEM], body), call.node)
 
     def ask(self, name: str, call: Called, item: ast.expr | None, kept: Names) -> ast.stmt:

@@ -17,13 +17,14 @@ __all__ = ["Called", "Loop", "Other", "Part", "Piece", "Stretch", "stretches"]
 
 
 class Called:
-    """One agent call: who is asked, and in a stretch which computing and which earlier answers it needs."""
+    """One agent call: who is asked and where, and in a stretch which computing and which earlier answers it needs."""
 
-    __slots__ = ("after", "node", "number", "pieces", "target", "why")
+    __slots__ = ("after", "node", "number", "pieces", "place", "target", "why")
 
-    def __init__(self, node: ast.expr, target: ast.expr) -> None:
+    def __init__(self, node: ast.expr, target: ast.expr, place: ast.expr | None) -> None:
         self.node = node
         self.target = target
+        self.place = place
         self.number = -1
         self.pieces: list[Piece] = []  # what has to be computed for it, in order
         self.after: list[Called] = []  # whose answers it needs
@@ -127,9 +128,12 @@ def stretches(form: CallForm, statements: list[ast.stmt], fresh: Names) -> list[
 
 
 def _is_late(call: Called, pieces: list[Piece]) -> bool:
-    """Whether a call needs a list that the stretch has added to: then it has to wait for that."""
-    noted = frozenset(_noted(piece) for piece in pieces if piece.is_noted)
-    return bool(noted & names_read(call.node))
+    """Whether a call needs a list that the stretch has added to, or lives where the stretch has decided: then it has to
+    wait for that."""
+    changed = frozenset(_noted(piece) for piece in pieces if piece.is_noted) & names_read(call.node)
+    if call.place is not None:
+        changed |= names_read(call.place) & frozenset().union(*(piece.bound for piece in pieces))
+    return bool(changed)
 
 
 def _noted(piece: Piece) -> str:
@@ -149,10 +153,10 @@ def _piece(form: CallForm, node: ast.stmt, fresh: Names) -> tuple[Piece | None, 
         return None, "" if isinstance(node, _BLOCKS) else f"`{_short(node)}` is made in its turn"
     if isinstance(node, ast.Expr) and _is_noting(form, value, fresh):
         return Piece(node, [], is_noted=True), ""
-    why = unfit(form, value)
+    why = unfit(form, value) or next((why for call in form.calls(value) if (why := form.in_turn(call))), None)
     if why is not None:
         return None, why
-    calls = [Called(call, form.target(call)) for call in form.calls(value)]  # type: ignore[arg-type]  # they have one
+    calls = [Called(call, form.target(call), form.place(call)) for call in form.calls(value)]  # type: ignore[arg-type]
     if isinstance(node, ast.Return) and not calls:
         return None, ""
     return Piece(node, calls), ""
@@ -230,7 +234,7 @@ def _calls_of(form: CallForm, node: ast.stmt) -> list[Called]:
     found: list[Called] = []
     for part in ast.iter_child_nodes(node):
         if not isinstance(part, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-            found += [Called(call, form.target(call)) for call in form.calls(part)]  # type: ignore[arg-type]
+            found += [Called(call, form.target(call), None) for call in form.calls(part)]  # type: ignore[arg-type]
     return found
 
 

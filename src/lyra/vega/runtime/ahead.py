@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.apart import Apart as AnyApart
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.errors import Divergence, LyraError, VegaError
@@ -86,8 +87,8 @@ class Flock:
         self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
 
-    def scopes_before(self, early: Early) -> list[Apart]:
-        found: list[Apart] = []
+    def scopes_before(self, early: Early) -> list[AnyApart]:
+        found: list[AnyApart] = []
         for each in self.calls.values():
             if each is early:
                 break
