@@ -40,6 +40,17 @@ class Edited(NamedTuple):
     again: int
     failures: list[str]
 
+    def plus(self, other: Edited) -> Edited:
+        runs, kills, accepted, refused, again, failures = self
+        return Edited(
+            runs + other.runs,
+            kills + other.kills,
+            accepted + other.accepted,
+            refused + other.refused,
+            again + other.again,
+            [*failures, *other.failures],
+        )
+
 
 # ---------------------------------------------------------------- programs
 class Step(NamedTuple):
@@ -62,9 +73,7 @@ class _Kind(NamedTuple):
 
 _KINDS: Final[dict[str, _Kind]] = {
     "pure": _Kind('fn pureN(x) { return "TAG ${x}"; }', 'print(pureN("z"));', ("TAG z",)),
-    "ask": _Kind(
-        'fn askN(a) { let r = a <- "q TAG"; return "TAG ${r}"; }', "print(askN(a));", ("TAG [q TAG] (1)",)
-    ),
+    "ask": _Kind('fn askN(a) { let r = a <- "q TAG"; return "TAG ${r}"; }', "print(askN(a));", ("TAG [q TAG] (1)",)),
     "inline": _Kind("", 'print(a <- "TAG");', ("[TAG] (1)",)),
     "loop": _Kind(
         'fn loopN(x) { return "TAG ${x}"; }',
@@ -82,9 +91,7 @@ _KINDS: Final[dict[str, _Kind]] = {
         ("[x TAG] (1)[y TAG] (1)",),
     ),
     "lambda": _Kind("", 'let lN = |x| "TAG ${x}";\n  print(lN("z"));', ("TAG z",)),
-    "constant": _Kind(
-        'const CN = "TAG";\nfn constantN(x) { return CN + x; }', 'print(constantN("!"));', ("TAG!",)
-    ),
+    "constant": _Kind('const CN = "TAG";\nfn constantN(x) { return CN + x; }', 'print(constantN("!"));', ("TAG!",)),
     "tool": _Kind(
         'agent TN {\n  model "claude-sonnet-4-20250514"\n  retry { max_attempts 1 }\n'
         '  tool double(n: int) -> str { return "TAG ${n}"; }\n}',
@@ -107,9 +114,7 @@ class Plan(NamedTuple):
         declared = [_filled(_KINDS[step.kind].declared, step) for step in self.steps]
         declared += [f"fn extra{number}(x) {{ return |y| x + y; }}" for number in range(self.extra)]
         done = "\n  ".join(_filled(_KINDS[step.kind].done, step) for step in self.steps)
-        agent = (
-            f'agent A {{ model "claude-sonnet-4-20250514" system "s{self.system}" retry {{ max_attempts 1 }} }}\n'
-        )
+        agent = f'agent A {{ model "claude-sonnet-4-20250514" system "s{self.system}" retry {{ max_attempts 1 }} }}\n'
         parts = [one for one in declared if one]
         main = f"fn main() {{\n  let a = spawn A;\n  {done}\n}}\n"
         return agent + "\n".join(parts[::-1] if self.is_turned else parts) + "\n" + main
@@ -182,7 +187,7 @@ def run(n: int, seed: int) -> Edited:
     with Provider(pace=_PACE) as provider:
         for number in range(n):
             found = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
-            total = Edited(*(one + other for one, other in zip(total, found, strict=True)))  # type: ignore[arg-type]
+            total = total.plus(found)
             if len(total.failures) >= 5:
                 break
     return total
@@ -198,7 +203,7 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
         began = time.monotonic()
         while True:
             edited = _edited(plan, rng) if kills and scene.has_begun() else plan
-            options = ()
+            options: tuple[str, ...] = ()
             if edited != plan and edited.text() != plan.text():
                 scene.file.write_text(edited.text())
                 options = ("--program", str(scene.file))
@@ -208,7 +213,7 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
             books.heard(provider.take())
             if options and _versions(scene) > before:
                 accepted += 1
-                oracle.migrated(edited, scene, is_saved=saves_often, printed=_printed_before(scene))
+                oracle.migrated(edited, is_saved=saves_often, printed=_printed_before(scene))
                 plan = edited
             elif options and status == _REFUSED:
                 refused += 1
@@ -247,7 +252,7 @@ class _Oracle:
     def __init__(self, plan: Plan) -> None:
         self._lines = [{line} for line in plan.lines()]
 
-    def migrated(self, plan: Plan, _scene: Scene, *, is_saved: bool, printed: int) -> None:
+    def migrated(self, plan: Plan, *, is_saved: bool, printed: int) -> None:
         lines = [{line} for line in plan.lines()]
         if is_saved:
             for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):

@@ -130,7 +130,8 @@ class Life:
     def _migrate(self, migration: Migration) -> None:
         """The first row of this life: what it does is the other program's."""
         kernel, before = self.kernel, self._before
-        assert before is not None and kernel.journal is not None
+        assert before is not None
+        assert kernel.journal is not None
         if kernel.journal.seq != before.fold.seq:
             raise ConfigError(f"run {before.id} went on meanwhile", hint="try again", run=before.id)
         facts = migration.to_data()
