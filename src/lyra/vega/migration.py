@@ -140,7 +140,7 @@ class _Case:
             raw = self.run.space.get_blob(state.restored_blob) if state.restored_blob else bytes(state.restored)
             kept = codec.decode(raw)
             if kept is not None:
-                found[pid] = kept["fiber"]
+                found[pid] = {**kept["fiber"], "printed": kept["printed"]}
         return found
 
     def _frames(self) -> None:
@@ -274,32 +274,41 @@ class _Case:
         return found
 
     def _rehearsals(self) -> None:
-        old, new = self._old, self._new
-        printed = self.run.facts.printed
+        new = self._new
         for pid, state in self.processes.items():
+            asked = {key for key in state.effects if not str(key).startswith("doubt:")}
             if state.stopping:
                 continue
-            asked = {key for key in state.effects if not str(key).startswith("doubt:")}
-            if pid in old.diverged or not asked <= old.taken.get(pid, set()):
-                self._differs(pid, "", "what it did last cannot be rehearsed with the program that the run has")
-            elif pid in new.diverged:
+            if pid in new.diverged:
                 self._differs(pid, *new.diverged[pid])
-            elif new.taken.get(pid) != old.taken.get(pid):
+            elif not asked <= new.taken.get(pid, set()):
                 self._differs(pid, new.stands.get(pid, ""), self._left(state, new.taken.get(pid, set())))
             else:
-                self._lines(pid, printed.get(pid, 0))
+                self._lines(pid)
 
     def _left(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
         asked = "" if entry is None else f": {entry.kind} {entry.name}".rstrip()
         return f"comes to something else than the run did{asked}"
 
-    def _lines(self, pid: str, count: int) -> None:
-        old, new = self._old.printed.get(pid, {}), self._new.printed.get(pid, {})
-        for number, line in old.items():
-            if number < count and new.get(number) != line:
+    def _lines(self, pid: str) -> None:
+        """Whether it prints what was printed; lines before its checkpoint are not printed again."""
+        count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
+        for number, line in self._printed(pid, count).items():
+            if number < count and number >= self._before_checkpoint(pid) and new.get(number) != line:
                 self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
                 return
+
+    def _printed(self, pid: str, count: int) -> dict[int, str]:
+        """The lines of a process: of the journal, or, where that was shortened, as the program that printed them does
+        it again."""
+        rows = [record.data for record in self.run.rows(pid=pid, kind="run.printed")]
+        if len(rows) != count:
+            return self._old.printed.get(pid, {})
+        return {number: str(codec.decode(data)["text"]) for number, data in enumerate(rows)}
+
+    def _before_checkpoint(self, pid: str) -> int:
+        return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
     def _differs(self, pid: str, place: str, said: str) -> None:
         said = said if said.startswith(f"process {pid} ") else f"process {pid} {said}"

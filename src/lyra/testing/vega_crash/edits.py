@@ -21,7 +21,7 @@ from lyra.testing.vega_crash.kills import ID, Books, Scene
 from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.runs import Runs
 
-__all__ = ["Edited", "Plan", "run"]
+__all__ = ["Edited", "Plan", "Step", "run"]
 
 _KILLS_A_RUN: Final = 4
 _UNDER_WAY: Final = 3  # lines of the step that a kill may have fallen into
