@@ -14,17 +14,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reas
 
 def test_random_edits_are_refused_or_go_on_as_the_oracle_says():
     """No finished call is made again, none in flight is asked another way, and no accepted program diverges."""
-    result = edits.run(14, seed=7)
+    result = edits.run(8, seed=7)
     assert result.failures == []
-    assert result.accepted > 10
-    assert result.refused > 10
+    assert result.accepted > 5
+    assert result.refused > 5
     assert result.again > 0
 
 
 def test_edits_that_nobody_checks_are_found_out(monkeypatch: pytest.MonkeyPatch):
     """With the check switched off, the same kind of edits ends in divergences and wrong lines."""
     monkeypatch.setattr(migration._Case, "is_safe", lambda _: True)
-    assert edits.run(10, seed=7).failures != []
+    assert edits.run(4, seed=7).failures != []
 
 
 def test_the_oracle_knows_every_line():

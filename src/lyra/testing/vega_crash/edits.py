@@ -26,7 +26,8 @@ __all__ = ["Edited", "Plan", "Step", "run"]
 _KILLS_A_RUN: Final = 4
 _UNDER_WAY: Final = 3  # lines of the step that a kill may have fallen into
 _REFUSED: Final = 2
-_LIFE_S: Final = (0.1, 0.5)  # of one that is killed
+_TRIES: Final = 2  # edits that are refused, before it goes on without one
+_ROWS_A_LIFE: Final = 24  # of one that is killed, at most
 _PACE: Final = 6.0  # so slow is the provider that most kills find a call in flight
 
 
@@ -198,18 +199,18 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
     with tempfile.TemporaryDirectory(prefix="lyra-vega-edits-") as folder:
         scene = Scene(Path(folder), plan.text(), provider, saves_often=saves_often)
         oracle, books = _Oracle(plan), Books()
-        kills = accepted = refused = 0
+        kills = accepted = refused = tries = 0
         failures: list[str] = []
         began = time.monotonic()
         while True:
-            edited = _edited(plan, rng) if kills and scene.has_begun() else plan
+            edited = _edited(plan, rng) if scene.has_begun() and tries < _TRIES else plan
             options: tuple[str, ...] = ()
             if edited != plan and edited.text() != plan.text():
                 scene.file.write_text(edited.text())
                 options = ("--program", str(scene.file))
-            due = None if kills >= _KILLS_A_RUN else rng.uniform(*_LIFE_S)
+            row = None if kills >= _KILLS_A_RUN else scene.rows() + rng.randint(1, _ROWS_A_LIFE)
             before = _versions(scene)
-            status = scene.life(due, *options)
+            status = scene.life(None, *options, kill_at_row=row)
             books.heard(provider.take())
             if options and _versions(scene) > before:
                 accepted += 1
@@ -217,7 +218,9 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
                 plan = edited
             elif options and status == _REFUSED:
                 refused += 1
+                tries += 1
                 continue
+            tries = 0
             if status is not None or time.monotonic() - began > 60:
                 break
             kills += 1
