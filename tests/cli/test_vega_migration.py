@@ -6,13 +6,14 @@ run goes on by the command line.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import Any
 
 import pytest
 
-from lyra.testing.vega_crash.provider import Provider
+from lyra.testing.vega_crash.provider import Asked, Provider
 from lyra.vega.runs import Runs
 from tests.cli.test_vega_durable import begin, kill
 from tests.cli.vega_runner import Vega, vega
@@ -355,14 +356,8 @@ def test_settings_of_an_agent_hold_for_calls_to_come(vega: Vega):
     """What was answered stays; a call that was in flight is made again as it was, under its key; the rest is asked the
     new way, also of processes that were spawned before, in this life and in later ones."""
     source = SETTINGS.replace("sim/echo", "claude-sonnet-4-20250514")
-    with Provider(pace=100.0) as provider:
-        vega.env |= {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "a key for nobody"}
-        vega.write("a.vega", source)
-        child = begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", until="go")
-        while len(asked := provider.take()) < 1:
-            time.sleep(0.01)
-        kill(child)
-        first = asked + provider.take()
+    with Provider() as provider:
+        first = held(vega, provider, source, "two", asked=2)
         edited = source.replace("be brief", "be kind").replace("temperature 0.5", "temperature 0.1 timeout 60s")
         vega.write("a.vega", edited)
         child = begin(vega, "resume", "r", "--program", "a.vega", "--db", "run.db", until="[two] (1)")
@@ -379,6 +374,85 @@ def test_settings_of_an_agent_hold_for_calls_to_come(vega: Vega):
     for one in [*first, *second, *third]:
         assert keys.setdefault(one.key, one.question) == one.question
     assert len(keys) == 3
+
+
+def held(vega: Vega, provider: Provider, source: str, text: str, *, asked: int) -> list[Asked]:
+    """A run that is killed while its provider has not answered a question, the last of so many."""
+    vega.env |= {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "a key for nobody"}
+    vega.write("a.vega", source)
+    provider.held = text
+    child = begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r", until="go")
+    found: list[Asked] = []
+    while len(found) < asked:
+        found += provider.take()
+        time.sleep(0.01)
+    time.sleep(0.2)
+    kill(child)
+    provider.held = ""
+    return found
+
+
+STREAMS = """\
+agent A { model "claude-sonnet-4-20250514" system "be brief" timeout 30s }
+fn main() {
+  let a = spawn A;
+  print("go");
+  print(await (a <~ "one"));
+  print(await (a <~ "two"));
+}
+"""
+
+
+def test_a_stream_that_was_open_goes_on_as_it_was(vega: Vega):
+    with Provider() as provider:
+        first = held(vega, provider, STREAMS, "one", asked=1)
+        output, _ = gone_on(vega, STREAMS.replace("be brief", "be kind").replace(" timeout 30s", ""))
+        later = provider.take()
+    assert output == ["go", "[one] (1)", "[two] (1)"]
+    assert later[0][:2] == first[0][:2]
+    assert ["be kind" in one.question for one in later] == [False, True]
+
+
+TOOLS = """\
+agent T {
+  model "claude-sonnet-4-20250514"
+  tool double(n: int) -> str { return "double ${n}"; }
+  tool note(text: str) -> str { return "note ${text}"; }
+}
+fn main() {
+  let t = spawn T;
+  print("go");
+  print(t <- "use double 4");
+  print(t <- "use note tea");
+}
+"""
+
+
+def test_a_tool_that_a_call_under_way_has_run_cannot_change(vega: Vega):
+    """Its call would run it again and come to something else; a tool that nobody has used may change."""
+    with Provider() as provider:
+        held(vega, provider, TOOLS, "result", asked=2)
+        vega.write("a.vega", TOOLS.replace('"double ${n}"', '"twice ${n}"'))
+        done = vega("resume", "r", "--program", "a.vega", "--db", "run.db")
+        assert done.returncode == 2
+        assert "a call under way, has run it as a tool" in done.stderr
+        vega.write("a.vega", TOOLS.replace("double(n: int)", "double(n: int, m: int = 2)"))
+        done = vega("resume", "r", "--program", "a.vega", "--db", "run.db")
+        assert done.returncode == 2
+        assert "agent T was changed (a.vega:1): process p" in done.stderr
+        output, _ = gone_on(vega, TOOLS.replace('"note ${text}"', '"noted ${text}"'))
+    assert output == ["go", "[result double 4] (3)", "[result noted tea] (3)"]
+
+
+def test_a_fork_from_before_a_migration_has_the_program_of_its_place(vega: Vega):
+    killed(vega, CALLS)
+    gone_on(vega, CALLS.replace('"late ${x}"', '"later ${x}"'))
+    effects = json.loads(vega("replay", "r", "--db", "run.db", "--json", given="effects\n").stdout)["data"]
+    number = next(step["number"] for step in effects if step["agent"] == "A")
+    told = f'fork reply {number} "uno"\n'
+    done = vega("replay", "r", "--db", "run.db", "--live", "--plain", given=told)
+    assert done.returncode == 0, done.stderr
+    assert vega("resume", "r-fork-1", "--db", "run.db").stdout.splitlines() == ["early 1", "uno", "late 2", "two"]
 
 
 @pytest.mark.parametrize(

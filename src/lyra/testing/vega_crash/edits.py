@@ -181,7 +181,7 @@ _EDITS: Final[tuple[Callable[[Plan, ProcessRandom], Plan], ...]] = (
 
 
 # ---------------------------------------------------------------- runs
-def run(n: int, seed: int) -> Edited:
+def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None) -> Edited:
     """Run `n` programs, each killed and edited some times; in every other one processes are saved at each effect."""
     rng = seeded(seed)
     total = Edited(0, 0, 0, 0, 0, [])
@@ -189,6 +189,8 @@ def run(n: int, seed: int) -> Edited:
         for number in range(n):
             found = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
             total = total.plus(found)
+            if progress is not None:
+                progress(number + 1, n)
             if len(total.failures) >= 5:
                 break
     return total
