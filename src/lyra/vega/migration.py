@@ -32,7 +32,7 @@ from lyra.vega.opcodes import OP_GLOBAL_GET
 from lyra.vega.program import Program
 from lyra.vega.replay.journal import VEGA
 from lyra.vega.replay.rehearsal import Rehearsal
-from lyra.vega.runtime.durable import FRONT, arguments_of
+from lyra.vega.runtime.durable import FRONT, agent_of, arguments_of
 from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.renewals import HARMLESS, Renewal, difference
 from lyra.vega.runtime.rights import Rights, settings_of
@@ -162,9 +162,7 @@ class _Case:
 
     def _is_name(self, index: int) -> bool:
         old, new = self.before.functions[index], self.newer.functions[index]
-        takes = [(one.name, one.has_default) for one in old.parameters]
-        same = takes == [(one.name, one.has_default) for one in new.parameters]
-        return not is_gone(new) and same and not old.captures and not new.captures
+        return not is_gone(new) and old.parameters == new.parameters and not old.captures and not new.captures
 
     def _held(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
@@ -186,8 +184,9 @@ class _Case:
         added = range(len(self.before.globals), len(self.newer.globals))
         if not added:
             return
-        for pid, state in self.processes.items():
-            if pid == MAIN and pid not in self._saved:
+        for pid, state in self.live.items():  # also of supervisors, who start others again with what they started with
+            is_agent = state.created.program == FRONT or state.created.program.startswith("agent:")
+            if is_agent or (pid == MAIN and pid not in self._saved):
                 continue
             roots = self._held(state) | {frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]}
             if pid == MAIN:
@@ -204,8 +203,9 @@ class _Case:
     def _agents(self) -> None:
         fronts: dict[str, list[str]] = {}
         for pid, state in self.run.processes.items():
-            if state.created.program == FRONT:
-                fronts.setdefault(str(arguments_of(self.run, state)[1]), []).append(pid)
+            agent = agent_of(self.run, pid, state)
+            if agent is not None:
+                fronts.setdefault(agent[1], []).append(pid)
         for name, pids in fronts.items():
             self._agent(name, [pid for pid in pids if pid in self.live])
 

@@ -4,7 +4,7 @@
 Each step of a program prints lines that say which step it is and how often it was edited, so an oracle knows line by
 line what every version of the program prints. An edit that is refused changes nothing: the run goes on with the program
 it has. One that is accepted may show in lines that were not printed yet, and has to show in all that come after those
-of the steps under way: without saved processes the output is that of the newer program from the first line on. No call
+of the step under way, parts of which may be over. No call
 that was over is made again, one that was in flight is made again with the same question, and no life ends in an error.
 """
 
@@ -216,7 +216,7 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
             books.heard(provider.take())
             if options and _versions(scene) > before:
                 accepted += 1
-                oracle.migrated(edited, is_saved=saves_often, printed=_printed_before(scene))
+                oracle.migrated(edited, printed=_printed_before(scene))
                 plan = edited
             elif options and status == _REFUSED:
                 refused += 1
@@ -257,11 +257,10 @@ class _Oracle:
     def __init__(self, plan: Plan) -> None:
         self._lines = [{line} for line in plan.lines()]
 
-    def migrated(self, plan: Plan, *, is_saved: bool, printed: int) -> None:
+    def migrated(self, plan: Plan, *, printed: int) -> None:
         lines = [{line} for line in plan.lines()]
-        if is_saved:
-            for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
-                lines[at] = self._lines[at] if at < printed else lines[at] | self._lines[at]
+        for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
+            lines[at] = self._lines[at] if at < printed else lines[at] | self._lines[at]
         self._lines = lines
 
     def wrong(self, output: list[str]) -> str:
