@@ -31,9 +31,15 @@ def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> No
         found = runs[run]
         root = trace_of(found)
         if as_json:
-            document({"run": found.id, "state": found.state, "trace": root.to_data()})
+            migrations = [
+                {"at": one["at"], "hash": one["hash"], "changes": one["changes"]} for one in found.facts.migrations
+            ]
+            document({"run": found.id, "state": found.state, "migrations": migrations, "trace": root.to_data()})
             return
         click.echo(printable(f"run {found.id}: {found.state}"))
+        for migration in found.facts.migrations:
+            for change in migration["changes"]:
+                click.echo(printable(f"migrated after {migration['at'] - found.began_at:.0f} s: {change}"))
         for line in _lines(root):
             click.echo(printable(line))
 

@@ -27,17 +27,19 @@ import lyra.models.anthropic
 import lyra.vega.runtime.durable
 import lyra.vega.runtime.handlers  # noqa: F401
 from lyra.core.ids import ProcessRandom, seeded
+from lyra.store.space import Space
 from lyra.testing.vega_crash.provider import Asked, Provider
 from lyra.testing.vega_crash.scenes import SCENES
 from lyra.vega.runs import Run, Runs
 from lyra.vega.runtime import saving
 from lyra.vega.runtime.durable import answer_note
 
-__all__ = ["Result", "calm", "run"]
+__all__ = ["ID", "Books", "Result", "Scene", "calm", "run"]
 
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
-_ID: Final = "scene"
+ID: Final = "scene"
+_ASKING: Final = "asking"  # the scene that has questions for a person
 
 
 class Result(NamedTuple):
@@ -81,7 +83,7 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
 def calm(name: str, provider: Provider) -> Calm:
     """The scene in peace."""
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider)
+        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING)
         began = time.monotonic()
         status = scene.life(None)
         if status != 0:
@@ -91,8 +93,8 @@ def calm(name: str, provider: Provider) -> Calm:
 
 def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *, saves_often: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider, saves_often=saves_often)
-        books = _Books()
+        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING, saves_often=saves_often)
+        books = Books()
         kills = 0
         while True:
             last = kills >= _KILLS_A_RUN
@@ -112,7 +114,7 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         return Result(kills, 1, len(books.questions), books.again, failures)
 
 
-class _Books:
+class Books:
     """What the provider was asked, held against what the journal had."""
 
     def __init__(self) -> None:
@@ -137,7 +139,7 @@ class _Books:
         if not db.exists():
             return
         with Runs(db) as runs:
-            found = [run for run in runs if run.id == _ID]
+            found = [run for run in runs if run.id == ID]
             for run in found:
                 over = _over(run)
                 self._over.update(key for key in self.questions if key.startswith(over))
@@ -155,15 +157,17 @@ def _over(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _Scene:
+class Scene:
     """One run of a scene: its folder, its store and its lives."""
 
-    def __init__(self, folder: Path, name: str, provider: Provider, *, saves_often: bool = False) -> None:
+    def __init__(
+        self, folder: Path, text: str, provider: Provider, *, asks: bool = False, saves_often: bool = False
+    ) -> None:
         self.folder = folder
-        self._saves_often = saves_often
+        self.saves_often = saves_often
         self.db = folder / "run.db"
-        self._file = folder / "scene.vega"
-        self._file.write_text(SCENES[name])
+        self.file = folder / "scene.vega"
+        self.file.write_text(text)
         self._out = folder / "out"
         self._err = folder / "err"
         self._env = {
@@ -172,7 +176,7 @@ class _Scene:
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder),
         }
-        self._asks = name == "asking"
+        self._asks = asks
 
     @property
     def output(self) -> str:
@@ -182,39 +186,59 @@ class _Scene:
     def errors(self) -> str:
         return self._err.read_text()[-2000:]
 
-    def life(self, kill_after_s: float | None) -> int | None:
-        """One life: its exit code, or None when it was killed."""
-        begun = self._has_begun()
-        words = ["resume", _ID] if begun else ["run", str(self._file), "--run-id", _ID]
+    def life(self, kill_after_s: float | None, *options: str, kill_at_row: int | None = None) -> int | None:
+        """One life: its exit code, or None when it was killed, after so long or when its journal has so many rows.
+        `options` are those of `vega resume`."""
+        begun = self.has_begun()
+        words = ["resume", ID, *options] if begun else ["run", str(self.file), "--run-id", ID]
         pid = self._fork([*words, "--db", str(self.db)])
         due = time.monotonic() + (_LIFE_S_MAX if kill_after_s is None else kill_after_s)
         looked = 0.0
-        while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-            now = time.monotonic()
-            if now >= due:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                return 1000 if kill_after_s is None else None
-            if self._asks and now - looked > 0.05:
-                looked = now
-                self._answer()
-            time.sleep(0.001)
+        journal: Space | None = None
+        try:
+            while True:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    return os.waitstatus_to_exitcode(status)
+                now = time.monotonic()
+                is_there = kill_at_row is not None and journal is not None and journal.last_seq() >= kill_at_row
+                if now >= due or is_there:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                    return None if is_there or kill_after_s is not None else 1000
+                if now - looked > 0.05:
+                    looked = now
+                    if self._asks:
+                        self._answer()
+                    if kill_at_row is not None and journal is None and self.has_begun():
+                        journal = Space(str(self.db), ID, make=False)
+                time.sleep(0.001)
+        finally:
+            if journal is not None:
+                journal.close()
 
-    def _has_begun(self) -> bool:
+    def rows(self) -> int:
+        """How many rows the run's journal has."""
+        if not self.has_begun():
+            return 0
+        space = Space(str(self.db), ID, make=False)
+        try:
+            return space.last_seq()
+        finally:
+            space.close()
+
+    def has_begun(self) -> bool:
         if not self.db.exists():
             return False
         with Runs(self.db) as runs:
-            return any(run.id == _ID for run in runs)
+            return any(run.id == ID for run in runs)
 
     def _answer(self) -> None:
         """What a person says to the questions that wait."""
-        if not self._has_begun():
+        if not self.has_begun():
             return
         with Runs(self.db) as runs:
-            run = runs[_ID]
+            run = runs[ID]
             told = {number for number, _ in run.space.notes()}
             for question in run.questions() if not told else ():
                 words = question.question.rstrip("?").split()
@@ -231,7 +255,7 @@ class _Scene:
             os.environ.update(self._env)
             os.chdir(self.folder)
             sys.stdout, sys.stderr = self._out.open("w"), self._err.open("w")
-            if self._saves_often:
+            if self.saves_often:
                 saving.EFFECTS, saving.LOOK_EVERY = 2, 1  # type: ignore[misc]  # of this process only
             code = vega(words)
         finally:
