@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lyra.cli.vega_run import Calls, Output
     from lyra.kernel.interrupt import Interrupt
     from lyra.store.space import Space
+    from lyra.vega.migration import Migration
     from lyra.vega.program import Program
     from lyra.vega.runs import Run, Runs
 
@@ -134,6 +135,7 @@ def live(
     *,
     heard: bool,
     before: Run | None = None,
+    migration: Migration | None = None,
     facts: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
@@ -152,14 +154,21 @@ def live(
         """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
         output.warn(f"run {run_id}")
 
+    def migrated() -> None:
+        """Said once it is true: from here on the run has another program."""
+        for change in () if migration is None else migration.changes:
+            output.warn(printable(f"migrated: {change}"))
+
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
             options["picture"] = output.live.picture
             output.live.start()
         config = session.config if session.flags else None
+        if migration is not None:
+            migration.done = migrated
         chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(space, program, chosen, before=before, config=config, began=began, asks=asks)
+        life = Life(space, program, chosen, before=before, migration=migration, config=config, began=began, asks=asks)
         if heard:
             calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
@@ -199,9 +208,8 @@ def failure(run: Run) -> VegaError | None:
     return VegaError.of(ErrorValue("ProcessExit", str(error), run.file, 0, 0))
 
 
-def line_of(run: Run) -> Callable[[str, int], str]:
+def line_of(texts: Mapping[str, str]) -> Callable[[str, int], str]:
     """The lines of the sources that a run keeps."""
-    texts = run.sources()
 
     def line(file: str, number: int) -> str:
         lines = texts.get(file, "").split("\n")

@@ -62,7 +62,7 @@ def _question(question: Question) -> dict[str, Any]:
 @click.argument("run")
 @db_option
 @click.option("--tail", is_flag=True, help="Print only what comes now, not what was printed before.")
-@click.option("--program", metavar="FILE", help="Go on with this program; refused where it does something else.")
+@click.option("--program", metavar="FILE", help="Go on with this program, where that is safe.")
 @click.option("--trace", is_flag=True, help="Write each agent call to stderr as one JSON object a line.")
 @click.option("--live", is_flag=True, help="Show processes, calls, cost and restarts on stderr while it runs.")
 @json_option
@@ -81,12 +81,13 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, and print its whole output.
 
-    A run that is over prints its output again and asks nobody for anything.
+    It goes on with the program that it has; a file that was changed since takes over with --program, where that is
+    safe. A run that is over prints its output again and asks nobody for anything.
     """
     from lyra.cli.vega_files import Files
     from lyra.cli.vega_run import Calls, Output
     from lyra.cli.vega_start import go_on
-    from lyra.vega.changes import refuse_changed
+    from lyra.vega.migration import migrated
 
     session = ctx.ensure_object(Session)
     path = store_file(session, db)
@@ -94,14 +95,38 @@ def resume(
         _ = found[run]
     space, before = come_to(path, run)
     assert before is not None
+    migration = None
     if program is not None:
         files = Files(program)
-        refuse_changed(before, files.program(), files.texts)  # the same code; saved processes name it by its hash
+        migration = migrated(before, files.program(), files.texts)
+    elif not before.is_over and _is_edited(before):
+        note(
+            f"{before.file} was changed since; the run goes on with the program that it has "
+            f"(with the changed one: vega resume {run} --program {before.file})"
+        )
     output = Output(collect=as_json)
     calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
     if live and not as_json:
         output.watch()
-    go_on(ctx, space, before, output, calls, heard=trace or as_json, as_json=as_json, tail=tail)
+    heard = trace or as_json
+    go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+
+
+def _is_edited(run: Run) -> bool:
+    """Whether a file that the program was made of reads another way by now; one that is gone does not."""
+    import os
+
+    from lyra.cli.vega_files import Files
+
+    folder = run.began["folder"]
+    for name, text in run.sources().items():
+        path = os.path.join(folder, name)
+        try:
+            if os.path.isfile(path) and Files(path).text() != text:
+                return True
+        except ConfigError:  # no text any more
+            return True
+    return False
 
 
 # ---------------------------------------------------------------- ending, answering

@@ -1,7 +1,7 @@
 """A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
 
 A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is
-needed; a program that was changed since is refused with what changed.
+needed. A program that was changed since takes over where that is safe, and else is refused with what changed and why.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lyra.errors import ConfigError, VegaError
 if TYPE_CHECKING:
     from lyra.cli.vega_files import Files
     from lyra.store.space import Space
+    from lyra.vega.migration import Migration
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
@@ -44,8 +45,8 @@ def start(
     session = ctx.ensure_object(Session)
     space, before = come_to(store, run_id or fresh_id(files.name), durability=_durability(session))
     if before is not None:
-        _must_be_same(before, program, files, options)
-        go_on(ctx, space, before, output, calls, heard=heard, as_json=as_json, tail=False)
+        migration = _migrated(before, program, files, options)
+        go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
         return
     facts = {
         "id": space.name,
@@ -75,18 +76,20 @@ def go_on(
     output: Output,
     calls: Calls,
     *,
+    migration: Migration | None = None,
     heard: bool,
     as_json: bool,
     tail: bool,
 ) -> None:
-    """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that."""
+    """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
+    `migration` the rest is another program's."""
     session = ctx.ensure_object(Session)
     lines = [] if tail else before.output()
     if output.lines is not None:
         output.lines += lines
     else:
         print_lines(lines)
-    source = line_of(before)
+    source = line_of(before.sources() if migration is None else migration.sources)
     value, failed = None, failure(before)
     began = before.began
     try:
@@ -100,11 +103,12 @@ def go_on(
             value = live(
                 session,
                 space,
-                before.program(),
+                before.program() if migration is None else migration.program,
                 output,
                 calls,
                 heard=heard,
                 before=before,
+                migration=migration,
                 budget=budget,
                 **options,
             )
@@ -135,11 +139,11 @@ def _end(
     ctx.exit(0 if failed is None else 1)
 
 
-def _must_be_same(before: Run, program: Program, files: Files, options: dict[str, Any]) -> None:
-    """`vega run FILE --run-id OLD` goes on with that very program and those options, or says why not."""
-    from lyra.vega.changes import refuse_changed
+def _migrated(before: Run, program: Program, files: Files, options: dict[str, Any]) -> Migration | None:
+    """`vega run FILE --run-id OLD` goes on with those options, and with that program where that is safe; or says why
+    not."""
+    from lyra.vega.migration import migrated
 
-    refuse_changed(before, program, files.texts)
     began = before.began
     for name, given in (("--model", options["model"]), ("arguments", list(options["args"]) or None)):
         kept = began["model" if name == "--model" else "args"]
@@ -149,6 +153,7 @@ def _must_be_same(before: Run, program: Program, files: Files, options: dict[str
                 hint=f"go on with it as it is: vega resume {before.id}; or take another --run-id",
                 key=name,
             )
+    return migrated(before, program, files.texts)
 
 
 def _returned(run: Run) -> Any:

@@ -1,27 +1,20 @@
-"""What changed between two programs, by the names of their parts, and whether a run may go on with the newer one.
+"""What changed between two programs, by the names of their parts, and which part a line belongs to.
 
-A run replays: every answer that it has is the answer to a request of its very program. Another program may ask for
-something else, or make something else of the same answer, and nobody could say what its output means. So a run goes on
-only with code that is the same, instruction by instruction; comments, layout and the names of files may differ.
+Whether a run may go on with the newer one is another question: `migration`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from lyra.errors import ConfigError, SourceError
+from lyra.errors import SourceError
 from lyra.vega.ast import Declaration
 from lyra.vega.program import Program
 
-if TYPE_CHECKING:
-    from lyra.vega.runs import Run
-
-__all__ = ["Change", "changes", "is_same_code", "refuse_changed"]
-
-_SHOWN_MAX = 12
+__all__ = ["Change", "Owners", "changes", "is_same_code"]
 
 
 class Change(NamedTuple):
@@ -32,6 +25,10 @@ class Change(NamedTuple):
     name: str
     file: str
     line: int
+
+    @property
+    def part(self) -> tuple[str, str]:
+        return self.kind, self.name
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} was {self.what} ({self.file}:{self.line})"
@@ -84,8 +81,7 @@ def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, 
         for statement in statements:
             line, _ = source.place(statement.at)
             if isinstance(statement, Declaration):
-                kind = _KINDS.get(type(statement).__name__, type(statement).__name__.lower())
-                found[kind, str(getattr(statement, "name", ""))] = (_shape(statement), file, line)
+                found[_part(statement)] = (_shape(statement), file, line)
             else:
                 loose.append(_shape(statement))
                 first = first or line
@@ -95,6 +91,44 @@ def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, 
 
 
 _KINDS = {"Function": "fn"}
+
+
+class Owners:
+    """Which declaration each line of the sources belongs to; between them it is the top level."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        from lyra.vega.parser import parse
+        from lyra.vega.source import Source
+
+        self._spans: dict[str, list[tuple[int, int, tuple[str, str]]]] = {}
+        for file, text in sources.items():
+            try:
+                statements = parse(text, file).statements
+            except SourceError:
+                continue
+            source = Source(file, text)
+            self._spans[file] = [
+                (source.place(one.at)[0], source.place(max(one.end - 1, one.at))[0], _part(one))
+                for one in statements
+                if isinstance(one, Declaration)
+            ]
+
+    def of(self, program: Program, index: int) -> tuple[str, str]:
+        """The declaration that a function was made of, by kind and name."""
+        function = program.functions[index]
+        file = program.files[function.file] if function.file < len(program.files) else ""
+        lines = {line for at in range(len(function.places)) if (line := function.place(at)[0])}
+        found = {self._at(file, line) for line in lines}
+        return found.pop() if len(found) == 1 else ("top level", f"of {file}")
+
+    def _at(self, file: str, line: int) -> tuple[str, str]:
+        spans = self._spans.get(file, [])
+        return next((part for first, last, part in spans if first <= line <= last), ("top level", f"of {file}"))
+
+
+def _part(statement: Any) -> tuple[str, str]:
+    kind = _KINDS.get(type(statement).__name__, type(statement).__name__.lower())
+    return kind, str(getattr(statement, "name", ""))
 
 
 def _shape(node: Any) -> Any:
@@ -107,20 +141,3 @@ def _shape(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _shape(part) for key, part in node.items()}
     return node
-
-
-def refuse_changed(run: Run, program: Program, sources: Mapping[str, str]) -> None:
-    """ConfigError with what changed, unless the run may go on with that program."""
-    from lyra.vega.bytecode import content_hash
-
-    if content_hash(program) == run.hash or is_same_code(run.program(), program):
-        return
-    listed = changes(run.sources(), sources) if sources and run.sources() else []
-    shown = "\n".join(f"  {change}" for change in listed[:_SHOWN_MAX]) or "  its instructions differ"
-    if len(listed) > _SHOWN_MAX:
-        shown += f"\n  … and {len(listed) - _SHOWN_MAX} more"
-    raise ConfigError(
-        f"the program changed since run {run.id} began, and what it did may not fit any more:\n{shown}",
-        hint=f"go on with the program it was begun with: vega resume {run.id}; or begin a new run",
-        run=run.id,
-    )

@@ -80,14 +80,16 @@ class Linked:
 
     A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
     carries a message at once and says True, or False: then the effect is asked. `spawn(fiber, function, arguments,
-    details)` starts a process and gives its value, or None.
+    details)` starts a process and gives its value, or None. `older` are the hashes of programs whose saved processes
+    go on with this one, which was fitted to them.
     """
 
-    __slots__ = ("functions", "hash", "post", "program", "spawn", "tier")
+    __slots__ = ("functions", "hash", "older", "post", "program", "spawn", "tier")
 
     def __init__(self, program: Program, content_hash: str) -> None:
         self.program = program
         self.hash = content_hash
+        self.older: frozenset[str] = frozenset()
         self.post: Callable[[Any, Any], bool] | None = None
         self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
         self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
@@ -97,6 +99,7 @@ class Linked:
         """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
         found = Linked.__new__(Linked)
         found.program, found.hash, found.functions = self.program, self.hash, self.functions
+        found.older = self.older
         found.post, found.spawn, found.tier = post, None, None
         return found
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from lyra.core import codec
 from lyra.core.check import did_you_mean
@@ -30,6 +30,9 @@ from lyra.store.space import Space, spaces
 from lyra.store.sqlite import SqliteStore
 from lyra.vega.program import Program
 from lyra.vega.runtime.record import MAIN, RunState, state_of
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.renewals import Renewal
 
 __all__ = ["STATES", "Question", "Run", "Runs", "file_of"]
 
@@ -147,8 +150,10 @@ class Run:
         began = next(self.space.read(upto=1, kind="run.began"), None) if self.space.first_seq() == 1 else None
         if ended is not None and began is not None:
             told, facts = codec.decode(ended.data), codec.decode(began.data)
+            facts |= {"hash": told.get("hash") or facts["hash"], "migrations": told.get("migrations", 0)}
             return self._brief(told["state"], facts, began.time, ended.time, told["spent"], told["lines"])
-        return self._brief(self.state, self.began, self.began_at, self.ended_at, self.spent, self.lines)
+        facts = {**self.began, "hash": self.hash, "migrations": len(self.facts.migrations)}
+        return self._brief(self.state, facts, self.began_at, self.ended_at, self.spent, self.lines)
 
     def _brief(
         self,
@@ -171,6 +176,7 @@ class Run:
             "output_tokens": spent.get("output_tokens", 0),
             "lines": lines,
             "hash": facts["hash"],
+            "migrations": facts["migrations"],
         }
 
     # ------------------------------------------------------------ what it is
@@ -192,19 +198,34 @@ class Run:
         return str(self.began["file"])
 
     @property
-    def hash(self) -> str:
-        """The content hash of its program."""
-        return str(self.began["hash"])
+    def versions(self) -> list[dict[str, Any]]:
+        """Its programs, in the order they were in force: `hash`, `program` and `sources` of each, as blobs; those after
+        the first as migrations tell them."""
+        return [self.began, *self.facts.migrations]
 
-    def program(self) -> Program:
+    @property
+    def hash(self) -> str:
+        """The content hash of the program in force."""
+        return str(self.versions[-1]["hash"])
+
+    def program(self, version: int = -1) -> Program:
+        """The program in force, or an earlier one."""
         from lyra.vega import bytecode
 
-        return bytecode.load(self.space.get_blob(self.began["program"]))
+        return bytecode.load(self.space.get_blob(self.versions[version]["program"]))
 
-    def sources(self) -> dict[str, str]:
+    def sources(self, version: int = -1) -> dict[str, str]:
         """The texts it was compiled from, by the names of their files; none of one that was run as .vgb."""
-        blob = self.began.get("sources")
+        blob = self.versions[version].get("sources")
         return {} if not blob else dict(codec.decode(self.space.get_blob(blob)))
+
+    @property
+    def renewals(self) -> list[Renewal]:
+        """The settings of agents that migrations changed, in order."""
+        from lyra.vega.runtime.renewals import Renewal
+
+        found = [row for migration in self.facts.migrations for row in migration["renewals"]]
+        return [Renewal.from_data(row) for row in found]
 
     # ------------------------------------------------------------ how it stands
 

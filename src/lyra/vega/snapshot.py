@@ -3,7 +3,7 @@
 Everything a fiber reaches is written once into a flat `heap`; who holds it says `["@", index]`. So a list that two
 variables share is one list again afterwards, a variable shared by closures is one variable, a value that holds itself
 is no trouble, and no depth of nesting makes the writer recurse. Code is named by the program's hash: a fiber of another
-program is refused. The data is of null, bool, int, float, str, list and dict only, ready for any codec.
+program is refused, unless the program was fitted to that one (`fitting`). The data is of null, bool, int, float, str, list and dict only, ready for any codec.
 
     from lyra.vega.snapshot import to_data, from_data
     blob = msgspec.msgpack.encode(to_data(fiber))
@@ -208,10 +208,11 @@ def _frame(writer: _Writer, code: Any, pc: int, registers: list[Any], destinatio
 
 def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
     """The fiber that `to_data` described. Divergence if it belongs to other code, BytecodeError if it is damaged."""
-    if data.get("version") != VERSION or data.get("program") != linked.hash:
+    saved_by = data.get("program")
+    if data.get("version") != VERSION or (saved_by != linked.hash and saved_by not in linked.older):
         raise Divergence(
             "this process was saved by another program",
-            expected=str(data.get("program")),
+            expected=str(saved_by),
             actual=linked.hash,
             hint="run it with the program it was started with",
         )
@@ -229,7 +230,10 @@ def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
         code, pc, registers, destination = _frame_from(linked, reader, row)
         stack = (stack, code, pc, registers, destination)
     code, pc, registers, destination = _frame_from(linked, reader, top)
-    fiber = Fiber(linked, code, registers, reader.values(data["globals"]))
+    globals_ = reader.values(data["globals"])
+    if data["program"] != linked.hash:  # the program has more of them by now
+        globals_ += [UNSET] * (len(linked.program.globals) - len(globals_))
+    fiber = Fiber(linked, code, registers, globals_)
     if len(fiber.globals) != len(linked.program.globals):
         raise ValueError("it has other globals than the program")
     fiber.pc, fiber.destination, fiber.stack, fiber.depth = pc, destination, stack, len(below)

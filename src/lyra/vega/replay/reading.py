@@ -43,10 +43,11 @@ from lyra.vega.vm import run as run_fiber
 
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
+    from lyra.kernel.process import Process
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
-__all__ = ["SEGMENT_FUEL", "read"]
+__all__ = ["SEGMENT_FUEL", "Part", "part_of", "read", "spared"]
 
 SEGMENT_FUEL: Final = 20_000_000  # calls and loop turns between two effects: who needs more was killed in a loop
 _PART: Final = "replay"
@@ -77,8 +78,8 @@ class _Reading:
                 store.put_blob(run.space.get_blob(digest))
         self.kernel = Kernel(store, lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES)
         self.kernel.programs = OnlyVega(self.kernel, _process)
-        self.kernel.kill = _spared  # type: ignore[assignment, method-assign]
-        self.kernel.parts[_PART] = _Part(self)
+        self.kernel.kill = spared  # type: ignore[assignment, method-assign]
+        self.kernel.parts[_PART] = Part(self)
         options = Options(
             write=lambda _: None,
             warn=lambda _: None,
@@ -187,23 +188,27 @@ class _Reading:
         return found
 
 
-def _spared(*_: Any, **__: Any) -> None:
+def spared(*_: Any, **__: Any) -> None:
     """Who gives up waiting for a process ends it; here that one may have more to tell."""
 
 
-class _Part:
-    """How the processes of the reading's kernel find it."""
+class Part:
+    """How the processes of a kernel find the reading, or the rehearsal, that they belong to."""
 
-    def __init__(self, reading: _Reading) -> None:
+    def __init__(self, reading: Any) -> None:
         self.reading = reading
 
     async def close(self) -> None:
         """Nothing of its own."""
 
 
+def part_of(process: Process) -> Any:
+    return process.kernel.parts[_PART].reading
+
+
 async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     """As the driver does, with every answer written down. It never ends: the end of a process would end others."""
-    reading: _Reading = ctx._process.kernel.parts[_PART].reading
+    reading: _Reading = part_of(ctx._process)
     process = ctx._process
     pid = process.pid
     world = world_of(ctx, run_id)

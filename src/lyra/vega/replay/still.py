@@ -97,7 +97,7 @@ class StillWorld(World):
     def fiber(self, seed: Any) -> Fiber:
         if seed is None:
             return Heard.start(self.linked)
-        function, arguments, globals_ = self.read(seed)
+        function, arguments, globals_ = self.seeded(seed)
         return Heard.call(self.linked, function, arguments, globals_)
 
 

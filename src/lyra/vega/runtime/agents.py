@@ -19,6 +19,7 @@ from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.foreign import is_foreign
 from lyra.vega.runtime.output import parsed_type, schema_of_type
+from lyra.vega.runtime.renewals import made_with
 from lyra.vega.runtime.supervision import backoff, seconds
 from lyra.vega.runtime.tools import tools_of
 from lyra.vega.runtime.world import world_of
@@ -35,10 +36,11 @@ CRASH: Final = "vega.crash"  # the key of the message that ends an agent's proce
 
 
 class AgentPlan:
-    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "output", "priority", "timeout_s")
+    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "older", "output", "priority", "timeout_s")
 
     def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
+        self.older: dict[str, AgentPlan] = {}  # before its settings were renewed, by the names of their calls
         memory = settings.get("memory", "none")
         self.keeps = memory != "none"
         self.concurrency: int | None = settings.get("concurrency")
@@ -170,7 +172,7 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     cell = world.cell(ctx.pid, plan)
     session = None
     if plan.keeps:
-        session = ctx.spawn(program_of(plan.agent))
+        session = ctx.spawn(program_of(made_with(ctx._process, plan).agent))
     cell.up(ctx._process, None if session is None else session._found())
     if world.picture is not None:
         world.picture.agent(ctx._process, cell)

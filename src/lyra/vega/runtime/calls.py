@@ -35,6 +35,7 @@ from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
+from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import Duration, Money, shown
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ async def asked(
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
-    limit_s = cell.plan.timeout_s if timeout is None else timeout.seconds
-    limit = cell.plan.budget if budget is None else budget
+    plan = made_with(job.ctx._process, cell.plan)
+    limit_s = plan.timeout_s if timeout is None else timeout.seconds
+    limit = plan.budget if budget is None else budget
     if early is not None:
         limit = None  # its scope has it
     if limit_s is not None and limit_s <= 0:
@@ -157,13 +159,13 @@ def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
         return False
     if cell.plan.keeps:
         return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
-    word = job.world.kernel.programs.name(program_of(cell.plan.agent))
+    word = job.world.kernel.programs.name(program_of(made_with(job.ctx._process, cell.plan).agent))
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
 async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
-    plan, ctx = cell.plan, job.ctx
+    plan, ctx = made_with(job.ctx._process, cell.plan), job.ctx
     within = inside(limit)
     with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)

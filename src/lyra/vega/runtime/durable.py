@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import scopes
 from lyra.core import codec
 from lyra.core.budget import Usage
-from lyra.errors import LyraError, StoreFull
+from lyra.core.naming import qualified_name
+from lyra.errors import ConfigError, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.vega import bytecode
 from lyra.vega.runtime.agents import agent_front
 from lyra.vega.runtime.driver import vega_process
 from lyra.vega.runtime.record import MAIN, Record, RunState
+from lyra.vega.runtime.renewals import Renewals
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
 from lyra.vega.runtime.standstill import Standstill
 from lyra.vega.runtime.world import Options, World
@@ -33,13 +35,15 @@ if TYPE_CHECKING:
     from lyra.kernel.process import Exit
     from lyra.kernel.recall import ProcessState
     from lyra.store.space import Space
+    from lyra.vega.migration import Migration
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
-__all__ = ["Life", "answer_note", "cancel_note", "end"]
+__all__ = ["FRONT", "Life", "answer_note", "arguments_of", "cancel_note", "end", "prepare", "recall"]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
+FRONT: Final = qualified_name(agent_front)  # the program of an agent's process, as a journal knows it
 _ASK: Final = b"lyra.ask"
 
 
@@ -54,8 +58,8 @@ def cancel_note() -> bytes:
 
 
 class Life:
-    """`before` is the run as earlier lives left it, None for a new one; `began` is told its id once it is durable,
-    `asks` of each question that waits."""
+    """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
+    from this life on. `began` is told the run's id once it is durable, `asks` of each question that waits."""
 
     def __init__(
         self,
@@ -64,12 +68,14 @@ class Life:
         options: Options,
         *,
         before: Run | None = None,
+        migration: Migration | None = None,
         config: Config | None = None,
         began: Callable[[str], object] = lambda _: None,
         asks: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self._space = space
         self._before = before
+        self._migration = migration
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
@@ -83,16 +89,20 @@ class Life:
         self._record = Record(self.kernel, options.write)
         self.world = World(self.kernel, program, options, MAIN)
         self.world.record = self._record
+        if before is not None:
+            prepare(self.world, before, migration)
 
     async def run(self, facts: Mapping[str, Any] | None = None) -> Any:
         """To its end: what main returned, or the error that nobody caught. `facts` is what a new run keeps."""
         kernel, world = self.kernel, self.world
         if self._before is not None:
             world.runtime.name = str(self._before.began["nonce"])
-            self._recall(self._before)
+            recall(world, self._before)
         await kernel.start()
         try:
             self._record.open()
+            if self._migration is not None:
+                self._migrate(self._migration)
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
@@ -117,6 +127,18 @@ class Life:
             world.close()
             await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
+    def _migrate(self, migration: Migration) -> None:
+        """The first row of this life: what it does is the other program's."""
+        kernel, before = self.kernel, self._before
+        assert before is not None and kernel.journal is not None
+        if kernel.journal.seq != before.fold.seq:
+            raise ConfigError(f"run {before.id} went on meanwhile", hint="try again", run=before.id)
+        facts = migration.to_data()
+        facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
+        texts = migration.sources
+        facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(texts)) if texts else ""
+        self._record.migrate(facts, lambda _: migration.done())
+
     async def _ended(self, main: Handle) -> Exit:
         """How the main process ended, once that is in the store, however long there is no room in it."""
         while True:
@@ -124,22 +146,6 @@ class Life:
                 return await main.wait()
             except StoreFull:
                 await self.kernel.outside_pause(_LOOK_S)
-
-    def _recall(self, before: Run) -> None:
-        """What a life has to know of those before it, which no program's replay tells."""
-        world = self.world
-        world.budget.charge(Usage.from_data(before.spent))
-        front = self.kernel.programs.name(agent_front)
-        for pid, state in before.processes.items():
-            if state.spent:
-                usage, above = Usage.from_data(state.spent), pid
-                while above and above != MAIN:
-                    world.spent_before.setdefault(above, []).append(usage)
-                    found = before.processes.get(above)
-                    above = found.created.parent if found is not None else ""
-            if state.created.program == front:
-                _, name, settings = codec.decode(_arguments(before, state))
-                world.expected[state.created.parent if state.created.guarded else pid] = (name, settings)
 
     def _expect(self, before: Run) -> None:
         """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
@@ -203,9 +209,35 @@ class Life:
             self.world.options.warn(f"an answer was not used: {refusal.message}")
 
 
-def _arguments(before: Run, state: ProcessState) -> bytes:
+def recall(world: World, before: Run) -> None:
+    """What a life has to know of those before it, which no program's replay tells."""
+    world.budget.charge(Usage.from_data(before.spent))
+    for pid, state in before.processes.items():
+        if state.spent:
+            usage, above = Usage.from_data(state.spent), pid
+            while above and above != MAIN:
+                world.spent_before.setdefault(above, []).append(usage)
+                found = before.processes.get(above)
+                above = found.created.parent if found is not None else ""
+        if state.created.program == FRONT:
+            _, name, settings = arguments_of(before, state)
+            known_as = state.created.parent if state.created.guarded else pid
+            world.expected[known_as] = world.spawned[known_as] = (name, settings)
+
+
+def prepare(world: World, before: Run, migration: Migration | None = None) -> None:
+    """A world for the program that is in force: what others were in force before it, and what each of them left."""
+    versions = [*before.versions, *([] if migration is None else [migration.to_data()])]
+    world.linked.older = frozenset(str(version["hash"]) for version in versions)
+    world.renewals = Renewals([*before.renewals, *([] if migration is None else migration.renewals)])
+    count = len(world.linked.program.globals)
+    world.shorter = tuple(sorted({one for version in versions for one in version.get("globals", ())} - {count}))
+
+
+def arguments_of(before: Run, state: ProcessState) -> Any:
+    """What a process was started with."""
     created = state.created
-    return before.space.get_blob(created.blob) if created.blob else bytes(created.args)
+    return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
 
 
 def _is_open(before: Run, request_id: str) -> bool:

@@ -33,7 +33,7 @@ def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] 
 
     world, maker = job.world, job.ctx._process
     if world.is_durable:
-        seed = world.seed(job.fiber, function, arguments, slots)
+        seed = world.seed(job.fiber, function, arguments, slots, maker)
         return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
     fiber = job.fiber.child(function, arguments)
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
@@ -67,7 +67,7 @@ def _spawn_agent(job: Job, name: str, what: Any, settings: Any, is_async: bool) 
         agent_front,
         world.run_id,
         name,
-        world.kept(what),
+        world.spawned_as(job.ctx._process, name, what),
         supervision=supervision(settings),
         priority=plan.priority,
     )

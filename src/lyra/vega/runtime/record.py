@@ -2,8 +2,9 @@
 
 `RunState` is the fold of the run's own rows; it is in every snapshot, so a run needs none of its old rows to print its
 whole output again. `Record` writes those rows. A printed line is a row like any other: it is in the next commit, and is
-shown once it is in the store. Lines that have been there for a while are put together into blobs. How many lines a
-process has printed is how its replay knows which of them were printed before.
+shown once it is in the store. So is a migration: which program is in force from there on. Lines that have been there
+for a while are put together into blobs. How many lines a process has printed is how its replay knows which of them were
+printed before.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ class RunState:
     """The run as its rows tell it."""
 
     NAME: ClassVar[str] = "vega"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"run.began", "run.printed", "run.packed", "run.ended"})
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"run.began", "run.printed", "run.packed", "run.migrated", "run.ended"}
+    )
 
     def __init__(self) -> None:
         self.began: dict[str, Any] | None = None
         self.began_at = 0.0
+        self.migrations: list[dict[str, Any]] = []  # each with its program, and what it replaced
         self.printed: dict[str, int] = {}  # lines, by process
         self.packed: list[tuple[str, int]] = []  # blobs of older lines, and how many are in each
         self.lines: list[str] = []
@@ -53,16 +57,19 @@ class RunState:
             self.packed.append((str(data["blob"]), count))
             del self.lines[:count]
             self.bytes = sum(len(line) + 8 for line in self.lines)
+        elif kind == "run.migrated":
+            self.migrations.append({**data, "at": time})
         elif kind == "run.began":
             if self.began is not None:
                 raise ValueError("the run begins a second time")
             self.began, self.began_at = dict(data), time
 
     def dump(self) -> Any:
-        return [self.began, self.began_at, self.printed, self.packed, self.lines]
+        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.migrations]
 
     def load(self, data: Any) -> None:
-        self.began, self.began_at, self.printed, packed, self.lines = data
+        self.began, self.began_at, self.printed, packed, self.lines, *later = data
+        self.migrations = list(later[0]) if later else []  # stores of earlier versions have none
         self.packed = [(str(blob), int(count)) for blob, count in packed]
         self.bytes = sum(len(line) + 8 for line in self.lines)
 
@@ -112,8 +119,21 @@ class Record:
             "state": state_of(ended.reason, ended.error),
             "lines": lines,
             "spent": self._kernel.budget.usage.to_data(),
+            "hash": self._hash,
+            "migrations": len(state.migrations),
         }
         self._kernel.fact(state, "", "run.ended", facts)
+
+    @property
+    def _hash(self) -> str:
+        """Of the program in force."""
+        state = self._state
+        return str(state.migrations[-1]["hash"] if state.migrations else (state.began or {}).get("hash", ""))
+
+    def migrate(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
+        """From here on another program is in force; `tell` is called once that is durable."""
+        seq = self._kernel.fact(self._state, "", "run.migrated", facts)
+        self._unsaid.append((seq, tell, ""))
 
     def print(self, pid: str, number: int, text: str) -> None:
         """The line `number` of a process; one that an earlier life has printed is not printed again."""

@@ -17,6 +17,7 @@ from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop, was_asked
+from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ class Opened:
         self._has_turn = False  # of those that the agent's concurrency allows
         self._passed = 0  # characters that the program has
 
-    def start_clock(self) -> float | None:
-        """When it has to be over; the time runs from the first reading."""
+    def start_clock(self, job: Job) -> float | None:
+        """When it has to be over; the time runs from the first reading, and is the agent's where none was said."""
+        if self.due is None and self.limit_s is None:
+            self.limit_s = made_with(job.ctx._process, self.cell.plan).timeout_s
         if self.due is None and self.limit_s is not None:
             self.due = asyncio.get_running_loop().time() + self.limit_s
         return self.due
@@ -80,7 +83,7 @@ class Opened:
         self.session = self.cell.session
         plan = self.cell.plan
         if not plan.keeps:
-            self.child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
+            self.child = job.ctx.spawn(program_of(made_with(job.ctx._process, plan).agent), priority=plan.priority)
             self.session = self.child._found()
         if job.world.picture is not None and self.session is not None:
             job.world.picture.called(self.session.pid, self.cell)
@@ -139,7 +142,7 @@ async def _send_stream(
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]
         return stream
     plan = cell.plan
-    limit_s = plan.timeout_s if timeout is None else timeout.seconds
+    limit_s = None if timeout is None else timeout.seconds
     within = inside(plan.budget if budget is None else budget)
     opened = Opened(stream.id, target.pid, cell, limit_s, content_of(content_text(message)), within)
     job.world.streams[stream.id] = (opened, 0)
@@ -159,7 +162,7 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         raise Fault("ValueError", STREAM_IS_OVER)
     opened, passed = found
     try:
-        async with asyncio.timeout_at(opened.start_clock()) as clock:
+        async with asyncio.timeout_at(opened.start_clock(job)) as clock:
             with job.waiting(opened.pid):
                 if opened.session is None:
                     await opened.begin(job)

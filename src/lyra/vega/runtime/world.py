@@ -18,13 +18,17 @@ from lyra.core import codec
 from lyra.core.budget import NOTHING, Budget, Usage
 from lyra.core.capability import Grant
 from lyra.core.check import whole
+from lyra.core.effect import canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError
+from lyra.kernel.context import upcoming
+from lyra.kernel.programs import program_of
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
 from lyra.vega.runtime.crew import WORKERS_MAX, Crew
 from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
+from lyra.vega.runtime.renewals import Renewals, is_alike, name_plan
 from lyra.vega.runtime.rights import Rights
 from lyra.vega.snapshot import value_from_data, value_to_data
 from lyra.vega.values import UNSET, copied
@@ -32,6 +36,7 @@ from lyra.vega.values import UNSET, copied
 if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.agents import AgentPlan, Cell
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
@@ -144,6 +149,9 @@ class World:
         self.cells: dict[str, Cell] = {}
         self.plans: dict[Any, AgentPlan] = {}
         self.expected: dict[str, tuple[str, Any]] = {}  # agents of an earlier life that are not back yet
+        self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings were renewed since
+        self.renewals = Renewals()
+        self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
         self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
@@ -195,9 +203,27 @@ class World:
         """A message as the kernel carries it: in a box, so that null is something too."""
         return ["vega", value_to_data(value)] if self.kernel.journal is not None else (value,)
 
-    def seed(self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None = None) -> Any:
-        """What a process needs to begin, as often as it is started."""
-        globals_ = fiber.globals
+    def seed(
+        self,
+        fiber: Fiber,
+        function: Any,
+        arguments: list[Any],
+        slots: list[int] | None = None,
+        maker: KernelProcess | None = None,
+    ) -> Any:
+        """What a process needs to begin, as often as it is started. One that `maker` started when the program had
+        fewer variables has those."""
+        full = self._seed(fiber, function, arguments, slots, None)
+        entry = upcoming(maker) if maker is not None and self.shorter else None
+        if entry is None or entry.kind != "spawn":
+            return full
+        seeds = [full, *(self._seed(fiber, function, arguments, slots, count) for count in self.shorter)]
+        return next((one for one in seeds if canonical_hash(entry.name, (self.run_id, one), {}) == entry.hash), full)
+
+    def _seed(
+        self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None, count: int | None
+    ) -> Any:
+        globals_ = fiber.globals[:count]
         if slots is not None:
             globals_ = [value if slot in slots else UNSET for slot, value in enumerate(globals_)]
         parts = [function, arguments, globals_]
@@ -214,8 +240,13 @@ class World:
             return seed
         if seed is None:
             return kind.start(self.linked)
-        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
+        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.seeded(seed)
         return kind.call(self.linked, function, arguments, globals_)
+
+    def seeded(self, seed: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Function, arguments and variables of a seed; variables that were added since are unset."""
+        function, arguments, globals_ = self.read(seed)
+        return function, arguments, globals_ + [UNSET] * (len(self.linked.program.globals) - len(globals_))
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
@@ -233,8 +264,40 @@ class World:
         key = (name, codec.canonical(value_to_data(settings)))
         found = self.plans.get(key)
         if found is None:
-            found = self.plans[key] = AgentPlan(self, name, settings)
+            if name in self.renewals:
+                found = self.plans[key] = self._renewed(name, settings)
+            else:
+                found = self.plans[key] = AgentPlan(self, name, settings)
         return found
+
+    def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+        """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
+        from lyra.vega.runtime.agents import AgentPlan
+
+        older: dict[str, AgentPlan] = {}
+        *before, newest = self.renewals.versions(name, settings)
+        for version, kept in enumerate(before):
+            plan = AgentPlan(self, name, kept)
+            name_plan(plan, version)
+            older[self.kernel.programs.name(program_of(plan.agent))] = plan
+        key = (name, codec.canonical(value_to_data(newest)))
+        found = self.plans.get(key)
+        if found is None:
+            found = self.plans[key] = AgentPlan(self, name, newest)
+            name_plan(found, len(before))
+            self.kernel.programs.name(program_of(found.agent))
+            found.older = older
+        return found
+
+    def spawned_as(self, process: KernelProcess, name: str, settings: Any) -> Any:
+        """The settings that an agent was spawned with, of one that a replay spawns again: as its journal has them."""
+        kept = self.kept(settings)
+        entry = upcoming(process) if name in self.renewals else None
+        before = None if entry is None else self.spawned.get(entry.link)
+        if before is None or before[0] != name:
+            return kept
+        was = self.read(before[1])
+        return before[1] if any(is_alike(was, one) for one in self.renewals.versions(name, settings)) else kept
 
     def cell(self, pid: str, plan: AgentPlan) -> Cell:
         """Where callers find the agent that a pid stands for."""
