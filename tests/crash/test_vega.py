@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lyra.testing import vega_crash
-from lyra.testing.vega_crash.kills import _Books
+from lyra.testing.vega_crash.kills import Books
 from lyra.testing.vega_crash.provider import Asked
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
@@ -24,7 +24,7 @@ def test_sixty_kills_change_no_output_and_repeat_no_call():
 
 def test_the_books_see_a_call_that_is_made_twice():
     """A finished call under its old key, and another question under a key that was used, are both found."""
-    books = _Books()
+    books = Books()
     books.heard([Asked("n:main.1:0:aa", "one", True)])
     books.heard([Asked("n:main.1:0:aa", "one", True)])
     assert (books.again, books.failures) == (1, [])

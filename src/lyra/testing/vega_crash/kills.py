@@ -33,11 +33,12 @@ from lyra.vega.runs import Run, Runs
 from lyra.vega.runtime import saving
 from lyra.vega.runtime.durable import answer_note
 
-__all__ = ["Result", "calm", "run"]
+__all__ = ["ID", "Books", "Result", "Scene", "calm", "run"]
 
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
-_ID: Final = "scene"
+ID: Final = "scene"
+_ASKING: Final = "asking"  # the scene that has questions for a person
 
 
 class Result(NamedTuple):
@@ -81,7 +82,7 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
 def calm(name: str, provider: Provider) -> Calm:
     """The scene in peace."""
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider)
+        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING)
         began = time.monotonic()
         status = scene.life(None)
         if status != 0:
@@ -91,8 +92,8 @@ def calm(name: str, provider: Provider) -> Calm:
 
 def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *, saves_often: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider, saves_often=saves_often)
-        books = _Books()
+        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING, saves_often=saves_often)
+        books = Books()
         kills = 0
         while True:
             last = kills >= _KILLS_A_RUN
@@ -112,7 +113,7 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         return Result(kills, 1, len(books.questions), books.again, failures)
 
 
-class _Books:
+class Books:
     """What the provider was asked, held against what the journal had."""
 
     def __init__(self) -> None:
@@ -137,7 +138,7 @@ class _Books:
         if not db.exists():
             return
         with Runs(db) as runs:
-            found = [run for run in runs if run.id == _ID]
+            found = [run for run in runs if run.id == ID]
             for run in found:
                 over = _over(run)
                 self._over.update(key for key in self.questions if key.startswith(over))
@@ -155,15 +156,17 @@ def _over(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _Scene:
+class Scene:
     """One run of a scene: its folder, its store and its lives."""
 
-    def __init__(self, folder: Path, name: str, provider: Provider, *, saves_often: bool = False) -> None:
+    def __init__(
+        self, folder: Path, text: str, provider: Provider, *, asks: bool = False, saves_often: bool = False
+    ) -> None:
         self.folder = folder
-        self._saves_often = saves_often
+        self.saves_often = saves_often
         self.db = folder / "run.db"
-        self._file = folder / "scene.vega"
-        self._file.write_text(SCENES[name])
+        self.file = folder / "scene.vega"
+        self.file.write_text(text)
         self._out = folder / "out"
         self._err = folder / "err"
         self._env = {
@@ -172,7 +175,7 @@ class _Scene:
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder),
         }
-        self._asks = name == "asking"
+        self._asks = asks
 
     @property
     def output(self) -> str:
@@ -182,10 +185,10 @@ class _Scene:
     def errors(self) -> str:
         return self._err.read_text()[-2000:]
 
-    def life(self, kill_after_s: float | None) -> int | None:
-        """One life: its exit code, or None when it was killed."""
-        begun = self._has_begun()
-        words = ["resume", _ID] if begun else ["run", str(self._file), "--run-id", _ID]
+    def life(self, kill_after_s: float | None, *options: str) -> int | None:
+        """One life: its exit code, or None when it was killed. `options` are those of `vega resume`."""
+        begun = self.has_begun()
+        words = ["resume", ID, *options] if begun else ["run", str(self.file), "--run-id", ID]
         pid = self._fork([*words, "--db", str(self.db)])
         due = time.monotonic() + (_LIFE_S_MAX if kill_after_s is None else kill_after_s)
         looked = 0.0
@@ -203,18 +206,18 @@ class _Scene:
                 self._answer()
             time.sleep(0.001)
 
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
         if not self.db.exists():
             return False
         with Runs(self.db) as runs:
-            return any(run.id == _ID for run in runs)
+            return any(run.id == ID for run in runs)
 
     def _answer(self) -> None:
         """What a person says to the questions that wait."""
-        if not self._has_begun():
+        if not self.has_begun():
             return
         with Runs(self.db) as runs:
-            run = runs[_ID]
+            run = runs[ID]
             told = {number for number, _ in run.space.notes()}
             for question in run.questions() if not told else ():
                 words = question.question.rstrip("?").split()
@@ -231,7 +234,7 @@ class _Scene:
             os.environ.update(self._env)
             os.chdir(self.folder)
             sys.stdout, sys.stderr = self._out.open("w"), self._err.open("w")
-            if self._saves_often:
+            if self.saves_often:
                 saving.EFFECTS, saving.LOOK_EVERY = 2, 1  # type: ignore[misc]  # of this process only
             code = vega(words)
         finally:

@@ -27,7 +27,9 @@ class Asked(NamedTuple):
 
 
 class Provider:
-    def __init__(self) -> None:
+    def __init__(self, *, pace: float = 1.0) -> None:
+        """`pace` is how much slower it answers than it could."""
+        self._pace = pace
         self._lock = threading.Lock()
         self._asked: list[Asked] = []
         self._ready = threading.Event()
@@ -80,7 +82,7 @@ class Provider:
             at = len(self._asked)
             asked = self._asked
             asked.append(Asked(key, question, False))
-        pause_s = _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
+        pause_s = self._pace * _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
         await asyncio.sleep(pause_s)
         said = _last(body["messages"])
         if "please fail" in said:
