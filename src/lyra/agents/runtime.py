@@ -7,6 +7,7 @@ kernel only: what has to survive is in the journal, and a replay finds no caller
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.kernel.process import GIVEN_UP, Process
+from lyra.kernel.process import GIVEN_UP, Process, suspend
 from lyra.kernel.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
@@ -68,11 +69,13 @@ class Runtime:
         "_tokens",
         "awaited",
         "client",
+        "has_answered",
         "kernel",
         "name",
         "pending",
         "sessions",
         "settings",
+        "unfit",
     )
 
     def __init__(self, kernel: Kernel) -> None:
@@ -91,6 +94,9 @@ class Runtime:
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
+        # Told of what this machine lacks (a key, a provider) by whoever would rather wait for one that has it.
+        self.has_answered = False  # some model did, in this life
+        self.unfit: Callable[[LyraError], object] | None = None
 
     # ------------------------------------------------------------------ asking
 
@@ -289,6 +295,13 @@ class Runtime:
             return self.client.provider(name.provider), name.model, f"{name.provider}/{name.model}"
         except ConfigError as mistake:
             raise self.settings.explain(mistake, model) from None
+
+    async def lacks(self, process: Process, error: LyraError) -> None:
+        """A model cannot be asked from here, whatever the program does. Where somebody waits for a machine that can,
+        the process waits too: nobody hears of the error, and no journal has it."""
+        if self.unfit is not None:
+            self.unfit(error)
+            await suspend(process, [])
 
     def price(self, ask: Ask) -> Price | None:
         """What the model of a call costs: as its provider says, else as published."""

@@ -136,16 +136,23 @@ def live(
     heard: bool,
     before: Run | None = None,
     migration: Migration | None = None,
+    held: Callable[[], object] = lambda: None,
     facts: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """One life of a run, to its end: what main returned. Ctrl-C stops the life; the run waits for the next one."""
+    """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
+    Ctrl-C stops the life; the run waits for the next one."""
     import asyncio
 
     from lyra.cli.vega_run import with_servers
     from lyra.vega.runtime.convert import to_python
-    from lyra.vega.runtime.durable import Life
+    from lyra.vega.runtime.durable import Life, Overtaken
     from lyra.vega.runtime.world import Options
+
+    def ours() -> None:
+        held()
+        if output.live is not None:
+            output.live.start()
 
     def asks(interrupt: Interrupt) -> None:
         output.warn(printable(_asked(space.name, interrupt)))
@@ -163,31 +170,45 @@ def live(
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
             options["picture"] = output.live.picture
-            output.live.start()
         config = session.config if session.flags else None
         if migration is not None:
             migration.done = migrated
         chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(space, program, chosen, before=before, migration=migration, config=config, began=began, asks=asks)
+        life = Life(
+            space,
+            program,
+            chosen,
+            before=before,
+            migration=migration,
+            config=config,
+            held=ours,
+            began=began,
+            asks=asks,
+        )
         if heard:
             calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 
+    is_over = True
     try:
         return asyncio.run(with_servers(session, program, options, main))
+    except Overtaken:
+        is_over = False
+        raise
     except KeyboardInterrupt:
         note(f"run {space.name} is stopped; it goes on with: vega resume {space.name}")
         raise
-    except Conflict as held:
-        owner = str(held.fields.get("owner", "")).split("|")
+    except Conflict as conflict:
+        owner = str(conflict.fields.get("owner", "")).split("|")
         who = f" by process {owner[1]}" if len(owner) > 1 else ""
         raise Conflict(
             f"run {space.name} is being run{who}", hint=f"wait for it, or end it: vega cancel {space.name}"
         ) from None
     finally:
-        output.end_watch()
-        output.check()
+        if is_over:
+            output.end_watch()
+            output.check()
 
 
 def _asked(run_id: str, interrupt: Interrupt) -> str:

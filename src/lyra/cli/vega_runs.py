@@ -17,6 +17,7 @@ from lyra.cli.vega_durable import come_to, db_option, opened, store_file
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
+    from lyra.store.space import Space
     from lyra.vega.runs import Question, Run
 
 __all__ = ["answer", "cancel", "resume", "runs"]
@@ -86,30 +87,33 @@ def resume(
     """
     from lyra.cli.vega_files import Files
     from lyra.cli.vega_run import Calls, Output
-    from lyra.cli.vega_start import go_on
+    from lyra.cli.vega_start import go_on, with_run
     from lyra.vega.migration import migrated
 
     session = ctx.ensure_object(Session)
     path = store_file(session, db)
     with opened(path) as found:
         _ = found[run]
-    space, before = come_to(path, run)
-    assert before is not None
-    migration = None
-    if program is not None:
-        files = Files(program)
-        migration = migrated(before, files.program(), files.texts)
-    elif not before.is_over and _is_edited(before):
-        note(
-            f"{before.file} was changed since; the run goes on with the program that it has "
-            f"(with the changed one: vega resume {run} --program {before.file})"
-        )
     output = Output(collect=as_json)
-    calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
     if live and not as_json:
         output.watch()
-    heard = trace or as_json
-    go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+
+    def act(space: Space, before: Run | None) -> None:
+        assert before is not None
+        migration = None
+        if program is not None:
+            files = Files(program)
+            migration = migrated(before, files.program(), files.texts)
+        elif not before.is_over and _is_edited(before):
+            note(
+                f"{before.file} was changed since; the run goes on with the program that it has "
+                f"(with the changed one: vega resume {run} --program {before.file})"
+            )
+        calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
+        heard = trace or as_json
+        go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+
+    with_run(path, run, act)
 
 
 def _is_edited(run: Run) -> bool:
@@ -141,19 +145,21 @@ def cancel(session: Session, /, *, run: str, db: str | None, as_json: bool) -> N
     with opened(path) as found:
         one = found[run]
         was = one.state
-    if was not in _OVER:
-        _cancel(path, run)
+    state = was if was in _OVER else _cancel(path, run)
     if as_json:
-        document({"run": run, "was": was, "state": was if was in _OVER else "cancelled"})
+        document({"run": run, "was": was, "state": state})
     else:
-        click.echo(printable(f"run {run} was {was} already" if was in _OVER else f"run {run} is cancelled"))
+        click.echo(
+            printable(f"run {run} is cancelled" if was != state == "cancelled" else f"run {run} was {state} already")
+        )
 
 
 _OVER = ("finished", "failed", "cancelled")
 
 
-def _cancel(path: str, run: str) -> None:
-    """Tell whoever is at work on it and wait for that; where nobody is, end it here."""
+def _cancel(path: str, run: str) -> str:
+    """Tell whoever is at work on it and wait for that; where nobody is, end it here. How it stands then: it may have
+    come to its own end first."""
     import asyncio
 
     from lyra.vega.runtime.durable import cancel_note, end
@@ -163,6 +169,7 @@ def _cancel(path: str, run: str) -> None:
         space.leave_note(cancel_note())
         assert before is not None
         asyncio.run(end(space, before))
+        return type(before)(space).state
     finally:
         space.close()
 

@@ -31,9 +31,7 @@ class RunState:
     """The run as its rows tell it."""
 
     NAME: ClassVar[str] = "vega"
-    KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"run.began", "run.printed", "run.packed", "run.migrated", "run.ended"}
-    )
+    KINDS: ClassVar[frozenset[str]] = frozenset({"run.began", "run.printed", "run.packed", "run.migrated", "run.ended"})
 
     def __init__(self) -> None:
         self.began: dict[str, Any] | None = None

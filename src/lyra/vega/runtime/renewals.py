@@ -73,9 +73,7 @@ def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Renewal:
     keys = [key for key in {**old, **new} if _part(old, key) != _part(new, key)]
-    return Renewal(
-        agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new}
-    )
+    return Renewal(agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new})
 
 
 class Renewals:
