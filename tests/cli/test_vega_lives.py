@@ -121,7 +121,7 @@ print(a <- "one");
 process::sleep(300ms);
 print(b <- "two");
 """
-NOWHERE = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
+NOWHERE = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1", "ANTHROPIC_API_KEY": "k" * 20}
 
 
 def state(vega: Vega) -> Any:
@@ -139,12 +139,12 @@ def test_what_the_machine_lacks_does_not_end_a_run(vega: Vega):
     done = vega("resume", "r", "--db", "run.db")
     assert "ANTHROPIC_API_KEY" in done.stderr
     assert state(vega) == "stopped"
-    done = vega("resume", "r", "--db", "run.db", ANTHROPIC_API_KEY="k" * 20, **NOWHERE)
+    done = vega.within(NOWHERE, "resume", "r", "--db", "run.db")
     assert (done.returncode != 0, "vega resume r" in done.stderr, state(vega)) == (True, True, "stopped"), done
 
     async def main() -> None:
         async with MockServer({"replies": [{"text": "paid"}]}) as server:
-            done = await asyncio.to_thread(vega, "resume", "r", "--db", "run.db", **server.env)
+            done = await asyncio.to_thread(vega.within, server.env, "resume", "r", "--db", "run.db")
             assert done == (0, "one\npaid\n", "")
 
     asyncio.run(main())
@@ -163,7 +163,7 @@ def test_a_key_that_is_gone_is_said_before_anything_is_done(vega: Vega):
 def test_a_provider_that_is_down_is_the_programs_business_in_a_new_run(vega: Vega):
     """It may catch that; nothing was paid yet."""
     vega.write("two.vega", PAID.replace('print(b <- "two");', 'try { b <- "x"; } catch AgentFailed { print("down"); }'))
-    done = vega("run", "two.vega", "--db", "run.db", "--run-id", "r", ANTHROPIC_API_KEY="k" * 20, **NOWHERE)
+    done = vega.within(NOWHERE, "run", "two.vega", "--db", "run.db", "--run-id", "r")
     assert (done.returncode, done.stdout) == (0, "one\ndown\n")
 
 

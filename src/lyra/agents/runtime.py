@@ -323,7 +323,7 @@ class Runtime:
     @property
     def known(self) -> tuple[str, ...]:
         """The keys that this process knows: those of its providers, and those in the usual variables."""
-        secrets = self.client.secrets()
+        secrets = (*self.client.secrets(), *self.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
             self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))

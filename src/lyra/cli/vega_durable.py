@@ -8,15 +8,16 @@ with `--db` or `--run-id`, so that a first program in an empty folder leaves not
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.render import note, printable, report
-from lyra.errors import Conflict, Corrupt, StoreError, StoreFull, VegaError
+from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, StoreFull, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Session
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from lyra.vega.migration import Migration
     from lyra.vega.program import Program
     from lyra.vega.runs import Run, Runs
+    from lyra.vega.runtime.durable import Life
 
 __all__ = [
     "come_to",
+    "command",
     "db_option",
     "failure",
     "fresh_id",
@@ -146,7 +149,7 @@ def live(
 
     from lyra.cli.vega_run import with_servers
     from lyra.vega.runtime.convert import to_python
-    from lyra.vega.runtime.durable import Life, Overtaken
+    from lyra.vega.runtime.durable import Life
     from lyra.vega.runtime.world import Options
 
     def ours() -> None:
@@ -155,7 +158,7 @@ def live(
             output.live.start()
 
     def asks(interrupt: Interrupt) -> None:
-        output.warn(printable(_asked(space.name, interrupt)))
+        output.warn(printable(_asked(space.name, interrupt, command(session, space, "answer"))))
 
     def began(run_id: str) -> None:
         """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
@@ -165,6 +168,8 @@ def live(
         """Said once it is true: from here on the run has another program."""
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
+
+    lives: list[Life] = []
 
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
@@ -185,38 +190,74 @@ def live(
             began=began,
             asks=asks,
         )
+        lives.append(life)
         if heard:
             calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 
+    with _ending(session, space, output, lives):
+        return asyncio.run(with_servers(session, program, options, main))
+
+
+@contextmanager
+def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -> Iterator[None]:
+    """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
+    from lyra.vega.runtime.durable import Overtaken
+
     is_over = True
     try:
-        return asyncio.run(with_servers(session, program, options, main))
+        yield
     except Overtaken:
         is_over = False
         raise
     except KeyboardInterrupt:
-        note(f"run {space.name} is stopped; it goes on with: vega resume {space.name}")
+        _stopped(session, space)
         raise
     except Conflict as conflict:
-        owner = str(conflict.fields.get("owner", "")).split("|")
-        who = f" by process {owner[1]}" if len(owner) > 1 else ""
-        raise Conflict(
-            f"run {space.name} is being run{who}", hint=f"wait for it, or end it: vega cancel {space.name}"
-        ) from None
+        raise _taken(session, space, conflict) from None
+    except LyraError as error:
+        if any(error is life.lack for life in lives):
+            _stopped(session, space)
+        raise
     finally:
         if is_over:
             output.end_watch()
             output.check()
 
 
-def _asked(run_id: str, interrupt: Interrupt) -> str:
+def command(session: Session, space: Space, verb: str) -> str:
+    """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
+    words = f"vega {verb} {space.name}"
+    path = os.path.realpath(space.path)
+    with suppress(ConfigError):
+        if os.path.realpath(store_file(session, None)) == path:
+            return words
+    near = os.path.relpath(path)
+    return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
+
+
+def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict:
+    """Somebody else is at work on the run: who."""
+    owner = str(conflict.fields.get("owner", "")).split("|")
+    who = f" by process {owner[1]}" if len(owner) > 1 else ""
+    hint = f"wait for it, or end it: {command(session, space, 'cancel')}"
+    return Conflict(f"run {space.name} is being run{who}", hint=hint)
+
+
+def _stopped(session: Session, space: Space) -> None:
+    note(f"run {space.name} is stopped; it goes on with: {command(session, space, 'resume')}")
+
+
+_ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or fail"}
+
+
+def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
     """A question, and how to answer it."""
     lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
     if interrupt.message:
         lines.append(interrupt.message)
-    return "\n".join([*lines, f"answer it with: vega answer {run_id} …"])
+    return "\n".join([*lines, f"answer it with: {answer} and {_ANSWERS.get(interrupt.kind, 'a TEXT')}"])
 
 
 def failure(run: Run) -> VegaError | None:

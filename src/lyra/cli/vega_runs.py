@@ -13,7 +13,7 @@ import click
 
 from lyra.cli.app import Command, Session, json_option
 from lyra.cli.render import document, note, printable, table
-from lyra.cli.vega_durable import come_to, db_option, opened, store_file
+from lyra.cli.vega_durable import come_to, command, db_option, opened, store_file
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -211,12 +211,15 @@ def answer(
             _list(one, waiting, as_json=as_json)
             return
         asked = _chosen(one, waiting, question)
-        one.space.leave_note(answer_note(asked.id, _response(asked, text, approved, data)))
+        one.space.leave_note(answer_note(asked.id, _response(run, asked, text, approved, data)))
         at_work = bool(one.owner)
+        left = len(waiting) - 1
+        resume, more = (command(session, one.space, verb) for verb in ("resume", "answer"))
     if as_json:
         document({"run": run, "question": asked.id, "kind": asked.kind, "at_work": at_work})
     elif not at_work:
-        note(f"the answer is kept; the run takes it when it goes on: vega resume {run}")
+        asks = f"; it asks {left} more: {more}" if left else ""
+        note(f"the answer is kept; the run takes it when it goes on: {resume}{asks}")
 
 
 def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
@@ -224,7 +227,7 @@ def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
         document({"run": run.id, "state": run.state, "questions": [_question(one) for one in waiting]})
         return
     if not waiting:
-        note(f"run {run.id} asks nothing")
+        note(_nothing(run))
     for one in waiting:
         click.echo(printable(f"{one.id} ({one.kind}): {one.question}"))
         if one.message:
@@ -235,31 +238,61 @@ def _chosen(run: Run, waiting: list[Question], wanted: str | None) -> Question:
     found = [one for one in waiting if wanted is None or one.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
+    if wanted is not None and not found and any(key.startswith(wanted) for key in run.answered()):
+        raise ConfigError(
+            f"question {wanted} is answered already", hint=f"go on with the run: vega resume {run.id}", run=run.id
+        )
     if not waiting:
-        raise ConfigError(f"run {run.id} asks nothing", hint="`vega runs` shows how it stands", run=run.id)
+        raise ConfigError(_nothing(run), hint="`vega runs` shows how it stands", run=run.id)
     listed = ", ".join(one.id for one in waiting)
     said = f"run {run.id} asks no question {wanted!r}" if not found else f"run {run.id} asks {len(found)} questions"
     raise ConfigError(said, hint=f"say which one: --question ID, of {listed}", run=run.id)
 
 
-def _response(asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
+def _nothing(run: Run) -> str:
+    kept = len(run.answered())
+    return f"run {run.id} asks nothing" + (
+        f" more: {kept} {'answer is' if kept == 1 else 'answers are'} kept" if kept else ""
+    )
+
+
+def _response(run: str, asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
     response: dict[str, Any] = {}
     if data is not None:
         try:
             response["data"] = json.loads(data)
         except json.JSONDecodeError as error:
             raise ConfigError(f"--data is no JSON: {error}", key="--data") from None
-    if approved is None and asked.kind == "confirmation" and text is not None and text.lower() in _CONSENT:
-        approved = _CONSENT[text.lower()]
+    if asked.kind == "confirmation":
+        return response | {"approved": _consent(text, approved)} | ({"text": text} if text else {})
+    if asked.kind == "in_doubt":
+        return response | {"decision": _decision(text, approved, data)}
+    if approved is not None and asked.kind == "clarification":
+        raise ConfigError("this question is answered with a text", hint=f"vega answer {run} TEXT", key="TEXT")
     if approved is not None:
         response["approved"] = approved
-    if text is not None:
-        if asked.kind == "in_doubt" and text not in _DOUBT:
-            raise ConfigError(f"{text!r} is no answer to that", hint=f"one of {', '.join(_DOUBT)}", key="TEXT")
-        response["decision" if asked.kind == "in_doubt" else "text"] = text
-    if asked.kind == "confirmation" and "approved" not in response:
-        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+    if text is not None and text.strip():
+        response["text"] = text
+    if not response:
+        raise ConfigError("an empty text is no answer", hint="say something, or give --data JSON", key="TEXT")
     return response
+
+
+def _consent(text: str | None, approved: bool | None) -> bool:
+    """Yes or no, in either form; a text beside --yes or --no says why."""
+    said = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
+    if said is None:
+        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+    return said
+
+
+def _decision(text: str | None, approved: bool | None, data: str | None) -> str:
+    if text not in _DOUBT or approved is not None:
+        given = repr(text) if text is not None else "--yes" if approved else "--no" if approved is False else "--data"
+        raise ConfigError(f"{given} is no answer to that", hint=f"one of {', '.join(_DOUBT)}", key="TEXT")
+    if data is not None and text != "skip":
+        raise ConfigError(f"{text} takes no --data", hint="only what is skipped has a result to be given", key="--data")
+    return text
 
 
 _CONSENT = {"yes": True, "y": True, "no": False, "n": False}

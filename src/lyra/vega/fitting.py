@@ -95,9 +95,7 @@ def _instruction(one: Instruction, tables: dict[str, list[int]]) -> Instruction:
     naming = _NAMING.get(one[0])
     if naming is None:
         return one
-    a, b, c = (
-        tables[kind][operand] if kind else operand for kind, operand in zip(naming, one[1:], strict=True)
-    )
+    a, b, c = (tables[kind][operand] if kind else operand for kind, operand in zip(naming, one[1:], strict=True))
     return one[0], a, b, c
 
 

@@ -62,9 +62,7 @@ class _Kind(NamedTuple):
 
 _KINDS: Final[dict[str, _Kind]] = {
     "pure": _Kind('fn pureN(x) { return "TAG ${x}"; }', 'print(pureN("z"));', ("TAG z",)),
-    "ask": _Kind(
-        'fn askN(a) { let r = a <- "q TAG"; return "TAG ${r}"; }', "print(askN(a));", ("TAG [q TAG] (1)",)
-    ),
+    "ask": _Kind('fn askN(a) { let r = a <- "q TAG"; return "TAG ${r}"; }', "print(askN(a));", ("TAG [q TAG] (1)",)),
     "inline": _Kind("", 'print(a <- "TAG");', ("[TAG] (1)",)),
     "loop": _Kind(
         'fn loopN(x) { return "TAG ${x}"; }',
@@ -82,9 +80,7 @@ _KINDS: Final[dict[str, _Kind]] = {
         ("[x TAG] (1)[y TAG] (1)",),
     ),
     "lambda": _Kind("", 'let lN = |x| "TAG ${x}";\n  print(lN("z"));', ("TAG z",)),
-    "constant": _Kind(
-        'const CN = "TAG";\nfn constantN(x) { return CN + x; }', 'print(constantN("!"));', ("TAG!",)
-    ),
+    "constant": _Kind('const CN = "TAG";\nfn constantN(x) { return CN + x; }', 'print(constantN("!"));', ("TAG!",)),
     "tool": _Kind(
         'agent TN {\n  model "claude-sonnet-4-20250514"\n  retry { max_attempts 1 }\n'
         '  tool double(n: int) -> str { return "TAG ${n}"; }\n}',
@@ -107,9 +103,7 @@ class Plan(NamedTuple):
         declared = [_filled(_KINDS[step.kind].declared, step) for step in self.steps]
         declared += [f"fn extra{number}(x) {{ return |y| x + y; }}" for number in range(self.extra)]
         done = "\n  ".join(_filled(_KINDS[step.kind].done, step) for step in self.steps)
-        agent = (
-            f'agent A {{ model "claude-sonnet-4-20250514" system "s{self.system}" retry {{ max_attempts 1 }} }}\n'
-        )
+        agent = f'agent A {{ model "claude-sonnet-4-20250514" system "s{self.system}" retry {{ max_attempts 1 }} }}\n'
         parts = [one for one in declared if one]
         main = f"fn main() {{\n  let a = spawn A;\n  {done}\n}}\n"
         return agent + "\n".join(parts[::-1] if self.is_turned else parts) + "\n" + main

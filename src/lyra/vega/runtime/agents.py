@@ -59,6 +59,8 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     if not models:
         raise ConfigError(f"agent {name} has no model", hint=f'say `model "…"` in agent {name}, or run with --model')
     model, *fallback = models
+    for named in models:
+        world.runtime.settings.need(named)  # from here on its keys are known, and kept out of what it is asked
     found: dict[str, Any] = {
         "model": model,
         "fallback": fallback,

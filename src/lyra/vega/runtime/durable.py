@@ -184,9 +184,12 @@ class Life:
     def _lacks(self, error: LyraError) -> None:
         assert self._unfit is not None
         if not self._unfit.done():
-            said = f"the run is stopped; it goes on with: vega resume {self._space.name}"
-            error.hint = f"{error.hint}; {said}" if error.hint else said
             self._unfit.set_result(error)
+
+    @property
+    def lack(self) -> LyraError | None:
+        """What this machine lacks, where that has ended this life: the run waits for one that has it."""
+        return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: Run) -> None:
         """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
