@@ -187,7 +187,8 @@ def test_a_run_is_cancelled_whether_it_is_at_work_or_not(vega: Vega, is_alive: b
 
 def test_a_changed_program_is_refused_with_what_changed(vega: Vega):
     """By name and line; comments and layout are no change."""
-    source = 'fn greet(x) { return "hi " + x; }\nprint("one");\nprocess::sleep(300ms);\nprint(greet("b"));\n'
+    source = 'fn greet(x) { return "hi " + x; }\nprint(greet("a"));\nprint("one");\nprocess::sleep(300ms);\n'
+    source += 'print(greet("b"));\n'
     vega.write("a.vega", source)
     kill(begin(vega, "run", "a.vega", "--db", "run.db", "--run-id", "r"))
     vega.write("a.vega", source.replace('"hi "', '"ho "') + "\nfn more() { return 1; }\n")
@@ -195,9 +196,9 @@ def test_a_changed_program_is_refused_with_what_changed(vega: Vega):
         done = vega(*words, "--db", "run.db")
         assert (done.returncode, done.stdout) == (2, "")
         assert "fn greet was changed (a.vega:1)" in done.stderr
-        assert "fn more was added (a.vega:6)" in done.stderr
+        assert "fn more was added (a.vega:7)" in done.stderr
     vega.write("a.vega", "// a word\n" + source.replace("{ return", "{\n  return"))
-    assert vega("resume", "r", "--program", "a.vega", "--db", "run.db").stdout == "one\nhi b\n"
+    assert vega("resume", "r", "--program", "a.vega", "--db", "run.db").stdout == "hi a\none\nhi b\n"
 
 
 def test_the_trace_of_a_run(vega: Vega):

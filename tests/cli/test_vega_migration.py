@@ -6,7 +6,6 @@ run goes on by the command line.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -188,7 +187,9 @@ def test_settings_of_an_agent_hold_for_calls_to_come(vega: Vega):
     assert output[:2] == ["one", "go"]
     assert output[-1] == "end"
     assert output[2] != "two"
-    assert "migrated: agent A was changed (a.vega:1): calls to come have the new model and system and temperature" in said
+    assert (
+        "migrated: agent A was changed (a.vega:1): calls to come have the new model and system and temperature" in said
+    )
     assert vega("resume", "r", "--db", "run.db").stdout.splitlines() == output
 
 
@@ -196,7 +197,7 @@ def test_settings_of_an_agent_hold_for_calls_to_come(vega: Vega):
     ("was", "becomes", "key"),
     [
         ("temperature 0.5", "temperature 0.5 concurrency 1", "`concurrency`"),
-        ("temperature 0.5", 'temperature 0.5 tool look(q: str) -> str { return q; }', "`tool_settings`"),
+        ("temperature 0.5", "temperature 0.5 tool look(q: str) -> str { return q; }", "`tool_settings`"),
         ("temperature 0.5", "temperature 0.5 output list[str]", "`output`"),
         ("temperature 0.5", "temperature 0.5 memory conversation", "`memory`"),
     ],

@@ -174,7 +174,7 @@ class Commands:
         place = f"{file}:{line}" if line else ""
         at = f"{player.position}/{len(timeline)}"
         if player.inside is not None:
-            lines.append(f"[{at}] {player.in_view} {place}: {timeline.line(file, line).strip()}")
+            lines.append(f"[{at}] {player.in_view} {place}: {player.line_of(file, line).strip()}")
         elif upcoming is not None:
             lines.append(f"[{at}] {step_line(upcoming)}")
         else:
@@ -217,14 +217,14 @@ class Commands:
         found = player.standing(pid)
         lines = [f"process {pid} ({player.facts(pid).function}) at {file}:{line}" if line else f"process {pid}"]
         for number in range(max(1, line - _LINES_AROUND), line + _LINES_AROUND + 1) if line else ():
-            text = player.timeline.line(file, number)
+            text = player.line_of(file, number)
             if text or number == line:
                 lines.append(f"{'>' if number == line else ' '} {number:4}  {text}")
-        if line and file not in player.timeline.sources:
+        if line and file not in player.sources:
             lines.append("  (the run keeps no source of this file)")
         trace = [] if found is None else found.fiber.trace()
         lines += [f"  called by {one}" for one in trace[1:9]]
-        data = {"process": pid, "file": file, "line": line, "text": player.timeline.line(file, line), "trace": trace}
+        data = {"process": pid, "file": file, "line": line, "text": player.line_of(file, line), "trace": trace}
         return Result("\n".join(lines), data)
 
     def _vars(self, _: str) -> Result:

@@ -129,6 +129,21 @@ class Fiber:
         closure, arguments, globals_ = copied([closure, arguments, globals_])
         return self.call(self.linked, closure, arguments, globals_)
 
+    def move_to(self, linked: Linked) -> None:
+        """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
+        frames = []
+        frame = self.stack
+        while frame is not None:
+            below, code, pc, registers, destination = frame
+            frames.append((_moved(linked, code, registers), pc, registers, destination))
+            frame = below
+        self.stack = None
+        for one in reversed(frames):
+            self.stack = (self.stack, *one)
+        self.code = _moved(linked, self.code, self.registers)
+        self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
+        self.linked = linked
+
     # ------------------------------------------------------------ answers
 
     def resume(self, value: Any = None) -> None:
@@ -193,6 +208,14 @@ class Fiber:
                 line, column = code.function.place(max(pc - 1, 0))
                 lines.append(f"{code.name} ({self.linked.program.files[code.function.file]}:{line}:{column})")
         return lines
+
+
+def _moved(linked: Linked, code: Code, registers: list[Any]) -> Code:
+    """The same function of another program, with that one's constants behind its registers."""
+    found = linked.functions[code.index]
+    own = found.function.registers
+    registers[own:] = found.template[own:]
+    return found
 
 
 def wrong_count(code: Code, given: int) -> Fault:

@@ -20,7 +20,7 @@ import msgspec
 from lyra.vega.opcodes import OP_CALL, OP_CLOSURE, OP_RETURN_NULL, OPCODES
 from lyra.vega.program import AgentInfo, Function, Instruction, Program, TestInfo, ToolInfo
 
-__all__ = ["changed_functions", "fitted", "is_gone", "is_same", "reached", "shape"]
+__all__ = ["changed_functions", "fitted", "is_gone", "is_same", "numbers", "reached", "shape"]
 
 # Which of an instruction's operands name a function, and which a variable.
 _NAMING: Final = {
@@ -32,10 +32,7 @@ _NAMING: Final = {
 
 def fitted(old: Program, new: Program) -> Program:
     """The newer program with the older one's numbers."""
-    functions = _places(
-        [(*_key(old, function), _masked(function)) for function in old.functions],
-        [(*_key(new, function), _masked(function)) for function in new.functions],
-    )
+    functions = numbers(old, new)
     variables = _places([(name, "") for name in old.globals], [(name, "") for name in new.globals])
     names = [*old.globals, *[""] * (1 + max(variables, default=-1) - len(old.globals))]
     for at, name in zip(variables, new.globals, strict=True):
@@ -53,6 +50,14 @@ def fitted(old: Program, new: Program) -> Program:
         agents={name: _agent(info, functions) for name, info in new.agents.items()},
         tools={name: _tool(info, functions) for name, info in new.tools.items()},
         tests=[TestInfo(name=test.name, function=functions[test.function]) for test in new.tests],
+    )
+
+
+def numbers(old: Program, new: Program) -> list[int]:
+    """For each function of the newer program the number that it has when it is fitted."""
+    return _places(
+        [(*_key(old, function), _masked(function)) for function in old.functions],
+        [(*_key(new, function), _masked(function)) for function in new.functions],
     )
 
 

@@ -3,7 +3,8 @@
 Everything a fiber reaches is written once into a flat `heap`; who holds it says `["@", index]`. So a list that two
 variables share is one list again afterwards, a variable shared by closures is one variable, a value that holds itself
 is no trouble, and no depth of nesting makes the writer recurse. Code is named by the program's hash: a fiber of another
-program is refused, unless the program was fitted to that one (`fitting`). The data is of null, bool, int, float, str, list and dict only, ready for any codec.
+program is refused, unless the program was fitted to that one (`fitting`). The data is of null, bool, int, float, str,
+list and dict only, ready for any codec.
 
     from lyra.vega.snapshot import to_data, from_data
     blob = msgspec.msgpack.encode(to_data(fiber))

@@ -40,6 +40,17 @@ class Edited(NamedTuple):
     again: int
     failures: list[str]
 
+    def plus(self, other: Edited) -> Edited:
+        runs, kills, accepted, refused, again, failures = self
+        return Edited(
+            runs + other.runs,
+            kills + other.kills,
+            accepted + other.accepted,
+            refused + other.refused,
+            again + other.again,
+            [*failures, *other.failures],
+        )
+
 
 # ---------------------------------------------------------------- programs
 class Step(NamedTuple):
@@ -176,7 +187,7 @@ def run(n: int, seed: int) -> Edited:
     with Provider(pace=_PACE) as provider:
         for number in range(n):
             found = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
-            total = Edited(*(one + other for one, other in zip(total, found, strict=True)))  # type: ignore[arg-type]
+            total = total.plus(found)
             if len(total.failures) >= 5:
                 break
     return total
@@ -192,7 +203,7 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
         began = time.monotonic()
         while True:
             edited = _edited(plan, rng) if kills and scene.has_begun() else plan
-            options = ()
+            options: tuple[str, ...] = ()
             if edited != plan and edited.text() != plan.text():
                 scene.file.write_text(edited.text())
                 options = ("--program", str(scene.file))
@@ -202,7 +213,7 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
             books.heard(provider.take())
             if options and _versions(scene) > before:
                 accepted += 1
-                oracle.migrated(edited, scene, is_saved=saves_often, printed=_printed_before(scene))
+                oracle.migrated(edited, is_saved=saves_often, printed=_printed_before(scene))
                 plan = edited
             elif options and status == _REFUSED:
                 refused += 1
@@ -241,7 +252,7 @@ class _Oracle:
     def __init__(self, plan: Plan) -> None:
         self._lines = [{line} for line in plan.lines()]
 
-    def migrated(self, plan: Plan, _scene: Scene, *, is_saved: bool, printed: int) -> None:
+    def migrated(self, plan: Plan, *, is_saved: bool, printed: int) -> None:
         lines = [{line} for line in plan.lines()]
         if is_saved:
             for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):

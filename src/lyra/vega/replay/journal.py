@@ -41,6 +41,7 @@ class Journal:
         self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know
         self.children: dict[tuple[str, Any], str] = {}  # by who made it, and under which key
         self.checkpoints: dict[str, dict[int, rows.Checkpointed]] = {}  # by process and key
+        self.migrations: list[int] = []  # the rows from which on another program was in force
         self.spent_by: dict[str, dict[str, int]] = {}
         self.doctored: list[tuple[int, float, str, str, bytes]] = []
         self.blobs: set[str] = set()
@@ -55,6 +56,7 @@ class Journal:
         self._times: list[float] = []
         self._usage: list[tuple[int, str, dict[str, int]]] = []
         self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
+        self._kept: dict[str, list[tuple[int, int]]] = {}  # seq and key of each checkpoint
         self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
         self._read()
 
@@ -78,6 +80,8 @@ class Journal:
         left_out = (seq, at, pid, _LEFT_OUT, b"")
         if kind == "run.printed":
             self._prints.setdefault(pid, []).append(seq)
+        elif kind == "run.migrated":
+            self.migrations.append(seq)
         if decoder is None:
             self.doctored.append(left_out)
             return
@@ -125,6 +129,7 @@ class Journal:
             self.ended[pid] = (seq, at, row)
         elif kind == "program.checkpoint":
             self.checkpoints.setdefault(pid, {})[row.key] = row
+            self._kept.setdefault(pid, []).append((seq, row.key))
         elif kind == "interrupt.created" and row.key is not None:
             self._asked[row.id] = (pid, row.key)
         elif kind in _QUESTIONS and row.id in self._asked:
@@ -157,6 +162,13 @@ class Journal:
             kept = codec.decode(self.run.space.get_blob(row.blob) if row.blob else bytes(row.state))
             self._saved = ((pid, key), kept["fiber"] if isinstance(kept, dict) and "fiber" in kept else None)
         return self._saved[1]
+
+    def version(self, pid: str, key: int | None = None) -> int:
+        """Which of the run's programs a process went on with from the checkpoint under a key, or from its beginning:
+        the last one that was put in force before its next checkpoint, since that brought it back from here."""
+        ends = [seq for seq, kept in self._kept.get(pid, ()) if key is None or kept > key]
+        end = ends[0] if ends else self.ended[pid][0] if pid in self.ended else None
+        return sum(end is None or seq < end for seq in self.migrations)
 
     def agent_of(self, target: Process) -> str:
         return self.agents.get(target.pid, ("", None))[0]

@@ -7,6 +7,7 @@ the program and of the library, and nothing else: what needs an effect is refuse
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.errors import ConfigError, SourceError
@@ -29,25 +30,25 @@ _LOOK: Final = "it_is"
 class Expression:
     """Compiled once for each set of names that a place knows."""
 
-    def __init__(self, text: str, linked: Linked, variables: Variables) -> None:
+    def __init__(self, text: str, variables_of: Callable[[Linked], Variables]) -> None:
         self.text = text.strip()
         if not self.text:
             raise ConfigError("an expression is missing", hint="such as: print x + 1")
-        self._linked = linked
-        self._variables = variables
+        self._variables_of = variables_of
         self._words = set(_NAME.findall(self.text))
-        self._made: dict[tuple[str, ...], Linked] = {}
+        self._made: dict[tuple[str, ...], Linked] = {}  # by the program's hash and the names
 
     def value(self, fiber: Fiber, *, before: bool = False) -> Any:
         """What it comes to at the place of a fiber; ConfigError where it does not come to anything."""
-        view = self._variables.view(fiber, before=before)
+        variables = self._variables_of(fiber.linked)
+        view = variables.view(fiber, before=before)
         known = {name: view[name] for name in sorted(self._words & view.keys())}
-        for name in sorted(self._words & self._variables.functions.keys() - known.keys()):
-            known[name] = Closure(self._variables.functions[name])
-        names = tuple(known)
-        linked = self._made.get(names)
+        for name in sorted(self._words & variables.functions.keys() - known.keys()):
+            known[name] = Closure(variables.functions[name])
+        key = (fiber.linked.hash, *known)
+        linked = self._made.get(key)
         if linked is None:
-            linked = self._made[names] = self._linked_with(names)
+            linked = self._made[key] = self._linked_with(fiber.linked, tuple(known))
         values, globals_ = copied([list(known.values()), fiber.globals])
         outcome = run(Fiber.call(linked, len(linked.functions) - 1, values, globals_), _FUEL)
         if type(outcome) is not Done:
@@ -57,7 +58,7 @@ class Expression:
             raise ConfigError(f"`{self.text}`: {outcome.error.name}: {outcome.error.text}")
         return outcome.value
 
-    def _linked_with(self, names: tuple[str, ...]) -> Linked:
+    def _linked_with(self, program: Linked, names: tuple[str, ...]) -> Linked:
         """The program's functions with those of the expression behind them; its own is the last."""
         from lyra.vega import compile as compile_source
 
@@ -68,7 +69,7 @@ class Expression:
             piece = compile_source(text, "<expression>")
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
-        linked = Linked(self._linked.program, self._linked.hash)
+        linked = Linked(program.program, program.hash)
         offset = len(linked.functions)
         for index, function in enumerate(piece.functions):
             linked.functions.append(Code(offset + index, _moved(function, offset)))

@@ -15,13 +15,14 @@ import msgspec
 
 from lyra.errors import ConfigError
 from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.link import link
+from lyra.vega.link import Linked, link
 from lyra.vega.machinery import again
 from lyra.vega.replay.look import Expression
 from lyra.vega.replay.quiet import answered
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
+from lyra.vega.runtime.world import padded
 from lyra.vega.snapshot import from_data, to_data, value_from_data
 from lyra.vega.values import copied
 from lyra.vega.vm import run
@@ -52,21 +53,49 @@ class Player:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.linked = link(timeline.program)
-        for code in self.linked.functions:
-            code.code = list(code.code)  # traps are set in it, and an expression runs without
-        self.variables = Variables(timeline.program, timeline.sources)
+        self._linked = [link(program) for program, _ in timeline.versions]
+        self._by_hash = {linked.hash: version for version, linked in enumerate(self._linked)}
+        for linked in self._linked:
+            for code in linked.functions:
+                code.code = list(code.code)  # traps are set in it, and an expression runs without
+        self._variables: dict[int, Variables] = {}
         self.position = 0
         self.inside: int | None = None
         self.chosen: str | None = None  # the process that somebody looks at
         self.diverged = ""
-        self._traps = Traps(self.linked)
+        self._traps = Traps(*self._linked)
         self._standing: dict[str, Standing] = {}
         self._asleep: _Saved = {}  # processes as they were saved; woken when they are needed
         self._changed: set[str] = set()
         self._every = max(_EVERY, len(timeline.processes) // 16)
         self._places: list[int] = [0]
         self._states: list[_Saved] = [{}]
+
+    # ------------------------------------------------------------ which program
+
+    @property
+    def version(self) -> int:
+        """Which of the run's programs the process in view runs."""
+        found = self.standing(self.in_view)
+        return -1 if found is None else self._by_hash[found.fiber.linked.hash]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The texts of that program."""
+        return self.timeline.versions[self.version][1]
+
+    def line_of(self, file: str, number: int) -> str:
+        return self.timeline.line(file, number, self.version)
+
+    @property
+    def variables(self) -> Variables:
+        return self.variables_of(self._linked[self.version])
+
+    def variables_of(self, linked: Linked) -> Variables:
+        version = self._by_hash[linked.hash]
+        if version not in self._variables:
+            self._variables[version] = Variables(*self.timeline.versions[version])
+        return self._variables[version]
 
     # ------------------------------------------------------------ looking
 
@@ -81,7 +110,8 @@ class Player:
         if saved is None:
             return found
         data, at, ended, is_over = saved
-        found = self._standing[pid] = Standing(from_data(self.linked, data), at, ended, is_over)
+        linked = self._linked[self._by_hash[data["program"]]]
+        found = self._standing[pid] = Standing(from_data(linked, data), at, ended, is_over)
         del self._asleep[pid]
         return found
 
@@ -123,7 +153,7 @@ class Player:
         if self.is_between(pid):
             code, at = fiber.code, fiber.pc
             if not code.function.is_hidden:
-                return self.timeline.program.files[code.function.file], code.function.place(at)[0]
+                return fiber.linked.program.files[code.function.file], code.function.place(at)[0]
         file, line, _ = fiber.place()
         return (file, line) if line else self._last_place(pid or self.in_view)
 
@@ -143,14 +173,18 @@ class Player:
     def view(self, pid: str | None = None) -> dict[str, Any]:
         """The variables that a process sees."""
         found = self.standing(self.in_view if pid is None else pid)
-        return {} if found is None else self.variables.view(found.fiber, before=self.is_between(pid))
+        if found is None:
+            return {}
+        return self.variables_of(found.fiber.linked).view(found.fiber, before=self.is_between(pid))
 
     def locals(self, pid: str | None = None) -> dict[str, Any]:
         found = self.standing(self.in_view if pid is None else pid)
-        return {} if found is None else self.variables.local(found.fiber, before=self.is_between(pid))
+        if found is None:
+            return {}
+        return self.variables_of(found.fiber.linked).local(found.fiber, before=self.is_between(pid))
 
     def expression(self, text: str) -> Expression:
-        return Expression(text, self.linked, self.variables)
+        return Expression(text, self.variables_of)
 
     def value(self, text: str, pid: str | None = None) -> Any:
         """What an expression comes to here."""
@@ -218,7 +252,7 @@ class Player:
         """Give a process its recorded answer; it has not gone on yet."""
         pid = step.pid
         if step.kind == START:
-            self._standing[pid] = Standing(self._born(pid))
+            self._standing[pid] = Standing(self._born(pid, self._linked[step.version]))
             self._changed.add(pid)
             return
         found = self.standing(pid)
@@ -245,13 +279,15 @@ class Player:
             found.is_over = True
         elif not (answer.is_receive and (answer.heard or answer.expired)):
             found.fiber.resume(copied(answer.value))
+        if found.fiber.linked is not self._linked[step.version]:
+            found.fiber.move_to(self._linked[step.version])
 
-    def _born(self, pid: str) -> Fiber:
+    def _born(self, pid: str, linked: Linked) -> Fiber:
         seed = self.timeline.processes[pid].seed
         if seed is None:
-            return Fiber.start(self.linked)
-        function, arguments, globals_ = value_from_data(seed, self.linked)
-        return Fiber.call(self.linked, function, arguments, globals_)
+            return Fiber.start(linked)
+        function, arguments, globals_ = value_from_data(seed, linked)
+        return Fiber.call(linked, function, arguments, padded(linked, globals_))
 
     def _to_effect(self, found: Standing) -> None:
         """On to the next effect of a process, or to its end."""

@@ -23,6 +23,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import suspend
 from lyra.store.memory import MemoryStore
 from lyra.vega.fiber import Done, Fiber, VmEffect
+from lyra.vega.link import link
 from lyra.vega.machinery import Again
 from lyra.vega.replay.describe import described
 from lyra.vega.replay.hurry import run_hurried
@@ -30,6 +31,7 @@ from lyra.vega.replay.journal import Journal
 from lyra.vega.replay.quiet import QUIET
 from lyra.vega.replay.still import Heard, OnlyVega, Recall, StillWorld, Unprinted
 from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
+from lyra.vega.runtime.durable import prepare
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.fleet import FUEL
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -89,11 +91,14 @@ class _Reading:
             sequential=True,
         )
         self.program = _program(run)
+        self.linked = [link(run.program(version)) for version in range(len(run.versions))]
+        self._last: dict[str, Step] = {}
         self.world = StillWorld(self.kernel, self.program, options, MAIN)
+        prepare(self.world, run)
         self.world.record = Unprinted()  # type: ignore[assignment]
         self.world.runtime.name = str(began["nonce"])
         for pid, agent in journal.agents.items():
-            self.world.expected[pid] = agent
+            self.world.expected[pid] = self.world.spawned[pid] = agent
         for pid, usage in journal.spent_by.items():
             self.world.spent_before[pid] = [Usage.from_data(usage)]
 
@@ -116,7 +121,20 @@ class _Reading:
         seq, at = self.journal.created[pid]
         file, line, _ = fiber.place()
         name = _name(fiber)
-        self.steps.append(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, at=at, file=file, line=line))
+        self._add(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, at=at, file=file, line=line))
+
+    def _add(self, step: Step) -> None:
+        last = self._last.get(step.pid)
+        step.version = self.journal.version(step.pid) if last is None else last.version
+        self._last[step.pid] = step
+        self.steps.append(step)
+
+    def goes_on(self, pid: str, fiber: Fiber, key: int) -> None:
+        """A process is at a checkpoint: if others brought it back from there with another program, so it goes on."""
+        last, version = self._last[pid], self.journal.version(pid, key)
+        if version != last.version:
+            last.version = version
+            fiber.move_to(self.linked[version])
 
     def answered(self, pid: str, step: Step, answer: Answer) -> None:
         """An effect with its answer; the row that it came from says when it was."""
@@ -137,7 +155,7 @@ class _Reading:
             step.result = "" if given is None else brief(given, program=self.world.linked.program)
             if answer.expired:
                 step.result = "its time was over"
-        self.steps.append(step)
+        self._add(step)
 
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
@@ -166,6 +184,7 @@ class _Reading:
         steps = [step for *_, step in ranked]
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
+        timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
@@ -219,7 +238,8 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
         world.enter_sessions(seed.get("sessions", ()))
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
-    fiber = world.fiber(seed)
+    assert isinstance(world, StillWorld)
+    fiber = world.fiber(seed, reading.linked[reading.journal.version(pid)])
     assert isinstance(fiber, Heard)
     job = Job(world, ctx, fiber)
     if seed is None:
@@ -302,6 +322,7 @@ def _skip_checkpoints(reading: _Reading, job: Job) -> None:
         assert isinstance(process.keys, int)
         saved = reading.journal.saved(process.pid, process.keys)
         if saved is None or (_may_be(job.fiber, saved) and codec.encode(saved) == codec.encode(to_data(job.fiber))):
+            reading.goes_on(process.pid, job.fiber, process.keys)
             process.keys += 1
             process.rng = None
 

@@ -171,7 +171,7 @@ class _Watched(Code):
         super().__init__(index, function)
 
     @property
-    def template(self) -> list[Any]:  # type: ignore[override]
+    def template(self) -> list[Any]:
         self._rehearsal.enters(self.index)
         return self._fresh
 

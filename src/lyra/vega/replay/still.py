@@ -14,13 +14,14 @@ from lyra.kernel.programs import Programs
 from lyra.vega.fiber import Fiber
 from lyra.vega.replay.journal import VEGA, Journal
 from lyra.vega.runtime.agents import AgentPlan, Cell
-from lyra.vega.runtime.world import World
+from lyra.vega.runtime.world import World, padded
 from lyra.vega.values import copied
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
+    from lyra.vega.link import Linked
 
 __all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted"]
 
@@ -94,11 +95,12 @@ class StillWorld(World):
     def cell(self, pid: str, plan: AgentPlan) -> Cell:
         return self.cells.setdefault(pid, _Absent(plan))
 
-    def fiber(self, seed: Any) -> Fiber:
+    def fiber(self, seed: Any, linked: Linked | None = None) -> Fiber:
+        linked = linked or self.linked
         if seed is None:
-            return Heard.start(self.linked)
-        function, arguments, globals_ = self.seeded(seed)
-        return Heard.call(self.linked, function, arguments, globals_)
+            return Heard.start(linked)
+        function, arguments, globals_ = self.read(seed)
+        return Heard.call(linked, function, arguments, padded(linked, globals_))
 
 
 class _Absent(Cell):

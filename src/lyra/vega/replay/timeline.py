@@ -80,6 +80,7 @@ class Step(msgspec.Struct):
     answer: Answer | None = None
     spent: Spent = Spent()
     number: int = 0
+    version: int = 0  # which of the run's programs goes on after it
 
     @property
     def is_effect(self) -> bool:
@@ -132,6 +133,7 @@ class Timeline:
         self.run_id = run_id
         self.program = program
         self.sources = sources
+        self.versions = [(program, sources)]  # oldest first, where another one was put in force
         self.steps = steps
         self.processes = processes
         self.agents: dict[str, str] = {}  # names by pid
@@ -162,9 +164,9 @@ class Timeline:
     def step(self, number: int) -> Step | None:
         return self.steps[number] if 0 <= number < len(self.steps) else None
 
-    def line(self, file: str, number: int) -> str:
+    def line(self, file: str, number: int, version: int = -1) -> str:
         """A line of the sources that the run keeps; "" for one that is not there."""
-        lines = self.sources.get(file, "").split("\n")
+        lines = self.versions[version][1].get(file, "").split("\n")
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 

@@ -26,9 +26,9 @@ _FUEL: Final = 65_536
 class Traps:
     """`with Traps(linked) as traps: traps.run(fiber)` until it gives None for a line, or what the fiber came to."""
 
-    def __init__(self, linked: Linked) -> None:
+    def __init__(self, *programs: Linked) -> None:
         self._places: dict[int, tuple[list[Any], dict[int, Any]]] = {}
-        for code in linked.functions:
+        for code in (code for linked in programs for code in linked.functions):
             if code.function.is_hidden:
                 continue
             starts: dict[int, Any] = {}

@@ -15,6 +15,7 @@ from lyra.vega import ast
 from lyra.vega.bytecode import content_hash
 from lyra.vega.compiler import Linker
 from lyra.vega.fiber import Fiber
+from lyra.vega.fitting import fitted, numbers
 from lyra.vega.program import Program
 from lyra.vega.scopes import ModuleScope, Variable
 from lyra.vega.source import Source
@@ -62,11 +63,14 @@ class Variables:
             made = linker.program_of(parse(sources[name], name))
         except (LyraError, RecursionError):
             return
-        if content_hash(made) != content_hash(self._program):
+        if content_hash(fitted(self._program, made)) != content_hash(self._program):
             return
         self.has_names = True
         for module in linker.modules.values():
             self._learn(linker, module)
+        if content_hash(made) != content_hash(self._program):  # fitted to another one: its functions have moved
+            places = numbers(self._program, made)
+            self._functions = {places[index]: seen for index, seen in self._functions.items()}
 
     def _learn(self, linker: Linker, module: ModuleScope) -> None:
         place = module.source.place
@@ -80,8 +84,8 @@ class Variables:
             found.sort(key=lambda seen: (seen.first, seen.register))
         for key, index in linker.lambdas.items():
             unit = module.units.get(key)
-            if unit is not None and index < len(self._program.functions):
-                count = len(self._program.functions[index].parameters)
+            if unit is not None and index < len(linker.program.functions):
+                count = len(linker.program.functions[index].parameters)
                 for offset, variable in enumerate(unit.captures):
                     seen = _Seen(variable.name, count + offset, (0, 0), (1 << 40, 0))
                     self._functions.setdefault(index, []).insert(0, seen)

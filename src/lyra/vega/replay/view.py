@@ -119,7 +119,7 @@ def _source(player: Player, height: int) -> list[Line]:
     file, line = player.place()
     if not line:
         file, line = player.timeline.program.name, 0
-    text = player.timeline.sources.get(file)
+    text = player.sources.get(file)
     if text is None:
         return [(f"{os.path.basename(file)}:{line}", "here"), ("the run keeps no source of this file", "dim")]
     lines = text.split("\n")

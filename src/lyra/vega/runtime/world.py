@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.saving import Saver
     from lyra.vega.runtime.streams import Opened
 
-__all__ = ["Options", "World", "world_of"]
+__all__ = ["Options", "World", "padded", "world_of"]
 
 _PART: Final = "vega"
 _ROUNDS: Final = 10_000  # that something waits for the main process of a run that comes back
@@ -240,13 +240,8 @@ class World:
             return seed
         if seed is None:
             return kind.start(self.linked)
-        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.seeded(seed)
-        return kind.call(self.linked, function, arguments, globals_)
-
-    def seeded(self, seed: Any) -> tuple[Any, list[Any], list[Any]]:
-        """Function, arguments and variables of a seed; variables that were added since are unset."""
-        function, arguments, globals_ = self.read(seed)
-        return function, arguments, globals_ + [UNSET] * (len(self.linked.program.globals) - len(globals_))
+        function, arguments, globals_ = copied(seed) if self.kernel.journal is None else self.read(seed)
+        return kind.call(self.linked, function, arguments, padded(self.linked, globals_))
 
     def kept(self, value: Any) -> Any:
         """A value for a row of the journal, or as it is."""
@@ -422,6 +417,11 @@ class World:
         if self._fleet is not None:
             self._fleet.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
+
+
+def padded(linked: Linked, globals_: list[Any]) -> list[Any]:
+    """A process's variables; those that the program was given since are unset."""
+    return globals_ + [UNSET] * (len(linked.program.globals) - len(globals_))
 
 
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:
