@@ -85,8 +85,13 @@ def main(argv: list[str] | None = None) -> int:
         print("\ngoals missed: " + "; ".join(missed), file=sys.stderr)
     if options.write:
         kept = {} if size.quick else tables(RESULTS.read_text() if RESULTS.exists() else "")
-        RESULTS.write_text(page({**kept, **{name: markdown(rows) for name, rows in measured.items()}}, size))
+        RESULTS.write_text(page({**kept, **{name: table(rows) for name, rows in measured.items()}}, size))
     return 1 if options.check and missed else 0
+
+
+def table(rows: list[Row]) -> str:
+    """One subject's figures, and where they were taken: tables are written one at a time, on any machine."""
+    return f"On {machine()}:\n\n{markdown(rows)}"
 
 
 def tables(text: str) -> dict[str, str]:
@@ -104,7 +109,7 @@ def page(found: dict[str, str], size: Size) -> str:
     )
     head = (
         "# Benchmark results\n\nWritten by `python -m benchmarks --write`; do not edit.\n\n"
-        f"Machine: {machine()}. CPU time decides, {how}; ratios travel to other machines, times do not.\n"
+        f"CPU time decides, {how}; ratios travel to other machines, times do not.\n"
     )
     shown = [f"\n## {title} (`{name}`)\n\n{found[name]}\n" for name, title in SUBJECTS.items() if name in found]
     return head + "".join(shown)

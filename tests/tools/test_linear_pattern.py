@@ -28,9 +28,9 @@ def test_it_finds_what_python_finds(pattern: str, other: str, text: str) -> None
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*)(.*)(.*)(.*)(.*)b", "(a|aa)+b", "([a-z]+)*1"])
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
     """Each of them takes Python's own for ever, or nearly."""
-    began = time.perf_counter()
+    began = time.process_time()
     assert not Linear(pattern).matches("a" * 5_000)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize(

@@ -708,9 +708,9 @@ def test_long_and_deep_lines_are_quick(line: str):
     """A second is far more than any of them takes; and none of them is allowed."""
     import time
 
-    began = time.monotonic()
+    began = time.process_time()
     assert not read_line(line).allowed_by(GIT)
-    assert time.monotonic() - began < 1.5
+    assert time.process_time() - began < 1.5
 
 
 def test_a_rule_that_is_passed_over_would_not_have_spoken():

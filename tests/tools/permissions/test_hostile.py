@@ -397,10 +397,10 @@ def test_bash_does_run_them(tmp_path: Path, line: str):
     ],
 )
 def test_long_lines_are_quick(line: str):
-    began = time.monotonic()
+    began = time.process_time()
     read_line(line)
     Grant(["process.exec:git *"]).allows(f"process.exec:{line[:60_000]}")
-    assert time.monotonic() - began < 1.5
+    assert time.process_time() - began < 1.5
 
 
 @pytest.mark.parametrize(
