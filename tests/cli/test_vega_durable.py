@@ -316,3 +316,30 @@ def test_a_check_of_the_store_looks_into_its_runs(vega: Vega):
     assert done.returncode == 1
     assert "run r: " in done.stdout
     assert vega("resume", "r", "--db", "run.db").returncode == 2
+
+
+def test_a_trace_has_all_that_was_spent(vega: Vega):
+    """Also in calls whose rows are gone; then it says so."""
+    vega.write(
+        "many.vega",
+        'agent A { model "sim/echo" }\nlet a = spawn A;\n'
+        'for let i = 0; i < 900; i = i + 1 { a <- "x"; }\nprocess::sleep(1500ms);\n'
+        'for let i = 0; i < 900; i = i + 1 { a <- "x"; }\nprint("one");\n',
+    )
+    sets = ["--set", "kernel.retention_s=1", "--set", "kernel.snapshot_every_events=500"]
+    assert vega("run", "many.vega", "--db", "run.db", "--run-id", "r", *sets).returncode == 0
+    (run,) = vega.json("runs", "--db", "run.db")
+    told = vega.json("trace", "r", "--db", "run.db")
+    names = ("calls", "input_tokens", "output_tokens", "cost_usd")
+    assert [told["trace"][name] for name in names] == [run[name] for name in names]
+    assert 0 < told["unlisted_calls"] < 1800
+    assert told["since"] > run["began"]
+    assert "are only in the sums" in vega("trace", "r", "--db", "run.db").stdout
+
+
+def test_a_trace_says_why_a_run_failed(vega: Vega):
+    vega.write("bad.vega", 'throw Broken("pipe");\n')
+    vega("run", "bad.vega", "--db", "run.db", "--run-id", "r")
+    assert "process bad.vega  Broken: pipe" in vega("trace", "r", "--db", "run.db").stdout
+    told = vega.json("trace", "r", "--db", "run.db")
+    assert (told["trace"]["status"], told["trace"]["error"], told["unlisted_calls"]) == ("Broken", "pipe", 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Command, Session, json_option
-from lyra.cli.render import document, note, printable, table
+from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.vega_durable import come_to, command, db_option, opened, store_file
 from lyra.errors import ConfigError
 
@@ -46,9 +46,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _cell(facts: dict[str, Any], column: str) -> str:
     if column == "began":
-        from datetime import datetime
-
-        return datetime.fromtimestamp(facts["began"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return moment(facts["began"])
     if column == "cost":
         return f"${facts['cost_usd']:.4f}"
     return str(facts[column])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lyra.cli.app import Command, Session, json_option
-from lyra.cli.render import document, printable
+from lyra.cli.render import document, moment, printable
 from lyra.cli.vega_durable import db_option, opened, store_file
 
 if TYPE_CHECKING:
@@ -29,12 +29,15 @@ def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> No
 
     with opened(store_file(session, db)) as runs:
         found = runs[run]
-        root = trace_of(found)
+        told = trace_of(found)
         if as_json:
-            document({"run": found.id, "state": found.state, "trace": root.to_data()})
+            since = {"since": told.since, "unlisted_calls": told.unlisted}
+            document({"run": found.id, "state": found.state, **since, "trace": told.root.to_data()})
             return
         click.echo(printable(f"run {found.id}: {found.state}"))
-        for line in _lines(root):
+        if told.since is not None:
+            click.echo(f"rows before {moment(told.since)} are not kept: {told.unlisted} calls are only in the sums")
+        for line in _lines(told.root):
             click.echo(printable(line))
 
 
@@ -52,7 +55,8 @@ def _lines(root: Span) -> list[str]:
 
 def _line(span: Span) -> str:
     took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
-    parts = [f"{span.kind} {span.name}", span.status, took]
+    why = f"{span.status}: {span.error.splitlines()[0]}" if span.error else span.status
+    parts = [f"{span.kind} {span.name}", why, took]
     if span.calls or span.micro_usd:
         parts.append(f"{span.input_tokens}+{span.output_tokens} tokens")
         parts.append(f"${span.micro_usd / 1_000_000:.6f}")
