@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from lyra import vega as language
+from lyra.cli.main import vega as command
 from lyra.store.space import Space
 from lyra.testing.mock import MockServer
 from lyra.vega.runs import Run
@@ -171,3 +173,28 @@ def test_a_cancel_that_comes_too_late_says_so(vega: Vega):
     vega.write("two.vega", TWO)
     vega("run", "two.vega", "--db", "run.db", "--run-id", "r")
     assert vega("cancel", "r", "--db", "run.db").stdout == "run r was finished already\n"
+
+
+# ---------------------------------------------------------------- a store that cannot be written
+def test_a_run_that_is_over_can_be_looked_at_where_nothing_can_be_written(tmp_path: Path, monkeypatch, capsys):
+    """An archived store, or a colleague's file. (In this process, since most tests run as root.)"""
+    (tmp_path / "hello.vega").write_text('print("hello");')
+    (tmp_path / "commands").write_text("where\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def said(*words: str) -> tuple[int, str]:
+        code = command([*words, "--db", "run.db"])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    assert said("run", "hello.vega", "--run-id", "r")[0] == 0
+    monkeypatch.setattr("lyra.store.sqlite._may", lambda _path, mode: not mode & os.W_OK)
+    for words in (["runs"], ["trace", "r"], ["replay", "r", "--commands", "commands"]):
+        code, text = said(*words)
+        assert (code, "hello.vega" in text) == (0, True), text
+    assert said("resume", "r") == (0, "hello\n")
+    assert not list(tmp_path.glob("run.db-*"))
+    for words in (["run", "hello.vega", "--run-id", "other"], ["answer", "r", "x"]):
+        code, text = said(*words)
+        assert code == 2, text

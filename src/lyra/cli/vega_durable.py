@@ -117,13 +117,14 @@ def _refusing() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- a life
-def come_to(path: str, run_id: str, *, durability: str = "process") -> tuple[Space, Run | None]:
-    """The space of a run, and the run as it is there; None when it has not begun."""
+def come_to(path: str, run_id: str, *, durability: str = "process", make: bool = True) -> tuple[Space, Run | None]:
+    """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
+    looked at where nothing can be written."""
     from lyra.store.space import Space
     from lyra.vega.runs import Run
 
     with _refusing():
-        space = Space(path, run_id, durability=durability)
+        space = Space(path, run_id, durability=durability, make=make, writes=make)
         run = Run(space)
         has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
     return space, run if has_begun else None

@@ -111,7 +111,7 @@ def resume(
         heard = trace or as_json
         go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
 
-    with_run(path, run, act)
+    with_run(path, run, act, make=False)
 
 
 def _is_edited(run: Run) -> bool:

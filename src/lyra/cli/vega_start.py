@@ -56,14 +56,19 @@ def start(
 
 
 def with_run(
-    path: str, run_id: str, act: Callable[[Space, Run | None], object], *, durability: str = "process"
+    path: str,
+    run_id: str,
+    act: Callable[[Space, Run | None], object],
+    *,
+    durability: str = "process",
+    make: bool = True,
 ) -> None:
     """Do something with a run as it stands, None where it has not begun; where another process was at work on it
     meanwhile, once more with what that one has left."""
     from lyra.vega.runtime.durable import Overtaken
 
     while True:
-        space, before = come_to(path, run_id, durability=durability)
+        space, before = come_to(path, run_id, durability=durability, make=make)
         try:
             act(space, before)
             return

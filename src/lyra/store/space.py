@@ -40,6 +40,7 @@ class Space(SqliteStore):
         durability: str = "process",
         busy_timeout_s: float = 10.0,
         make: bool = True,
+        writes: bool = True,
     ) -> None:
         if not SPACE_NAME.fullmatch(name):
             raise ConfigError(
@@ -50,7 +51,7 @@ class Space(SqliteStore):
         self._stem = _stem(name)
         self._words: dict[str, str] = {}
         self._is_inside = False  # from when on statements mean the tables of the space
-        super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s)
+        super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s, writes=writes)
         try:
             self._enter(make=make)
         except BaseException:

@@ -75,7 +75,7 @@ class Runs:
         self.path = os.fspath(path)
         if not os.path.exists(self.path):
             raise StoreError(f"there is no store at {self.path}", hint="`vega run FILE --db STORE` makes one")
-        self._store = SqliteStore(self.path)
+        self._store = SqliteStore(self.path, writes=False)
         self._open: list[Space] = []
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Runs:
         return run
 
     def _run(self, name: str) -> Run:
-        space = Space(self.path, name, make=False)
+        space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
         return Run(space)
 
