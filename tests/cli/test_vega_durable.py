@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.cli.main import vega as command
 from lyra.vega.runs import Runs
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.vega_runner import COMMAND, Vega, vega
@@ -103,14 +104,38 @@ def test_a_plain_run_writes_no_file(vega: Vega):
     assert [path.name for path in vega.folder.iterdir()] == ["hello.vega"]
 
 
-def test_a_project_with_a_store_runs_durably(vega: Vega):
-    """Where its lyra.toml names one; a lyra.toml that says nothing of it changes nothing."""
-    vega.write("app/lyra.toml", "[budget]\nusd = 5\n")
+@pytest.mark.parametrize("name", ["lyra.toml", "pyproject.toml"])
+def test_a_program_of_a_project_runs_durably(vega: Vega, name: str):
+    """In the project's store, wherever below it one stands; `vega runs` looks there too."""
+    vega.write(f"app/{name}", "")
     vega.write("app/src/hello.vega", 'print("hello");')
-    assert vega("run", "app/src/hello.vega").stderr == ""
+    done = vega("run", "app/src/hello.vega")
+    word, run = done.stderr.split()
+    assert (done.stdout, word, run[:6]) == ("hello\n", "run", "hello-")
+    assert (vega.folder / "app/.lyra/lyra.db").is_file()
+    vega.folder = vega.folder / "app/src"
+    assert vega.json("runs")[0]["run"] == run
+    assert vega("resume", run) == (0, "hello\n", "")
+    assert vega("run", "hello.vega", "--workers", "2") == (0, "hello\n", "")
+
+
+def test_a_project_says_where_its_runs_are_kept(vega: Vega):
     vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
+    vega.write("app/src/hello.vega", 'print("hello");')
     assert vega("run", "app/src/hello.vega").stderr.startswith("run hello-")
     assert (vega.folder / "app/state/runs.db").is_file()
+    vega.write("app/lyra.toml", '[kernel]\nstore = "memory"\n')
+    assert vega("run", "app/src/hello.vega") == (0, "hello\n", "")
+
+
+def test_a_project_that_cannot_be_written_is_no_reason_not_to_run(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "lyra.toml").write_text("")
+    (tmp_path / "hello.vega").write_text('print("hello");')
+    monkeypatch.setattr("lyra.cli.vega_durable._may_write", lambda _: False)
+    assert command(["run", str(tmp_path / "hello.vega")]) == 0
+    out, told = capsys.readouterr()
+    assert (out, "the run is not kept" in told) == ("hello\n", True)
+    assert not (tmp_path / ".lyra").exists()
 
 
 def test_the_error_of_a_run_is_kept_with_its_place(vega: Vega):

@@ -1,8 +1,8 @@
 """What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
 
 Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
-project). A program of a project whose lyra.toml names a store is run durably without being asked to; any other only
-with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
+project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
+asked to; any other only with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, S
 if TYPE_CHECKING:
     from lyra.cli.app import Session
     from lyra.cli.vega_run import Calls, Output
+    from lyra.config import Config
     from lyra.kernel.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.migration import Migration
@@ -43,7 +44,8 @@ __all__ = [
     "store_file",
 ]
 
-_FILE = "lyra.toml"
+_FILE: Final = "lyra.toml"
+_PYTHON: Final = "pyproject.toml"
 
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,35 +57,56 @@ def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def store_file(session: Session, db: str | None) -> str:
     from lyra.vega.runs import file_of
 
-    return file_of(session.config.kernel.store.reveal() if db is None else db)
+    return file_of(_configured(session.config, os.getcwd()) if db is None else db)
 
 
 def project_store(session: Session, file: str) -> str | None:
-    """The store of the project that a program belongs to, if its lyra.toml names one that is a file."""
+    """The store of the project that a program belongs to, where runs can be kept in it."""
     folder = os.path.dirname(os.path.abspath(file))
-    while not os.path.lexists(os.path.join(folder, _FILE)):
+    if _above(folder, _FILE) is None and _above(folder, _PYTHON) is None:
+        return None
+    from lyra.config import Config
+
+    config = Config.load(folder, flags=session.flags)
+    if not _is_project(config) and _above(folder, _PYTHON) is None:
+        return None  # what was found is the user's own file
+    target = _configured(config, folder).removeprefix("sqlite://")
+    if target == "memory" or "://" in target:
+        return None
+    if not _may_write(target):
+        note(f"the run is not kept: {target} cannot be written")
+        return None
+    return target
+
+
+def _configured(config: Config, folder: str) -> str:
+    """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
+    base = None if _is_project(config) else _above(folder, _PYTHON)
+    if base is None or config.origin("kernel.store").kind != "default":
+        return config.kernel.store.reveal()
+    from lyra.config.keys import KEYS
+
+    return os.path.join(base, str(KEYS["kernel.store"].default))
+
+
+def _is_project(config: Config) -> bool:
+    return any(kind == "project" for kind, _ in config.files)
+
+
+def _above(folder: str, name: str) -> str | None:
+    """The nearest folder from there up that has such a file."""
+    while not os.path.lexists(os.path.join(folder, name)):
         above = os.path.dirname(folder)
         if above == folder:
             return None
         folder = above
-    if not _names_store(os.path.join(folder, _FILE)):
-        return None
-    from lyra.config import Config
-
-    config = Config.load(os.path.dirname(os.path.abspath(file)), flags=session.flags)
-    if config.origin("kernel.store").kind not in ("project", "env", "flag"):
-        return None
-    target = config.kernel.store.reveal().removeprefix("sqlite://")
-    return None if target == "memory" or "://" in target else target
+    return folder
 
 
-def _names_store(path: str) -> bool:
-    """Whether the word is in the file at all: most programs are spared the reading of their settings."""
-    try:
-        with open(path, "rb") as file:
-            return b"store" in file.read()
-    except OSError:
-        return False
+def _may_write(path: str) -> bool:
+    while not os.path.exists(path):
+        path = os.path.dirname(os.path.abspath(path))
+    return os.access(path, os.W_OK)
 
 
 def fresh_id(file: str) -> str:

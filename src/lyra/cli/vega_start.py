@@ -52,7 +52,7 @@ def start(
             migration = _migrated(before, program, files, options)
             go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
 
-    with_run(store, run_id or fresh_id(files.name), act, durability=_durability(session))
+    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(session))
 
 
 def with_run(
@@ -160,6 +160,9 @@ def go_on(
             )
     except VegaError as error:
         failed = error
+    if as_json:  # of all its lives, as its output is
+        spent = type(before)(space).spent
+        calls.count, calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
     _end(ctx, before.id, before.file, output, calls, value, failed, source, as_json=as_json)
 
 
