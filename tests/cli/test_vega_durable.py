@@ -117,6 +117,8 @@ def test_a_program_of_a_project_runs_durably(vega: Vega, name: str):
     assert vega.json("runs")[0]["run"] == run
     assert vega("resume", run) == (0, "hello\n", "")
     assert vega("run", "hello.vega", "--workers", "2") == (0, "hello\n", "")
+    assert vega("run", "hello.vega", "--trace") == (0, "hello\n", "")  # stderr is for the trace
+    assert len(vega.json("runs")) == 2
 
 
 def test_a_project_says_where_its_runs_are_kept(vega: Vega):

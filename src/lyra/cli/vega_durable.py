@@ -165,6 +165,7 @@ def live(
     migration: Migration | None = None,
     held: Callable[[], object] = lambda: None,
     facts: dict[str, Any] | None = None,
+    is_said: bool = True,
     **options: Any,
 ) -> Any:
     """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
@@ -186,7 +187,8 @@ def live(
 
     def began(run_id: str) -> None:
         """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
-        output.warn(f"run {run_id}")
+        if is_said:
+            output.warn(f"run {run_id}")
 
     def migrated() -> None:
         """Said once it is true: from here on the run has another program."""

@@ -40,14 +40,16 @@ def start(
     *,
     heard: bool,
     as_json: bool,
+    is_said: bool,
     **options: Any,
 ) -> None:
-    """Begin a run, or go on with the one of that name; ends the command."""
+    """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
     session = ctx.ensure_object(Session)
 
     def act(space: Space, before: Run | None) -> None:
         if before is None:
-            _begin(ctx, space, files, program, output, calls, heard=heard, as_json=as_json, **options)
+            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
+            _begin(ctx, space, files, program, output, calls, **told, **options)
         else:
             migration = _migrated(before, program, files, options)
             go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
@@ -88,6 +90,7 @@ def _begin(
     *,
     heard: bool,
     as_json: bool,
+    is_said: bool,
     **options: Any,
 ) -> None:
     session = ctx.ensure_object(Session)
@@ -104,7 +107,7 @@ def _begin(
     }
     value, failed = None, None
     try:
-        value = live(session, space, program, output, calls, heard=heard, facts=facts, **options)
+        value = live(session, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
     except VegaError as error:
         failed = error
     _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
