@@ -111,6 +111,16 @@ def test_what_is_new_is_done_where_that_is_allowed(made: Recorded):
     assert made.output("fork") == ["yes", "something new", "last"]
 
 
+def test_forks_ask_under_keys_of_their_own(made: Recorded):
+    """Two that ask the same new thing are two questions to a provider that tells questions by their keys."""
+    made.run(ASKS)
+    model = Seen()
+    for name in ("fork", "other"):
+        made.go_on(name, fork(made, number_of(made, "first"), "yes", name=name), is_live=True, model=model)
+    keys = [request.idempotency_key for request in model.requests]
+    assert len(keys) == len(set(keys)) == 2
+
+
 def test_a_reply_may_become_an_error(made: Recorded):
     made.run(
         'agent A { model "sim/script" }\nlet a = spawn A;\ntry { print(a <- "x"); } catch AgentFailed(e) { print(e); }'

@@ -265,6 +265,12 @@ def command(session: Session, space: Space, verb: str) -> str:
 
 def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict:
     """Somebody else is at work on the run: who."""
+    from lyra.vega.runs import Run
+
+    run = Run(space)
+    if run.has_begun and run.is_over:
+        hint = f"its output: {command(session, space, 'resume')}"
+        return Conflict(f"another process has gone on with run {space.name}, and it {run.state}", hint=hint)
     owner = str(conflict.fields.get("owner", "")).split("|")
     who = f" by process {owner[1]}" if len(owner) > 1 else ""
     hint = f"wait for it, or end it: {command(session, space, 'cancel')}"

@@ -223,7 +223,9 @@ def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
     if record.kind != "run.began":
         return record
     facts = codec.decode(record.data)
-    return record._replace(data=codec.encode({**facts, "id": name, "fork_of": run_id, "forked_at": number}))
+    nonce = f"{facts['nonce']}.{name}"  # what it asks anew goes by keys of its own
+    facts |= {"id": name, "nonce": nonce, "fork_of": run_id, "forked_at": number}
+    return record._replace(data=codec.encode(facts))
 
 
 def _remember(book: Book, begun: dict[tuple[str, Any], rows.Started], record: Record) -> None:
