@@ -10,7 +10,7 @@ COUNT = $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
+.PHONY: help run test check lint sim crash damage races fuzz vegacrash vegaedits vegafaults parallel tiers soak recovery security bench docs coverage clean postgres otp erlang bubblewrap ripgrep node lua
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +57,9 @@ parallel: $(VENV)/.installed-check ## Run random Vega programs line by line and 
 
 vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL and go on with them (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-crash $(COUNT)
+
+vegaedits: $(VENV)/.installed-check ## Kill runs of Vega programs, edit them at random and go on (N=…, SEED=…)
+	$(BIN)/python -m lyra.testing vega-edits $(COUNT)
 
 vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
 	$(BIN)/python -m lyra.testing vega-faults $(COUNT)

@@ -77,9 +77,10 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
     from lyra.vega.runtime.durable import Life
     from lyra.vega.runtime.world import Options
 
+    forked = Run(space)  # at its place the run may have had another program than it has now
     began = run.began
     flags = [*began.get("settings", ()), *session.flags]
-    program = run.program()
+    program = forked.program()
     options: dict[str, Any] = {
         "model": began["model"],
         "args": tuple(began["args"]),
@@ -91,7 +92,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
     async def main() -> Any:
         config = session.config if flags else None
         chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
-        life = Life(space, program, chosen, before=Run(space), config=config)
+        life = Life(space, program, chosen, before=forked, config=config)
         live_on(life.kernel, book, is_live=is_live)
         return await life.run()
 

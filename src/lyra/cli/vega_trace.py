@@ -31,10 +31,16 @@ def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> No
         found = runs[run]
         told = trace_of(found)
         if as_json:
-            since = {"since": told.since, "unlisted_calls": told.unlisted}
-            document({"run": found.id, "state": found.state, **since, "trace": told.root.to_data()})
+            migrations = [
+                {"at": one["at"], "hash": one["hash"], "changes": one["changes"]} for one in found.facts.migrations
+            ]
+            facts = {"migrations": migrations, "since": told.since, "unlisted_calls": told.unlisted}
+            document({"run": found.id, "state": found.state, **facts, "trace": told.root.to_data()})
             return
         click.echo(printable(f"run {found.id}: {found.state}"))
+        for migration in found.facts.migrations:
+            for change in migration["changes"]:
+                click.echo(printable(f"migrated after {migration['at'] - found.began_at:.0f} s: {change}"))
         if told.since is not None:
             click.echo(f"rows before {moment(told.since)} are not kept: {told.unlisted} calls are only in the sums")
         for line in _lines(told.root):

@@ -100,6 +100,7 @@ KINDS: Final[dict[str, str]] = {
     "pipeline.forgotten": "a pipeline's session was cleaned up",
     "run.began": "a durable run of a Vega program began: its program and its options",
     "run.printed": "a durable run printed a line",
+    "run.migrated": "from here on a durable run has another program, and what changed",
     "run.ended": "a durable run came to its end, and what it came to",
     "run.packed": "older lines of a durable run were put together into a blob",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",

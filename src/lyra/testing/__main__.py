@@ -190,6 +190,18 @@ def _fuzz(options: argparse.Namespace) -> int:
     return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(result.failures))
 
 
+def _vega_edits(options: argparse.Namespace) -> int:
+    from lyra.testing.vega_crash import edits
+
+    result = edits.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m lyra.testing vega-edits --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-edits: {result.kills} kills, {result.accepted} edits accepted, {result.refused} refused, "
+        f"{result.again} calls made again under their key"
+    )
+    return _verdict(f"vega-edits: {result.runs} programs from seed {options.seed}", len(result.failures))
+
+
 def _vega_parallel(options: argparse.Namespace) -> int:
     from lyra.testing.vega_parallel import compare_many
 
@@ -224,6 +236,7 @@ _COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]
     "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
     "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
     "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
+    "vega-edits": (_vega_edits, 100, "the same with random edits of the program in between"),
     "recovery": (_recovery, 100_000, "the time to open a large journal"),
 }
 

@@ -32,7 +32,7 @@ from lyra.vega.opcodes import OP_GLOBAL_GET
 from lyra.vega.program import Program
 from lyra.vega.replay.journal import VEGA
 from lyra.vega.replay.rehearsal import Rehearsal
-from lyra.vega.runtime.durable import FRONT, arguments_of
+from lyra.vega.runtime.durable import FRONT, agent_of, arguments_of
 from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.renewals import HARMLESS, Renewal, difference
 from lyra.vega.runtime.rights import Rights, settings_of
@@ -140,7 +140,7 @@ class _Case:
             raw = self.run.space.get_blob(state.restored_blob) if state.restored_blob else bytes(state.restored)
             kept = codec.decode(raw)
             if kept is not None:
-                found[pid] = kept["fiber"]
+                found[pid] = {**kept["fiber"], "printed": kept["printed"]}
         return found
 
     def _frames(self) -> None:
@@ -162,9 +162,7 @@ class _Case:
 
     def _is_name(self, index: int) -> bool:
         old, new = self.before.functions[index], self.newer.functions[index]
-        takes = [(one.name, one.has_default) for one in old.parameters]
-        same = takes == [(one.name, one.has_default) for one in new.parameters]
-        return not is_gone(new) and same and not old.captures and not new.captures
+        return not is_gone(new) and old.parameters == new.parameters and not old.captures and not new.captures
 
     def _held(self, state: ProcessState) -> set[int]:
         """The functions that what the journal keeps for a process names."""
@@ -186,8 +184,9 @@ class _Case:
         added = range(len(self.before.globals), len(self.newer.globals))
         if not added:
             return
-        for pid, state in self.processes.items():
-            if pid == MAIN and pid not in self._saved:
+        for pid, state in self.live.items():  # also of supervisors, who start others again with what they started with
+            is_agent = state.created.program == FRONT or state.created.program.startswith("agent:")
+            if is_agent or (pid == MAIN and pid not in self._saved):
                 continue
             roots = self._held(state) | {frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]}
             if pid == MAIN:
@@ -204,8 +203,9 @@ class _Case:
     def _agents(self) -> None:
         fronts: dict[str, list[str]] = {}
         for pid, state in self.run.processes.items():
-            if state.created.program == FRONT:
-                fronts.setdefault(str(arguments_of(self.run, state)[1]), []).append(pid)
+            agent = agent_of(self.run, pid, state)
+            if agent is not None:
+                fronts.setdefault(agent[1], []).append(pid)
         for name, pids in fronts.items():
             self._agent(name, [pid for pid in pids if pid in self.live])
 
@@ -274,32 +274,41 @@ class _Case:
         return found
 
     def _rehearsals(self) -> None:
-        old, new = self._old, self._new
-        printed = self.run.facts.printed
+        new = self._new
         for pid, state in self.processes.items():
+            asked = {key for key in state.effects if not str(key).startswith("doubt:")}
             if state.stopping:
                 continue
-            asked = {key for key in state.effects if not str(key).startswith("doubt:")}
-            if pid in old.diverged or not asked <= old.taken.get(pid, set()):
-                self._differs(pid, "", "what it did last cannot be rehearsed with the program that the run has")
-            elif pid in new.diverged:
+            if pid in new.diverged:
                 self._differs(pid, *new.diverged[pid])
-            elif new.taken.get(pid) != old.taken.get(pid):
+            elif not asked <= new.taken.get(pid, set()):
                 self._differs(pid, new.stands.get(pid, ""), self._left(state, new.taken.get(pid, set())))
             else:
-                self._lines(pid, printed.get(pid, 0))
+                self._lines(pid)
 
     def _left(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
         asked = "" if entry is None else f": {entry.kind} {entry.name}".rstrip()
         return f"comes to something else than the run did{asked}"
 
-    def _lines(self, pid: str, count: int) -> None:
-        old, new = self._old.printed.get(pid, {}), self._new.printed.get(pid, {})
-        for number, line in old.items():
-            if number < count and new.get(number) != line:
+    def _lines(self, pid: str) -> None:
+        """Whether it prints what was printed; lines before its checkpoint are not printed again."""
+        count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
+        for number, line in self._printed(pid, count).items():
+            if number < count and number >= self._before_checkpoint(pid) and new.get(number) != line:
                 self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
                 return
+
+    def _printed(self, pid: str, count: int) -> dict[int, str]:
+        """The lines of a process: of the journal, or, where that was shortened, as the program that printed them does
+        it again."""
+        rows = [record.data for record in self.run.rows(pid=pid, kind="run.printed")]
+        if len(rows) != count:
+            return self._old.printed.get(pid, {})
+        return {number: str(codec.decode(data)["text"]) for number, data in enumerate(rows)}
+
+    def _before_checkpoint(self, pid: str) -> int:
+        return int(self._saved[pid]["printed"]) if pid in self._saved else 0
 
     def _differs(self, pid: str, place: str, said: str) -> None:
         said = said if said.startswith(f"process {pid} ") else f"process {pid} {said}"

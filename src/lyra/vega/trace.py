@@ -164,7 +164,7 @@ class _Tracer:
         if pid == MAIN:
             return "process", self._run.file
         if created.program.startswith("agent:"):
-            return "call", created.program[6:]
+            return "call", created.program[6:].partition("~")[0]  # ~1 has the settings of a migration
         if created.program == _FRONT:
             return "agent", str(self._arguments(created)[1])
         if created.program == _VEGA:

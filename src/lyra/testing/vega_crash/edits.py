@@ -4,7 +4,7 @@
 Each step of a program prints lines that say which step it is and how often it was edited, so an oracle knows line by
 line what every version of the program prints. An edit that is refused changes nothing: the run goes on with the program
 it has. One that is accepted may show in lines that were not printed yet, and has to show in all that come after those
-of the steps under way: without saved processes the output is that of the newer program from the first line on. No call
+of the step under way, parts of which may be over. No call
 that was over is made again, one that was in flight is made again with the same question, and no life ends in an error.
 """
 
@@ -21,12 +21,13 @@ from lyra.testing.vega_crash.kills import ID, Books, Scene
 from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.runs import Runs
 
-__all__ = ["Edited", "Plan", "run"]
+__all__ = ["Edited", "Plan", "Step", "run"]
 
 _KILLS_A_RUN: Final = 4
 _UNDER_WAY: Final = 3  # lines of the step that a kill may have fallen into
 _REFUSED: Final = 2
-_LIFE_S: Final = (0.1, 0.5)  # of one that is killed
+_TRIES: Final = 2  # edits that are refused, before it goes on without one
+_ROWS_A_LIFE: Final = 24  # of one that is killed, at most
 _PACE: Final = 6.0  # so slow is the provider that most kills find a call in flight
 
 
@@ -180,7 +181,7 @@ _EDITS: Final[tuple[Callable[[Plan, ProcessRandom], Plan], ...]] = (
 
 
 # ---------------------------------------------------------------- runs
-def run(n: int, seed: int) -> Edited:
+def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None) -> Edited:
     """Run `n` programs, each killed and edited some times; in every other one processes are saved at each effect."""
     rng = seeded(seed)
     total = Edited(0, 0, 0, 0, 0, [])
@@ -188,6 +189,8 @@ def run(n: int, seed: int) -> Edited:
         for number in range(n):
             found = _one(provider, rng, saves_often=bool(number % 2), label=f"seed {seed}, program {number}")
             total = total.plus(found)
+            if progress is not None:
+                progress(number + 1, n)
             if len(total.failures) >= 5:
                 break
     return total
@@ -198,26 +201,28 @@ def _one(provider: Provider, rng: ProcessRandom, *, saves_often: bool, label: st
     with tempfile.TemporaryDirectory(prefix="lyra-vega-edits-") as folder:
         scene = Scene(Path(folder), plan.text(), provider, saves_often=saves_often)
         oracle, books = _Oracle(plan), Books()
-        kills = accepted = refused = 0
+        kills = accepted = refused = tries = 0
         failures: list[str] = []
         began = time.monotonic()
         while True:
-            edited = _edited(plan, rng) if kills and scene.has_begun() else plan
+            edited = _edited(plan, rng) if scene.has_begun() and tries < _TRIES else plan
             options: tuple[str, ...] = ()
             if edited != plan and edited.text() != plan.text():
                 scene.file.write_text(edited.text())
                 options = ("--program", str(scene.file))
-            due = None if kills >= _KILLS_A_RUN else rng.uniform(*_LIFE_S)
+            row = None if kills >= _KILLS_A_RUN else scene.rows() + rng.randint(1, _ROWS_A_LIFE)
             before = _versions(scene)
-            status = scene.life(due, *options)
+            status = scene.life(None, *options, kill_at_row=row)
             books.heard(provider.take())
             if options and _versions(scene) > before:
                 accepted += 1
-                oracle.migrated(edited, is_saved=saves_often, printed=_printed_before(scene))
+                oracle.migrated(edited, printed=_printed_before(scene))
                 plan = edited
             elif options and status == _REFUSED:
                 refused += 1
+                tries += 1
                 continue
+            tries = 0
             if status is not None or time.monotonic() - began > 60:
                 break
             kills += 1
@@ -252,11 +257,10 @@ class _Oracle:
     def __init__(self, plan: Plan) -> None:
         self._lines = [{line} for line in plan.lines()]
 
-    def migrated(self, plan: Plan, *, is_saved: bool, printed: int) -> None:
+    def migrated(self, plan: Plan, *, printed: int) -> None:
         lines = [{line} for line in plan.lines()]
-        if is_saved:
-            for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
-                lines[at] = self._lines[at] if at < printed else lines[at] | self._lines[at]
+        for at in range(min(printed + _UNDER_WAY, len(lines), len(self._lines))):
+            lines[at] = self._lines[at] if at < printed else lines[at] | self._lines[at]
         self._lines = lines
 
     def wrong(self, output: list[str]) -> str:

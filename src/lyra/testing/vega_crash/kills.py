@@ -27,6 +27,7 @@ import lyra.models.anthropic
 import lyra.vega.runtime.durable
 import lyra.vega.runtime.handlers  # noqa: F401
 from lyra.core.ids import ProcessRandom, seeded
+from lyra.store.space import Space
 from lyra.testing.vega_crash.provider import Asked, Provider
 from lyra.testing.vega_crash.scenes import SCENES
 from lyra.vega.runs import Run, Runs
@@ -185,26 +186,46 @@ class Scene:
     def errors(self) -> str:
         return self._err.read_text()[-2000:]
 
-    def life(self, kill_after_s: float | None, *options: str) -> int | None:
-        """One life: its exit code, or None when it was killed. `options` are those of `vega resume`."""
+    def life(self, kill_after_s: float | None, *options: str, kill_at_row: int | None = None) -> int | None:
+        """One life: its exit code, or None when it was killed, after so long or when its journal has so many rows.
+        `options` are those of `vega resume`."""
         begun = self.has_begun()
         words = ["resume", ID, *options] if begun else ["run", str(self.file), "--run-id", ID]
         pid = self._fork([*words, "--db", str(self.db)])
         due = time.monotonic() + (_LIFE_S_MAX if kill_after_s is None else kill_after_s)
         looked = 0.0
-        while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-            now = time.monotonic()
-            if now >= due:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                return 1000 if kill_after_s is None else None
-            if self._asks and now - looked > 0.05:
-                looked = now
-                self._answer()
-            time.sleep(0.001)
+        journal: Space | None = None
+        try:
+            while True:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    return os.waitstatus_to_exitcode(status)
+                now = time.monotonic()
+                is_there = kill_at_row is not None and journal is not None and journal.last_seq() >= kill_at_row
+                if now >= due or is_there:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                    return None if is_there or kill_after_s is not None else 1000
+                if now - looked > 0.05:
+                    looked = now
+                    if self._asks:
+                        self._answer()
+                    if kill_at_row is not None and journal is None and self.has_begun():
+                        journal = Space(str(self.db), ID, make=False)
+                time.sleep(0.001)
+        finally:
+            if journal is not None:
+                journal.close()
+
+    def rows(self) -> int:
+        """How many rows the run's journal has."""
+        if not self.has_begun():
+            return 0
+        space = Space(str(self.db), ID, make=False)
+        try:
+            return space.last_seq()
+        finally:
+            space.close()
 
     def has_begun(self) -> bool:
         if not self.db.exists():

@@ -28,7 +28,9 @@ class Asked(NamedTuple):
 
 class Provider:
     def __init__(self, *, pace: float = 1.0) -> None:
-        """`pace` is how much slower it answers than it could."""
+        """`pace` is how much slower it answers than it could. While `held` is set, it does not answer what has that
+        text in its last message."""
+        self.held = ""
         self._pace = pace
         self._lock = threading.Lock()
         self._asked: list[Asked] = []
@@ -85,6 +87,8 @@ class Provider:
         pause_s = self._pace * _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
         await asyncio.sleep(pause_s)
         said = _last(body["messages"])
+        while self.held and self.held in said:  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.01)
         if "please fail" in said:
             data = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}).encode()
             writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")

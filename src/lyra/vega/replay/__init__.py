@@ -10,6 +10,7 @@
     look         a Vega expression over the variables in view
     breakpoints  where to stop
     fork         the run once more with one reply changed
+    rehearsal    what a program would do if the run went on with it now
     view         a screen of all that, as lines of text
 
 Reads only, but for `fork`, which writes a run of its own: a run is not touched by being replayed, also while it lives.

@@ -54,7 +54,8 @@ __all__ = ["Rehearsal"]
 
 class Rehearsal:
     """`taken` are the keys of the answers that each process used, `printed` its lines by number, `entered` the
-    functions that it called, `stands` where it has come to, `diverged` where it asked for something else, and what."""
+    functions that it called to get there, `stands` where it has come to, `diverged` where it asked for something else,
+    and what."""
 
     def __init__(self, run: Run, program: Program, migration: Migration | None = None) -> None:
         self.taken: dict[str, set[Any]] = {}
@@ -64,6 +65,8 @@ class Rehearsal:
         self.stands: dict[str, str] = {}  # the place that each process has come to
         self.globals: list[Any] = []  # of the main process, where it stands
         self._running = ""
+        self._unprinted = dict(run.facts.printed)  # lines that each process has still to print again
+        self._answers: dict[str, _Answers] = {}
         began = run.began
         self.kernel = Kernel(
             _Copy(run), lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES
@@ -101,11 +104,14 @@ class Rehearsal:
         return linked
 
     def enters(self, index: int) -> None:
-        if self._running:
-            self.entered[self._running].add(index)
+        """A process calls a function; what it calls behind all that is known of it is not told."""
+        pid = self._running
+        if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
+            self.entered[pid].add(index)
 
     def print(self, pid: str, number: int, text: str) -> None:
         self.printed.setdefault(pid, {})[number] = text
+        self._unprinted[pid] = self._unprinted.get(pid, 0) - 1
 
     async def _work(self, nobody_can: asyncio.Event) -> None:
         await self.kernel.start()
@@ -121,8 +127,10 @@ class Rehearsal:
 
     # ------------------------------------------------------------ one process
 
-    def begins(self, pid: str) -> None:
+    def begins(self, process: Process) -> None:
+        pid = process.pid
         self.taken[pid], self.entered[pid] = set(), set()
+        process.recall = self._answers[pid] = _Answers(process.recall or {}, process, self.taken[pid])
 
     def stops(self, pid: str, fiber: Fiber) -> None:
         file, line, _ = fiber.place()
@@ -144,8 +152,9 @@ class Rehearsal:
             if ctx.pid in self.world.early:
                 scopes.set((self.world.early[ctx.pid].scope,))
         if is_saved:
-            with self._of(ctx._process.pid):
-                job.fiber = restored(self.world, job, ctx.restored)
+            job.fiber = restored(self.world, job, ctx.restored)
+            self._unprinted[ctx._process.pid] = self._unprinted.get(ctx._process.pid, 0) - job.state.printed
+            self.entered[ctx._process.pid].update(code.index for code, _ in job.fiber.frames())
         return job
 
     @contextmanager
@@ -162,7 +171,7 @@ class Rehearsal:
 
 
 class _Watched(Code):
-    """A function that tells who copies its registers: whoever calls it, or brings back a call of it."""
+    """A function that tells when its registers are copied, by whoever calls it."""
 
     __slots__ = ("_fresh", "_rehearsal")
 
@@ -222,6 +231,10 @@ class _Answers(dict[Any, Any]):
     def __bool__(self) -> bool:
         return True
 
+    @property
+    def has_more(self) -> bool:
+        return any(key not in self._taken for key in self)
+
     def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
         entry = super().get(key)
         if entry is None:
@@ -243,8 +256,7 @@ async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
     process = ctx._process
     rehearsal: Rehearsal = part_of(process)
     pid = process.pid
-    rehearsal.begins(pid)
-    process.recall = _Answers(process.recall or {}, process, rehearsal.taken[pid])
+    rehearsal.begins(process)
     try:
         job = rehearsal.job(ctx, seed)
         try:

@@ -18,6 +18,7 @@ from lyra.core.budget import Usage
 from lyra.core.naming import qualified_name
 from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.supervisor import supervise
 from lyra.vega import bytecode
 from lyra.vega.runtime.agents import agent_front, models_of
 from lyra.vega.runtime.driver import vega_process
@@ -39,11 +40,23 @@ if TYPE_CHECKING:
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
-__all__ = ["FRONT", "Life", "Overtaken", "answer_note", "arguments_of", "cancel_note", "end", "prepare", "recall"]
+__all__ = [
+    "FRONT",
+    "Life",
+    "Overtaken",
+    "agent_of",
+    "answer_note",
+    "arguments_of",
+    "cancel_note",
+    "end",
+    "prepare",
+    "recall",
+]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
 FRONT: Final = qualified_name(agent_front)  # the program of an agent's process, as a journal knows it
+_GUARD: Final = qualified_name(supervise)
 _ASK: Final = b"lyra.ask"
 
 
@@ -263,10 +276,25 @@ def recall(world: World, before: Run) -> None:
                 world.spent_before.setdefault(above, []).append(usage)
                 found = before.processes.get(above)
                 above = found.created.parent if found is not None else ""
-        if state.created.program == FRONT:
-            _, name, settings = arguments_of(before, state)
-            known_as = state.created.parent if state.created.guarded else pid
-            world.expected[known_as] = world.spawned[known_as] = (name, settings)
+        agent = agent_of(before, pid, state)
+        if agent is not None:
+            world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
+
+
+def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
+    """The pid that programs know an agent by, its name and its settings, of a process that is one or stands for one: a
+    guard may have been killed before it began what it guards."""
+    if state.created.program == FRONT:
+        _, name, settings = arguments_of(before, state)
+        return (state.created.parent if state.created.guarded else pid), str(name), settings
+    if state.created.program != _GUARD:
+        return None
+    (plan,) = arguments_of(before, state)
+    child = plan["children"][0] if plan.get("guards") else {}
+    if child.get("program") != FRONT:
+        return None
+    _, name, settings = child["args"]
+    return pid, str(name), settings
 
 
 def prepare(world: World, before: Run, migration: Migration | None = None) -> None:
