@@ -64,7 +64,5 @@ class ModelSettings:
         told = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
         self.secrets = tuple(dict.fromkeys(told))
         if config.prices:
-            theirs = {name: config.prices[name] for name in config.project_prices}
-            own = {name: price for name, price in config.prices.items() if name not in theirs}
-            self.prices = Prices(own, raising=theirs, clock=self._clock)
+            self.prices = Prices.of_config(config, clock=self._clock)
         return config

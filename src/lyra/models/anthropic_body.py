@@ -13,6 +13,7 @@ from typing import Any, Final
 from lyra.core.message import Message
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError
+from lyra.models.content import turns
 from lyra.models.remote import fit_id, result_parts, result_text
 from lyra.models.request import Request
 from lyra.models.schemas import worded
@@ -28,7 +29,7 @@ _CACHED: Final = {"type": "ephemeral"}
 
 
 def body_of(request: Request) -> dict[str, Any]:
-    messages = _messages(request)
+    messages = turns(request, _blocks)
     body: dict[str, Any] = {"model": request.model, "messages": messages, "stream": True}
     _put_system(body, request)
     _put_tools(body, request)
@@ -122,22 +123,6 @@ def _mark(blocks: list[dict[str, Any]]) -> None:
 
 
 # ---------------------------------------------------------------- messages
-def _messages(request: Request) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for message in request.messages:
-        if message.role == "system":
-            continue
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
-        if not blocks:
-            continue
-        if found and found[-1]["role"] == role:
-            found[-1]["content"].extend(blocks)
-        else:
-            found.append({"role": role, "content": blocks})
-    return found
-
-
 def _blocks(message: Message) -> list[dict[str, Any]]:
     """Texts without a word are left out: the API refuses them."""
     blocks = [_result(result) for result in message.tool_results]

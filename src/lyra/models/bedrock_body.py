@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.models.anthropic_body import EFFORTS, REDACTED, THINKING_LEAST, decides_itself
-from lyra.models.content import output_text, parts, system_text
+from lyra.models.content import output_text, parts, system_text, turns
 from lyra.models.remote import fit_id
 from lyra.models.request import Request
 
@@ -62,7 +62,7 @@ def answer_tool(request: Request) -> AnswerTool | None:
 
 def bedrock_body(request: Request) -> dict[str, Any]:
     cached = _cached(request)
-    body: dict[str, Any] = {"messages": _messages(request)}
+    body: dict[str, Any] = {"messages": turns(request, _blocks)}
     system = system_text(request)
     if system:
         body["system"] = [{"text": system}, *([_POINT] if "system" in cached else [])]
@@ -156,22 +156,6 @@ def _choice(request: Request) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- messages
-def _messages(request: Request) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for message in request.messages:
-        if message.role == "system":
-            continue
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
-        if not blocks:
-            continue
-        if found and found[-1]["role"] == role:
-            found[-1]["content"].extend(blocks)
-        else:
-            found.append({"role": role, "content": blocks})
-    return found
-
-
 def _blocks(message: Message) -> list[dict[str, Any]]:
     """Thoughts and texts in their order: Claude wants its thoughts back where they were."""
     blocks: list[dict[str, Any]] = [{"toolResult": _result(result)} for result in message.tool_results]

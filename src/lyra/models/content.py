@@ -7,6 +7,7 @@ where a model that has tools cannot be held to a schema. Nothing here knows a pr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -27,10 +28,28 @@ __all__ = [
     "schema_in_words",
     "system_text",
     "thoughts",
+    "turns",
 ]
 
 _MADE_UP: Final = re.compile(r"call_[0-9]{1,9}")
 _PARTS: Final = ("text", "thinking", "image")
+
+
+def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The messages for formats in which user and assistant take turns: two in a row of one side are one."""
+    found: list[dict[str, Any]] = []
+    for message in request.messages:
+        if message.role == "system":
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = blocks_of(message)
+        if not blocks:
+            continue
+        if found and found[-1]["role"] == role:
+            found[-1]["content"].extend(blocks)
+        else:
+            found.append({"role": role, "content": blocks})
+    return found
 
 
 def system_text(request: Request) -> str:

@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.core.check import known_keys
 from lyra.core.clock import Clock, SystemClock
 from lyra.errors import ConfigError
 from lyra.models.usage import TokenUsage
+
+if TYPE_CHECKING:
+    from lyra.config import Config
 
 __all__ = ["FREE", "OUTPUT_TOKENS_MAX", "Price", "Prices", "Rates", "price_of"]
 
@@ -196,6 +199,13 @@ class Prices:
             for name, price in (overrides or {}).items()
         }
         self._until: dict[str, float] = {}  # when a price that changes is looked up again
+
+    @classmethod
+    def of_config(cls, config: Config, *, clock: Clock | None = None) -> Prices:
+        """With the prices that the settings give; those of a project can only be higher than what is published."""
+        theirs = {name: config.prices[name] for name in config.project_prices}
+        own = {name: price for name, price in config.prices.items() if name not in theirs}
+        return cls(own, raising=theirs, clock=clock)
 
     def of(self, name: str) -> Price | None:
         """The price of `provider/model`; None where nobody knows it."""

@@ -69,10 +69,42 @@ def test_a_variable_that_holds_a_process_shows_the_agent_behind_it():
     assert "per 1k tokens" in text
 
 
+@pytest.mark.parametrize(
+    ("output", "kind"), [("", "str"), ("output { title: str }", "{ title: str }"), ("output list", "list")]
+)
+def test_an_answer_shows_its_type_and_what_asking_costs(output, kind):
+    agent = CODER.replace("budget", f"{output}\n    budget") if output else CODER
+    text = shown(agent + 'let c = spawn Coder;\nlet r = c <- "hi";\nprint(‸r);\n')
+    assert f"let r: {kind}" in text
+    assert "per 1k tokens" in text
+    arrow = shown(agent + 'let c = spawn Coder;\nlet r = c ‸<- "hi";\n')
+    assert f"Asks agent `Coder`; the answer is `{kind}`." in arrow
+    assert "- budget: `$0.50` a call" in arrow
+
+
+def test_an_arrow_to_nobody_known_says_what_it_does():
+    assert "a stream of its text" in shown(CODER + 'let c = spawn Coder;\nfor x in c <‸~ "hi" { }\n')
+    assert shown('fn f(p) { return p ‸<- "hi"; }\n').startswith("Sends a message")
+
+
 def test_a_price_nobody_knows_is_said_to_be_unknown():
     assert "- price: unknown" in shown('agent ‸A { model "anthropic/claude-from-tomorrow" }\n')
     assert "- price: unknown" in shown('agent ‸A { model "nobodys" }\n')
     assert "- price: free" in shown('agent ‸A { model "sim/echo" }\n')
+
+
+def test_a_price_of_the_settings_is_the_one_shown(tmp_path):
+    (tmp_path / "lyra.toml").write_text(
+        '[prices."anthropic/claude-sonnet-4-5"]\ninput_usd_per_mtok = 30.0\noutput_usd_per_mtok = 150.0\n'
+    )
+    found, path, at = project('agent ‸A { model "claude-sonnet-4-5" }\n', tmp_path)
+    told = hover(found, path, at)
+    assert told is not None
+    assert "- price: $0.03 in, $0.15 out per 1k tokens" in told.text
+    (tmp_path / "lyra.toml").write_text("[prices\n")
+    told = hover(found, path, at)
+    assert told is not None
+    assert "- price: $0.003 in, $0.015 out per 1k tokens" in told.text
 
 
 def test_the_text_of_a_model_shows_its_price():

@@ -69,7 +69,9 @@ def test_an_import_is_renamed_in_its_file_alone():
         ("fn f(‸a) { let g = |b| a + b; return g; }\n", "b", "already a parameter"),
         ("agent ‸A { }\n", "str", "type"),
         ("agent ‸A { }\nlet p = spawn A supervised by { strategy stop };\n", "async", "something else"),
+        ("agent A { }\nlet ‸b = 1;\n", "A", "already an agent"),
         ("print(‸1);\n", "z", "no name here"),
+        ("fn f() { let ‸x = 1; print(x);", "y", "cannot be read whole, mend it first: line 1"),
         ('str::‸len("");\n', "z", "no name here"),
     ],
 )

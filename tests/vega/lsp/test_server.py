@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -444,6 +447,24 @@ def test_a_huge_file_is_refused_in_words(editor):
     assert editor.diagnostics("huge.vega") == []
 
 
+def test_a_client_that_dies_leaves_no_tracebacks(tmp_path):
+    """It reads no more, and then is gone."""
+    command = [sys.executable, "-c", "import sys; from lyra.cli.main import vega; sys.exit(vega())", "lsp"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as server:
+        params = {"processId": None, "rootUri": None, "capabilities": {}}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+        message = b"Content-Length: %d\r\n\r\n" % len(body) + body
+        server.stdin.write(message)
+        server.stdin.flush()
+        server.stdout.readline()
+        server.stdout.close()
+        server.stdin.write(message * 3)
+        server.stdin.close()
+        assert server.wait(30) == 1
+        assert server.stderr.read() == b""
+
+
 # ---------------------------------------------------------------- speed
 
 
@@ -467,3 +488,39 @@ def test_a_thousand_lines_are_told_about_within_50_ms(editor):
         assert told == []
     took.sort()
     assert took[0] * 1000 <= 50 * SLACK, [round(each * 1000) for each in took]
+
+
+LATE = ("textDocument/codeLens", "textDocument/semanticTokens/full")
+
+
+def test_colours_and_lenses_do_not_stand_before_mistakes(editor):
+    """An editor asks for both after every key; what is wrong is told first, and they come when nobody types."""
+    name = "typing.vega"
+    assert editor.open(name, thousand_lines()) == []
+    params = {"textDocument": {"uri": editor.uri(name)}}
+    took = []
+    for turn in range(20):
+        begun = time.perf_counter()
+        editor.change(name, {"range": span((500, 0), (500, 0)), "text": " " if turn % 5 else "\n"})
+        for method in LATE:
+            editor.send({"id": f"{turn} {method}", "method": method, "params": params})
+        assert editor.diagnostics(name) == []
+        took.append(time.perf_counter() - begun)
+    took.sort()
+    assert took[0] * 1000 <= 50 * SLACK, [round(each * 1000) for each in took]
+    assert editor.get(LATE[1], params)["data"]
+    assert editor.get(LATE[0], params) == []
+
+
+def test_a_late_answer_that_nobody_wants_any_more_is_not_made(editor):
+    editor.open("cancelled.vega", PROGRAM)
+    params = {"textDocument": {"uri": editor.uri("cancelled.vega")}}
+    for turn in range(5):  # on a busy machine it may have been made by then
+        editor.change("cancelled.vega", {"range": span((0, 0), (0, 0)), "text": "\n"})
+        editor.send({"id": f"late {turn}", "method": LATE[0], "params": params})
+        editor.tell("$/cancelRequest", {"id": f"late {turn}"})
+        while (answer := editor.hear()).get("id") != f"late {turn}":
+            editor.notes.append(answer)
+        if "error" in answer:
+            break
+    assert answer["error"]["code"] == -32800

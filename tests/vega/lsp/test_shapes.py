@@ -167,7 +167,7 @@ fn main() {
 def test_without_a_plan_there_are_no_lenses(monkeypatch):
     monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", None)
     monkeypatch.setitem(sys.modules, "lyra.vega.plan", None)
-    assert overlaps(Analysis(REVIEWS, "x")) == []
+    assert overlaps(REVIEWS, "x") == []
 
 
 def call(line: int, *, file: str = "x", in_loop: bool = False) -> dict[str, object]:
@@ -190,17 +190,17 @@ def test_lenses_are_what_the_plan_says(monkeypatch):
     plan.plan_of = lambda text, name, load=None: Plan()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "lyra.vega.plan", ModuleType("lyra.vega.plan"))
     monkeypatch.setitem(sys.modules, "lyra.vega.plan.plan", plan)
-    assert overlaps(Analysis(REVIEWS, "x")) == [
+    assert overlaps(REVIEWS, "x") == [
         (5, "overlaps with team.vega:3, line 6"),
         (6, "overlaps with team.vega:3, line 5"),
         (9, "overlaps with the other turns of its loop"),
         (12, "overlaps with another call of this line"),
     ]
-    assert overlaps(Analysis("let x = ;", "x")) == []
 
 
 def test_calls_that_overlap_say_so():
     """The real plan: two calls of an agent that keeps no memory."""
     pytest.importorskip("lyra.vega.plan.plan")
-    found = dict(overlaps(Analysis(REVIEWS, "x")))
+    assert overlaps("let x = ;", "x") == []
+    found = dict(overlaps(REVIEWS, "x"))
     assert found == {5: "overlaps with line 6", 6: "overlaps with line 5"}

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from lyra.vega.lsp import lens, navigation, wire
+from lyra.vega.lsp import navigation, wire
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.diagnostics import diagnose, fixes_of
@@ -127,18 +127,26 @@ def _symbols(ls: Server, params: types.DocumentSymbolParams) -> list[types.Docum
     return [wire.symbol(found[0].lines, entry) for entry in outline(found[1])] if found is not None else []
 
 
-def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.SemanticTokens:
-    found = _known(ls, params)
-    return types.SemanticTokens(wire.numbers(found[0].lines, coloured(found[1])) if found is not None else [])
-
-
-def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens]:
+async def _tokens(ls: Server, params: types.SemanticTokensParams) -> types.SemanticTokens:
+    await ls.rest(path_of(params.text_document.uri))
     found = _known(ls, params)
     if found is None:
-        return []
+        return types.SemanticTokens([])
     document, known = found
+    made = ls.colours.get(document.path)
+    if made is None or made[0] is not known:
+        made = ls.colours[document.path] = (known, wire.numbers(document.lines, coloured(known)))
+    return types.SemanticTokens(made[1])
+
+
+async def _lenses(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens]:
+    document = _document(ls, params)
+    found = await ls.overlaps(document.path) if document is not None else []
+    document = _document(ls, params)
+    if document is None:
+        return []
     lenses = []
-    for line, text in lens.overlaps(known):
+    for line, text in found:
         at = document.lines.start(line - 1)
         lenses.append(types.CodeLens(wire.range_of(document.lines, at, at), types.Command(text, "")))
     return lenses

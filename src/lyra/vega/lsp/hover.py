@@ -13,6 +13,7 @@ from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.symbols import Member, Symbol
 from lyra.vega.signatures import signature_text, takes_text
+from lyra.vega.source import Source
 from lyra.vega.stdlib.table import ERRORS, LIBRARY, METHODS
 from lyra.vega.tokens import KEYWORDS
 
@@ -45,6 +46,9 @@ def hover(project: Project, path: str, offset: int) -> Hover | None:
     use = index.use_at(offset)
     if use is not None:
         return Hover(use.at, use.end, describe(project, known, use.symbol))
+    sent = _arrow(project, known, offset)
+    if sent is not None:
+        return sent
     word = _word_at(known.text, offset)
     return _word(known, offset, *word) if word is not None else None
 
@@ -85,7 +89,7 @@ def _model_at(known: Analysis, offset: int) -> Hover | None:
         value = agent.fields.get("model") if isinstance(agent, ast.Agent) else None
         for item in value.items if isinstance(value, ast.ListLiteral) else [value]:
             if isinstance(item, ast.Literal) and isinstance(item.value, str) and item.at <= offset <= item.end:
-                return Hover(item.at, item.end, f"`{item.value}`\n\n{texts.price_line(item.value)}")
+                return Hover(item.at, item.end, f"`{item.value}`\n\n{texts.price_line(item.value, known.name)}")
     return None
 
 
@@ -128,6 +132,9 @@ def _member(project: Project, path: str, member: Member) -> str | None:
 def describe(project: Project, known: Analysis, symbol: Symbol) -> str:
     """A symbol of the program."""
     kind = str(known.kind_of(symbol))
+    asked = _asked(project, known, symbol.node.value) if isinstance(symbol.node, ast.Let) else None
+    if asked is not None and kind == "any":
+        kind = texts.answer_type(*asked)
     parts = [texts.code(texts.heading(known.source, symbol, kind))]
     above = texts.comment_above(known.source, known.module.comments, symbol.node.at)
     if above and symbol.role not in ("parameter", "child"):
@@ -143,8 +150,12 @@ def describe(project: Project, known: Analysis, symbol: Symbol) -> str:
         parts.append("Children: " + ", ".join(f"`{child.name}`" for child in node.children) + ".")
     elif isinstance(node, ast.Import):
         parts += _import(project, known, symbol)
+    elif asked is not None:
+        parts.append(f"What agent `{asked[1].name}` answers:\n\n{texts.agent_card(*asked)}")
     elif isinstance(node, ast.Let):
-        parts += _spawned(project, known, node.value)
+        behind = _agent_of(project, known, node.value)
+        if behind is not None:
+            parts.append(f"The process of agent `{behind[1].name}`:\n\n{texts.agent_card(*behind)}")
     return "\n\n".join(parts)
 
 
@@ -166,12 +177,36 @@ def _import(project: Project, known: Analysis, symbol: Symbol) -> list[str]:
     return [f"It has {', '.join(names[:20])}." if names else "It declares nothing."]
 
 
-def _spawned(project: Project, known: Analysis, value: ast.Expression | None) -> list[str]:
-    """Of a variable that holds an agent's process: the agent, since that is who is asked and paid."""
+def _arrow(project: Project, known: Analysis, offset: int) -> Hover | None:
+    """`<-` and `<~`: who is asked, what comes back and what it costs."""
+    for node in known.index.sends:
+        at = known.text.find("<", node.target.end, node.message.at)
+        if not 0 <= at <= offset <= at + 2:
+            continue
+        asked = _asked(project, known, node)
+        if asked is None:
+            return Hover(at, at + 2, "Sends a message to a process, and waits for its answer.")
+        answer = "a stream of its text" if node.is_stream else f"`{texts.answer_type(*asked)}`"
+        lead = f"Asks agent `{asked[1].name}`; the answer is {answer}."
+        return Hover(at, at + 2, f"{lead}\n\n{texts.agent_card(*asked)}")
+    return None
+
+
+def _asked(project: Project, known: Analysis, value: ast.Expression | None) -> tuple[Source, ast.Agent] | None:
+    """The agent that a call asks, where its process is a variable that was spawned as one."""
+    if not isinstance(value, ast.Send):
+        return None
+    use = known.index.use_at(value.target.end - 1) if isinstance(value.target, ast.Name) else None
+    node = use.symbol.node if use is not None else None
+    return _agent_of(project, known, node.value if isinstance(node, ast.Let) else value.target)
+
+
+def _agent_of(project: Project, known: Analysis, value: ast.Expression | None) -> tuple[Source, ast.Agent] | None:
+    """The agent behind `spawn A`, since that is who is asked and paid, and the source that declares it."""
     while isinstance(value, ast.Await):
         value = value.operand
     if not isinstance(value, ast.Spawn) or value.is_function:
-        return []
+        return None
     at = value.target.end - 1
     member = known.index.member_at(at)
     use = known.index.use_at(at)
@@ -181,5 +216,5 @@ def _spawned(project: Project, known: Analysis, value: ast.Expression | None) ->
         found = (known.name, use.symbol) if use is not None else None
     declared = project.analysis(found[0]) if found is not None else None
     if found is None or declared is None or not isinstance(found[1].node, ast.Agent):
-        return []
-    return [f"The process of agent `{found[1].name}`:\n\n{texts.agent_card(declared.source, found[1].node)}"]
+        return None
+    return declared.source, found[1].node

@@ -10,18 +10,17 @@ from importlib import import_module
 from typing import Any
 
 from lyra.errors import SourceError
-from lyra.vega.lsp.analysis import Analysis
+from lyra.vega.checker import Load
 
 __all__ = ["overlaps"]
 
 
-def overlaps(analysis: Analysis) -> list[tuple[int, str]]:
-    """(line from 1, text) for every call that may run beside others, in order of place."""
-    if analysis.parsed.problems:
-        return []
+def overlaps(text: str, name: str, load: Load | None = None) -> list[tuple[int, str]]:
+    """(line from 1, text) for every call that may run beside others, in order of place. It takes a while for a long
+    text, and touches nothing that others use: it may be asked for in a thread."""
     try:
         plan: Any = import_module("lyra.vega.plan.plan")
-        groups = plan.plan_of(analysis.text, analysis.name, load=analysis.load).to_data()["groups"]
+        groups = plan.plan_of(text, name, load=load).to_data()["groups"]
     except (ImportError, SourceError):
         return []
     return sorted(
@@ -29,7 +28,7 @@ def overlaps(analysis: Analysis) -> list[tuple[int, str]]:
             (int(call["line"]), _text(call, group["calls"]))
             for group in groups
             for call in group["calls"]
-            if call["file"] == analysis.name
+            if call["file"] == name
         }
     )
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from lyra.vega import ast
+from lyra.vega.checker import Load
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.document import UTF16, Document, Lines
 from lyra.vega.lsp.imports import Imports
@@ -112,6 +113,18 @@ class Project:
         path = self.target(target, importing)
         text = self.text(path)
         return None if text is None else (path, text)
+
+    def kept(self, path: str) -> tuple[dict[str, str | None], Load]:
+        """The texts of a file and of all it imports as they are now, and a `load` that reads those alone: a thread may
+        use it while the open files change."""
+        texts = {each: self.text(each) for each in self.reach(path)}
+
+        def load(target: str, importing: str) -> tuple[str, str] | None:
+            found = self.target(target, importing)
+            text = texts.get(found)
+            return None if text is None else (found, text)
+
+        return texts, load
 
     def target(self, target: str, importing: str) -> str:
         """The path an import means; of a text that has none, beside the workspace's files."""

@@ -7,6 +7,7 @@ A request that cannot be understood is answered with an error, not with silence;
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 from lsprotocol import types
@@ -47,6 +48,11 @@ class Protocol(LanguageServerProtocol):
             super().handle_message(message)
         elif method is not None and id_ is not None:  # a notification is dropped
             self._send_response(id_, error=refusal.to_response_error())
+
+    def _send_data(self, data: Any) -> None:
+        """A client that reads no more is about to be gone: its end of our input says so, and ends us."""
+        with suppress(BrokenPipeError):
+            super()._send_data(data)
 
     @property
     def is_shut_down(self) -> bool:

@@ -45,7 +45,7 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     """Every place to write the new name at; Refused with the reason if it cannot be given."""
     found = meaning(project, path, offset)
     if found is None or prepare(project, path, offset) is None:
-        raise Refused("there is no name here that can be changed; names of the library stay as they are")
+        raise Refused(_nothing_here(project, path))
     file, symbol = found
     if name == symbol.name:
         return []
@@ -57,6 +57,15 @@ def rename(project: Project, path: str, offset: int, name: str) -> list[Place]:
     for each in dict.fromkeys(place.path for place in places):
         _check_same(project, each, [place for place in places if place.path == each], name)
     return places
+
+
+def _nothing_here(project: Project, path: str) -> str:
+    """Why nothing can be renamed at a place: in a text that cannot be read whole, perhaps only for that reason."""
+    known = project.analysis(path)
+    if known is not None and known.parsed.problems:
+        first = known.parsed.problems[0]
+        return f"the file cannot be read whole, mend it first: line {first.line}: {first.message}"
+    return "there is no name here that can be changed; names of the library stay as they are"
 
 
 def _has_no_name(symbol: Symbol) -> bool:
@@ -82,7 +91,8 @@ def _check_free(index: Index, symbol: Symbol, name: str, places: list[Place]) ->
     for place in places:
         other = index.visible(place.at).get(name)
         if other is not None and other is not symbol:
-            raise Refused(f"`{name}` is already a {other.role} here, declared in line {_line(index, other.at)}")
+            article = "an" if other.role[0] in "aeiou" else "a"
+            raise Refused(f"`{name}` is already {article} {other.role} here, declared in line {_line(index, other.at)}")
 
 
 def _check_same(project: Project, path: str, places: list[Place], name: str) -> None:

@@ -2,7 +2,8 @@
 
 The server keeps the open texts, says what is wrong with them soon after each change, and lets `features` answer the
 rest. A change is looked at after a moment in which the next one may come; for a file that takes long, the moment is as
-long as the last look took. Nothing but the protocol goes to standard output.
+long as the last look took. What may come late (colours, lenses) waits until nobody has typed for a while, so that it
+never stands before a mistake. Nothing but the protocol goes to standard output.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pygls.lsp.server import LanguageServer
 
 from lyra._version import __version__
 from lyra.vega.lsp import wire
+from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import diagnose
 from lyra.vega.lsp.document import Change, Document, Position
 from lyra.vega.lsp.project import Project, path_of
@@ -29,6 +31,7 @@ _MOMENT_S: Final = 0.004  # after a change; most editors send the next one later
 _MOMENT_S_MAX: Final = 1.0
 _QUICK_S: Final = 0.05  # a look that takes no longer needs no longer moment
 _FRAMES_MAX: Final = 5_000  # the parser allows 200 levels, and a walk over the tree takes up to six frames for each
+_REST_S: Final = 0.15  # after a change, nobody is typing any more
 _OTHERS_S: Final = 0.25  # files that import the changed one can wait
 
 
@@ -40,6 +43,9 @@ class Server(LanguageServer):
         self.project = Project()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._took_s: dict[str, float] = {}
+        self._changed_s: dict[str, float] = {}
+        self.colours: dict[str, tuple[Analysis, list[int]]] = {}  # of which text they are
+        self._lenses: dict[str, tuple[dict[str, str | None], list[tuple[int, str]]]] = {}
         from lyra.vega.lsp.features import register
 
         register(self)
@@ -75,6 +81,7 @@ class Server(LanguageServer):
             document.apply(_change(change))
         document.version = params.text_document.version
         self.project.changed()
+        self._changed_s[path] = asyncio.get_running_loop().time()
         took = self._took_s.get(path, 0.0)
         self._later(path, _MOMENT_S if took <= _QUICK_S else min(took, _MOMENT_S_MAX))
         self._later_others(path)
@@ -92,7 +99,8 @@ class Server(LanguageServer):
         if timer is not None:
             timer.cancel()
         self.project.remove(path)
-        self._took_s.pop(path, None)
+        for known in (self._took_s, self._changed_s, self._lenses, self.colours):
+            known.pop(path, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
         self._later_others(path)
 
@@ -101,6 +109,29 @@ class Server(LanguageServer):
         self.project.changed()
         for path in self.project.open:
             self._later(path, _OTHERS_S)
+
+    # ---------------------------------------------------------------- what may come late
+
+    async def rest(self, path: str) -> None:
+        """Wait until nobody types in a file. A client that wants the answer no more cancels the request."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self._changed_s.get(path, -_REST_S) + _REST_S - loop.time()) > 0:  # noqa: ASYNC110 - changes
+            await asyncio.sleep(left_s)
+
+    async def overlaps(self, path: str) -> list[tuple[int, str]]:
+        """What overlaps in a file, by line: the plan of a whole program, made in a thread and kept for its texts."""
+        from lyra.vega.lsp import lens
+
+        await self.rest(path)
+        analysis = self.project.analysis(path)
+        if analysis is None or analysis.parsed.problems:
+            return []
+        texts, load = self.project.kept(path)
+        known = self._lenses.get(path)
+        if known is None or known[0] != texts:
+            found = await asyncio.to_thread(lens.overlaps, analysis.text, path, load)
+            known = self._lenses[path] = (texts, found)
+        return known[1]
 
     # ---------------------------------------------------------------- diagnostics
 

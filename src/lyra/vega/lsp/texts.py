@@ -6,7 +6,8 @@ computed is shown as it stands in the source.
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from typing import TYPE_CHECKING, Final
 
 from lyra.core.money import Money
 from lyra.vega import ast
@@ -14,7 +15,20 @@ from lyra.vega.lsp.symbols import Symbol
 from lyra.vega.source import Source
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 
-__all__ = ["KEYWORD_TEXTS", "SETTING_TEXTS", "agent_card", "code", "comment_above", "entry_of", "heading", "price_line"]
+if TYPE_CHECKING:
+    from lyra.models.pricing import Prices
+
+__all__ = [
+    "KEYWORD_TEXTS",
+    "SETTING_TEXTS",
+    "agent_card",
+    "answer_type",
+    "code",
+    "comment_above",
+    "entry_of",
+    "heading",
+    "price_line",
+]
 
 KEYWORD_TEXTS: Final[dict[str, str]] = {
     "agent": "Declares an agent: a model with its settings and tools.",
@@ -138,7 +152,7 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
     models = model_names(agent)
     for model in models:
         rows.append(("model", f"`{model}`"))
-        rows.append(("price", price_line(model)))
+        rows.append(("price", price_line(model, source.name)))
     if "model" in agent.fields and not models:
         rows.append(("model", f"`{_written(source, agent.fields['model'])}`"))
     for name in ("budget", "timeout", "max_tokens", "memory", "concurrency", "priority", "output", "capabilities"):
@@ -155,6 +169,12 @@ def agent_card(source: Source, agent: ast.Agent) -> str:
     if "capabilities" not in agent.fields and not any(tool.settings.get("capabilities") for tool in agent.tools):
         rows.append(("capabilities", "none"))
     return "\n".join(f"- {name}: {text}" for name, text in rows)
+
+
+def answer_type(source: Source, agent: ast.Agent) -> str:
+    """What a call of an agent gives: text, or what its `output` says."""
+    output = agent.fields.get("output")
+    return "str" if output is None else _written(source, output)
 
 
 def _tools(source: Source, agent: ast.Agent) -> list[tuple[str, str]]:
@@ -176,18 +196,18 @@ def model_names(agent: ast.Agent) -> list[str]:
     return [item.value for item in items if isinstance(item, ast.Literal) and isinstance(item.value, str)]
 
 
-def price_line(model: str) -> str:
-    """What a thousand tokens cost, from the price table; unknown is said to be unknown."""
+def price_line(model: str, path: str = "") -> str:
+    """What a thousand tokens cost, by the price table and the settings that hold at a path; unknown is said to be
+    unknown."""
     from lyra.errors import ConfigError
     from lyra.models.names import model_name
-    from lyra.models.pricing import price_of
     from lyra.models.usage import TokenUsage
 
     try:
         name = model_name(model)
     except ConfigError:
         return "unknown: whose model this is, nobody can tell"
-    price = price_of(str(name))
+    price = _prices(os.path.dirname(path)).of(str(name))
     if price is None:
         return "unknown"
     if price.is_free:
@@ -195,6 +215,17 @@ def price_line(model: str) -> str:
     into, out = (price.cost(TokenUsage(*tokens)) for tokens in ((1000, 0), (0, 1000)))
     more = ", more for long inputs" if len(price.tiers) > 1 else ""
     return f"{Money(into)} in, {Money(out)} out per 1k tokens{more}"
+
+
+def _prices(folder: str) -> Prices:
+    from lyra.config import Config
+    from lyra.errors import ConfigError
+    from lyra.models.pricing import Prices
+
+    try:
+        return Prices.of_config(Config.load(folder if os.path.isdir(folder) else None))
+    except ConfigError:  # `lyra config` and every run say what is wrong with the settings
+        return Prices()
 
 
 def _written(source: Source, value: ast.Expression | dict[str, ast.Expression]) -> str:

@@ -46,6 +46,7 @@ class Walk:
         self.errors: list[tuple[int, str]] = []  # where the name of an error stands
         self.types: list[tuple[int, str]] = []  # where the name of a type stands
         self.methods: list[ast.MethodCall | ast.Field] = []
+        self.sends: list[ast.Send] = []
         self._declared: dict[int, Symbol] = {}
         self._later: list[tuple[Any, Scope]] = []
         self._calls: list[tuple[ast.Call, Symbol | Member | None]] = []
@@ -341,6 +342,10 @@ class Walk:
         if isinstance(node, ast.MethodCall):
             self._walk(node.arguments, scope)
 
+    def _send(self, node: ast.Send, scope: Scope) -> None:
+        self.sends.append(node)
+        self._walk([node.target, node.message, node.timeout, node.budget], scope)
+
     def _named_arguments(self, call: ast.Call, callee: Symbol | Member | None) -> None:
         for argument in call.arguments:
             if not argument.name or callee is None:
@@ -363,6 +368,7 @@ _RULES: Final[dict[type, Any]] = {
     ast.Call: Walk._call,
     ast.MethodCall: Walk._dotted,
     ast.Field: Walk._dotted,
+    ast.Send: Walk._send,
     ast.Binary: Walk._binary,
     ast.If: Walk._if,
     ast.Let: Walk._let,
