@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from lyra import vega as language
+from lyra.cli.app import Session
 from lyra.cli.main import vega as command
+from lyra.cli.vega_durable import _ending
+from lyra.cli.vega_run import Output
+from lyra.errors import Conflict
 from lyra.store.space import Space
 from lyra.testing.mock import MockServer
 from lyra.vega.runs import Run
@@ -92,6 +96,22 @@ def test_a_life_on_an_old_reading_is_refused(tmp_path: Path, has_begun: bool):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_who_was_refused_reads_again_where_the_run_is_over_by_now(tmp_path: Path, is_held: bool):
+    """Unless it was at work itself, and was stopped for so long that another one went on: it has printed some."""
+    facts = {"id": "r", "file": "x.vega", "model": None, "budget": None, "args": [], "folder": str(tmp_path)}
+    space = Space(tmp_path / "run.db", "r")
+    life = _life(space, None, [])
+    asyncio.run(life.run(facts))
+    life.is_held = is_held
+    with (
+        pytest.raises(Conflict if is_held else Overtaken),
+        _ending(Session(), space, Output(collect=True), [life]),
+    ):
+        raise Conflict("another kernel owns it")
+    space.close()
+
+
 # ---------------------------------------------------------------- other options
 @pytest.mark.parametrize(
     ("more", "said"),
@@ -111,6 +131,22 @@ def test_options_that_differ_are_refused(vega: Vega, more: list[str], said: str)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert vega(*words, *kept, "--", "x").stdout == "[x]\n"
+
+
+def test_an_empty_name_is_no_name(vega: Vega):
+    """Such as a variable of a shell that is not set: not a fresh run, which would pay again."""
+    vega.write("two.vega", 'print("one");')
+    done = vega("run", "two.vega", "--db", "run.db", "--run-id", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be the name of a run" in done.stderr
+
+
+def test_what_was_spent_is_told_over_all_lives(vega: Vega):
+    vega.write("two.vega", TWO)
+    kill(begin(vega, "run", "two.vega", "--db", "run.db", "--run-id", "r"))
+    for _ in range(2):
+        told = vega.json("resume", "r", "--db", "run.db")
+        assert (told["output"], told["calls"]) == (["one", "two"], 2)
 
 
 # ---------------------------------------------------------------- a machine that lacks something

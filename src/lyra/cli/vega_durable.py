@@ -241,7 +241,11 @@ def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -
         _stopped(session, space)
         raise
     except Conflict as conflict:
-        raise _taken(session, space, conflict) from None
+        refusal = _taken(session, space, conflict)
+        if refusal is None and not any(life.is_held for life in lives):  # who was quicker has just come to the end
+            is_over = False
+            raise Overtaken from None
+        raise refusal or _superseded(session, space) from None
     except LyraError as error:
         if any(error is life.lack for life in lives):
             _stopped(session, space)
@@ -263,14 +267,19 @@ def command(session: Session, space: Space, verb: str) -> str:
     return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
 
 
-def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict:
-    """Somebody else is at work on the run: who."""
+def _superseded(session: Session, space: Space) -> Conflict:
+    """This process was stopped for so long that another one went on with the run, and that came to the end."""
+    hint = f"all of its output: {command(session, space, 'resume')}"
+    return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
+
+
+def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict | None:
+    """Somebody else is at work on the run: who; None where it is over by now."""
     from lyra.vega.runs import Run
 
     run = Run(space)
     if run.has_begun and run.is_over:
-        hint = f"its output: {command(session, space, 'resume')}"
-        return Conflict(f"another process has gone on with run {space.name}, and it {run.state}", hint=hint)
+        return None
     owner = str(conflict.fields.get("owner", "")).split("|")
     who = f" by process {owner[1]}" if len(owner) > 1 else ""
     hint = f"wait for it, or end it: {command(session, space, 'cancel')}"

@@ -99,10 +99,10 @@ def resume(
     def act(space: Space, before: Run | None) -> None:
         assert before is not None
         migration = None
-        if program is not None and not before.is_over:
+        if program is not None:
             files = Files(program)
             migration = migrated(before, files.program(), files.texts)
-        elif program is None and not before.is_over and _is_edited(before):
+        elif not before.is_over and _is_edited(before):
             note(
                 f"{before.file} was changed since; the run goes on with the program that it has "
                 f"(with the changed one: vega resume {run} --program {before.file})"

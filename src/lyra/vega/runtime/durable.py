@@ -96,6 +96,7 @@ class Life:
         self._before = before
         self._migration = migration
         self._held = held
+        self.is_held = False  # nobody else was at work on the run when this life began
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
@@ -121,6 +122,7 @@ class Life:
             recall(world, self._before)
         await kernel.start(owned=self._confirm)
         try:
+            self.is_held = True
             self._held()
             self._record.open()
             if self._migration is not None:
@@ -152,7 +154,12 @@ class Life:
 
     def _confirm(self) -> None:
         """What was decided so far was decided on a reading that nobody guarded. From here on the run is ours alone."""
-        if self._space.last_seq() != (0 if self._before is None else self._before.fold.seq):
+        before = self._before
+        if before is None:
+            is_other = next(self._space.read(kind="run.began"), None) is not None
+        else:
+            is_other = self._space.last_seq() != before.fold.seq
+        if is_other:
             raise Overtaken
 
     def _migrate(self, migration: Migration) -> None:
