@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lyra.cli.main import vega as command
 from lyra.vega.runs import Runs
 from tests.cli.conftest import COMMAND as LYRA
 from tests.cli.vega_runner import COMMAND, Vega, vega
@@ -103,14 +104,40 @@ def test_a_plain_run_writes_no_file(vega: Vega):
     assert [path.name for path in vega.folder.iterdir()] == ["hello.vega"]
 
 
-def test_a_project_with_a_store_runs_durably(vega: Vega):
-    """Where its lyra.toml names one; a lyra.toml that says nothing of it changes nothing."""
-    vega.write("app/lyra.toml", "[budget]\nusd = 5\n")
+@pytest.mark.parametrize("name", ["lyra.toml", "pyproject.toml"])
+def test_a_program_of_a_project_runs_durably(vega: Vega, name: str):
+    """In the project's store, wherever below it one stands; `vega runs` looks there too."""
+    vega.write(f"app/{name}", "")
     vega.write("app/src/hello.vega", 'print("hello");')
-    assert vega("run", "app/src/hello.vega").stderr == ""
+    done = vega("run", "app/src/hello.vega")
+    word, run = done.stderr.split()
+    assert (done.stdout, word, run[:6]) == ("hello\n", "run", "hello-")
+    assert (vega.folder / "app/.lyra/lyra.db").is_file()
+    vega.folder = vega.folder / "app/src"
+    assert vega.json("runs")[0]["run"] == run
+    assert vega("resume", run) == (0, "hello\n", "")
+    assert vega("run", "hello.vega", "--workers", "2") == (0, "hello\n", "")
+    assert vega("run", "hello.vega", "--trace") == (0, "hello\n", "")  # stderr is for the trace
+    assert len(vega.json("runs")) == 2
+
+
+def test_a_project_says_where_its_runs_are_kept(vega: Vega):
     vega.write("app/lyra.toml", '[kernel]\nstore = "state/runs.db"\n')
+    vega.write("app/src/hello.vega", 'print("hello");')
     assert vega("run", "app/src/hello.vega").stderr.startswith("run hello-")
     assert (vega.folder / "app/state/runs.db").is_file()
+    vega.write("app/lyra.toml", '[kernel]\nstore = "memory"\n')
+    assert vega("run", "app/src/hello.vega") == (0, "hello\n", "")
+
+
+def test_a_project_that_cannot_be_written_is_no_reason_not_to_run(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "lyra.toml").write_text("")
+    (tmp_path / "hello.vega").write_text('print("hello");')
+    monkeypatch.setattr("lyra.cli.vega_durable._may_write", lambda _: False)
+    assert command(["run", str(tmp_path / "hello.vega")]) == 0
+    out, told = capsys.readouterr()
+    assert (out, "the run is not kept" in told) == ("hello\n", True)
+    assert not (tmp_path / ".lyra").exists()
 
 
 def test_the_error_of_a_run_is_kept_with_its_place(vega: Vega):
@@ -316,3 +343,30 @@ def test_a_check_of_the_store_looks_into_its_runs(vega: Vega):
     assert done.returncode == 1
     assert "run r: " in done.stdout
     assert vega("resume", "r", "--db", "run.db").returncode == 2
+
+
+def test_a_trace_has_all_that_was_spent(vega: Vega):
+    """Also in calls whose rows are gone; then it says so."""
+    vega.write(
+        "many.vega",
+        'agent A { model "sim/echo" }\nlet a = spawn A;\n'
+        'for let i = 0; i < 900; i = i + 1 { a <- "x"; }\nprocess::sleep(1500ms);\n'
+        'for let i = 0; i < 900; i = i + 1 { a <- "x"; }\nprint("one");\n',
+    )
+    sets = ["--set", "kernel.retention_s=1", "--set", "kernel.snapshot_every_events=500"]
+    assert vega("run", "many.vega", "--db", "run.db", "--run-id", "r", *sets).returncode == 0
+    (run,) = vega.json("runs", "--db", "run.db")
+    told = vega.json("trace", "r", "--db", "run.db")
+    names = ("calls", "input_tokens", "output_tokens", "cost_usd")
+    assert [told["trace"][name] for name in names] == [run[name] for name in names]
+    assert 0 < told["unlisted_calls"] < 1800
+    assert told["since"] > run["began"]
+    assert "are only in the sums" in vega("trace", "r", "--db", "run.db").stdout
+
+
+def test_a_trace_says_why_a_run_failed(vega: Vega):
+    vega.write("bad.vega", 'throw Broken("pipe");\n')
+    vega("run", "bad.vega", "--db", "run.db", "--run-id", "r")
+    assert "process bad.vega  Broken: pipe" in vega("trace", "r", "--db", "run.db").stdout
+    told = vega.json("trace", "r", "--db", "run.db")
+    assert (told["trace"]["status"], told["trace"]["error"], told["unlisted_calls"]) == ("Broken", "pipe", 0)

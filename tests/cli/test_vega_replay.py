@@ -353,3 +353,67 @@ def test_a_plain_prompt_in_a_terminal(terminal: Any):
         shown._read()
     shown.type("\x04")
     assert shown.end() == 0
+
+
+AGENTS = """\
+agent A { model "sim/echo" }
+agent M { model "sim/echo" memory conversation system "be brief" }
+let a = spawn A;
+let m = spawn M;
+print(a <- "one");
+print(m <- "two");
+print(m <- "three");
+"""
+
+
+def test_agents_are_processes_that_one_can_look_at(vega: Vega):
+    """What they are, what they do, and what they have in mind: at every place of the run."""
+    vega.write("agents.vega", AGENTS)
+    vega("run", "agents.vega", "--db", "run.db", "--run-id", "r")
+
+    def said(*lines: str) -> list[Any]:
+        done = vega("replay", "r", "--db", "run.db", "--json", given="\n".join(lines) + "\n")
+        return [json.loads(line)["data"] for line in done.stdout.splitlines() if '"command"' in line]
+
+    (listed,) = said("goto end", "processes")[-1:]
+    agents = {row["function"]: row for row in listed["processes"] if row["function"].startswith("agent ")}
+    assert agents.keys() == {"agent A", "agent M"}
+    m, a = agents["agent M"]["pid"], agents["agent A"]["pid"]
+    told = said("goto end", f"process {m}", f"process {a}", f"mailbox {m}")
+    assert told[1]["conversation"] == [
+        {"who": "user", "text": "two"},
+        {"who": "assistant", "text": "two"},
+        {"who": "user", "text": "three"},
+        {"who": "assistant", "text": "three"},
+    ]
+    assert told[1]["settings"]["system"] == '"be brief"'
+    assert [one["text"] for one in told[2]["conversation"]] == ["one", "one"]
+    assert told[3]["messages"] == []
+    steps = said("effects 0 99")[0]
+    number = next(step["number"] for step in steps if "three" in step["what"])
+    before = said(f"goto {number}", f"process {m}")[1]
+    assert [one["text"] for one in before["conversation"]] == ["two", "two"]
+    assert said("goto 1", "processes")[1]["of"] == 1
+    text = vega("replay", "r", "--db", "run.db", "--plain", given=f"goto end\nprocess {m}\n").stdout
+    assert f"agent M ({m}): waits" in text
+    assert '  user: "two"' in text
+    assert "no process 'p99' here" in vega("replay", "r", "--db", "run.db", given="process p99\n").stderr
+
+
+def test_messages_that_wait_are_in_the_mailbox(vega: Vega):
+    """From the moment they were sent, also while their process does something else; a supervised one by its handle."""
+    vega.write(
+        "mail.vega",
+        'fn w() { process::sleep(400ms); receive { "go" => print("went") } }\n'
+        "let p = spawn fn w() supervised by { strategy restart };\n"
+        'p <- "a"; p <- "b"; process::sleep(100ms); print("sent"); p <- "go"; process::sleep(500ms);\n',
+    )
+    vega("run", "mail.vega", "--db", "run.db", "--run-id", "r")
+    done = vega("replay", "r", "--db", "run.db", "--json", given="effects 0 99\n")
+    steps = json.loads(done.stdout.splitlines()[-1])["data"]
+    number = next(step["number"] for step in steps if step["what"].startswith("print"))
+    handle = next(step["result"] for step in steps if step["kind"] == "spawn").strip("<>").split()[-1]
+    done = vega("replay", "r", "--db", "run.db", "--json", given=f"goto {number}\nmailbox {handle}\nprocess {handle}\n")
+    told = [json.loads(line)["data"] for line in done.stdout.splitlines() if '"command"' in line]
+    assert told[1]["messages"] == ['"a"', '"b"']
+    assert told[2]["process"] != "main"

@@ -38,6 +38,10 @@ class Vega:
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
+    def within(self, env: dict[str, str], *args: str) -> Done:
+        """The same with these variables."""
+        return self(*args, given=None, command=COMMAND, **env)
+
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

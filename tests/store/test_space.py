@@ -72,3 +72,17 @@ def test_a_space_that_is_not_there_is_not_made_by_looking(tmp_path):
         Space(tmp_path / "x.db", "two", make=False)
     with pytest.raises(ConfigError, match="does not tell it from"):
         Space(tmp_path / "x.db", "ONE")
+
+
+@pytest.mark.parametrize("name", ["sqlite_bench", "SQLite_x", "sqlite_"])
+def test_a_name_that_sqlite_keeps_for_itself(tmp_path, name):
+    space = Space(tmp_path / "s.db", name)
+    lease = space.acquire("me", now=1.0, ttl_s=9.0)
+    space.append(rows(1, 2), lease.epoch)
+    space.close()
+    space = Space(tmp_path / "s.db", name, make=False)
+    assert space.last_seq() == 2
+    space.close()
+    file = SqliteStore(tmp_path / "s.db")
+    assert spaces(file) == [name]
+    file.close()

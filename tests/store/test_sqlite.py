@@ -480,3 +480,25 @@ def test_no_room_even_for_the_file(small_disk: Path) -> None:
     with pytest.raises(StoreFull):
         SqliteStore(small_disk / "lyra.db")
     assert [file.name for file in small_disk.iterdir()] == ["ballast"]
+
+
+def test_who_only_reads_may_open_what_cannot_be_written(nobody):
+    """An archived file, alone or with the log that a killed owner left; nothing is changed beside it."""
+    path = nobody / "lyra.db"
+    store = SqliteStore(path)
+    lease = store.acquire("me", now=1.0, ttl_s=9.0)
+    store.append([(1, 1.0, "p", "k", b"\xc0")], lease.epoch)
+    for mode in (0o500, 0o700):
+        if mode == 0o700:
+            store.close()
+        path.chmod(0o400)
+        nobody.chmod(0o500)
+        before = sorted(entry.name for entry in nobody.iterdir())
+        reader = SqliteStore(path, writes=False)
+        assert [row.seq for row in reader.read()] == [1]
+        with pytest.raises(StoreError, match="cannot be written"):
+            reader.acquire("you", now=100.0, ttl_s=9.0)
+        reader.close()
+        assert sorted(entry.name for entry in nobody.iterdir()) == before
+        nobody.chmod(0o700)
+        path.chmod(0o600)

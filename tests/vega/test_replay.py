@@ -434,6 +434,8 @@ def test_an_error_stops(tmp_path: Path):
         ("line nowhere.vega:3", "no file"),
         ("line 3x", "no line"),
         ("if ", "missing"),
+        ("if total ==", "total =="),
+        ("if 1; print(2)", "no expression"),
     ],
 )
 def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, said: str):

@@ -42,12 +42,12 @@ def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error
         change = change_at(run, timeline, number, text, is_error=is_error)
         space = Space(made.path, name)
         try:
-            return copied_to(run, timeline, space, change, number, time.time())
+            return copied_to(run, space, change, number, time.time())
         finally:
             space.close()
 
 
-@pytest.mark.parametrize("message", ["one", "two", "x", "y", "again", "more"])
+@pytest.mark.parametrize("message", ["one", "x", "y", "again", "more"])
 def test_a_changed_reply_changes_what_follows_from_it_alone(made: Recorded, message: str):
     """Of calls, conversations and calls beside each other; nobody is asked anything, and the run stays as it was."""
     lines = made.run(TEAM)
@@ -60,6 +60,28 @@ def test_a_changed_reply_changes_what_follows_from_it_alone(made: Recorded, mess
     lines = [line.replace(message, "CHANGED") if line in (message, "xy") else line for line in lines]
     assert "".join(made.output("fork")) == "".join(lines)  # a stream comes in one piece now
     assert made.rows() == before
+
+
+@pytest.mark.parametrize("memory", ["conversation", "window(4)"])
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_conversation_that_went_another_way_is_another_question(made: Recorded, memory: str, is_live: bool):
+    """What its agent is asked next has the changed reply in it: nobody has answered that before."""
+    made.run(
+        f'agent A {{ model "sim/script" }}\nagent M {{ model "sim/script" memory {memory} }}\n'
+        'let a = spawn A; let m = spawn M;\nprint(m <- "title?"); print(a <- "other"); print(m <- "go on");'
+    )
+    book = fork(made, number_of(made, "title?"), "OTHER")
+    model = Seen()
+    error = made.go_on("fork", book, is_live=is_live, model=model)
+    assert book.new == ["model:M:sim/script"]
+    if is_live:
+        assert error == ""
+        (request,) = model.requests
+        assert [message.text for message in request.messages] == ["title?", "OTHER", "go on"]
+        assert made.output("fork") == ["OTHER", "other", "go on"]
+    else:
+        assert "did not ask" in error
+        assert (made.output("fork"), model.requests) == (["OTHER", "other"], [])
 
 
 def test_a_stream_may_be_changed_too(made: Recorded):
@@ -87,6 +109,16 @@ def test_what_is_new_is_done_where_that_is_allowed(made: Recorded):
     assert made.go_on("fork", book, is_live=True, model=model) == ""
     assert [request.messages[-1].text for request in model.requests] == ["something new"]
     assert made.output("fork") == ["yes", "something new", "last"]
+
+
+def test_forks_ask_under_keys_of_their_own(made: Recorded):
+    """Two that ask the same new thing are two questions to a provider that tells questions by their keys."""
+    made.run(ASKS)
+    model = Seen()
+    for name in ("fork", "other"):
+        made.go_on(name, fork(made, number_of(made, "first"), "yes", name=name), is_live=True, model=model)
+    keys = [request.idempotency_key for request in model.requests]
+    assert len(keys) == len(set(keys)) == 2
 
 
 def test_a_reply_may_become_an_error(made: Recorded):

@@ -25,6 +25,7 @@ from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
 from lyra.core.capability import Capability, Grant
 from lyra.core.effect import Effect
 from lyra.core.message import Message
+from lyra.core.redact import redact
 from lyra.core.tool import (
     Tool,
     ToolCall,
@@ -58,6 +59,7 @@ __all__ = ["run_tools"]
 _OUTPUT_CHARS_MAX: Final = 200_000  # of one result; a model reads less than that in one go
 _PROGRESS_CHARS_MAX: Final = 2_000  # of one report of how far a tool is
 _GIVEN_UP: Final = "given_up"
+_SHOWN: Final = 300  # characters of a call's arguments, for a person who decides about it
 _NOT_TOLD: Final = (BudgetExceeded, Divergence, StoreError)  # ends the turn: no other call of the model helps
 
 
@@ -318,6 +320,7 @@ def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
             idempotent=inside or tool.idempotent,
             cost={"tool_calls": 1},
             timeout_s=tool.timeout_s,
+            about=_about,
         )
         agent.effects[tool.name] = (tool, found)
     effect: Effect = found
@@ -327,6 +330,13 @@ def _effect(agent: Agent, tool: Tool, *, inside: bool) -> Effect:
 def _needs(tool: Tool, act: Act) -> list[Capability]:
     """What the tool always needs, and what it needs for these arguments."""
     return [*tool.needs, *(tool.needs_of(act.call.arguments) if tool.needs_of is not None else ())]
+
+
+def _about(act: Act) -> str:
+    """The call as a person reads it, without the keys in it."""
+    given = ", ".join(f"{name}: {value!r}" for name, value in act.call.arguments.items())
+    shown = redact(given, act.runtime.known)
+    return f"{act.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
 
 
 async def _admit(act: Act) -> None:

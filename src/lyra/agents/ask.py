@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import msgspec
 
@@ -18,7 +18,8 @@ from lyra.agents.veil import Veil, veiled
 from lyra.core.budget import NOTHING, Budget, Reservation, Usage
 from lyra.core.effect import Charged, Effect
 from lyra.core.rate import RateLimit
-from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded
+from lyra.core.retry import Retry
+from lyra.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ModelError
 from lyra.models.faults import fault
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
@@ -58,6 +59,8 @@ class Ask:
     lost = uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
     lost_tokens = TokenUsage()
     quoted = NOTHING
+    is_last = True  # of the models that may be asked
+    retry: Retry | None = None
 
     def __init__(
         self,
@@ -207,7 +210,7 @@ def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
             shared=None if ask.limit is None else (ask.model, ask.limit),
             lasting=True,
         )
-    ask.effect = found.name
+    ask.effect, ask.retry = found.name, agent.retry
     return found
 
 
@@ -331,12 +334,26 @@ async def perform(ask: Ask, *, idempotency_key: str = "") -> Completion:
         if ask.lost.items:
             error.usage = ask.lost  # type: ignore[attr-defined]  # the door charges what a failure has cost
         await _closed(source)
+        if runtime.unfit is not None and _is_away(error, ask):
+            await runtime.lacks(runtime.kernel.processes[ask.pid], error)
         raise
+    runtime.has_answered = True
     usage = _spent(ask, completion)
     if ask.lost.items:
         usage += ask.lost
     ask.settle(usage)
     return Charged(completion, usage)  # type: ignore[return-value]  # the door takes the usage off
+
+
+def _is_away(error: BaseException, ask: Ask) -> TypeGuard[ModelError]:
+    """Whether the provider cannot be asked from here at all: it never was in this life of the kernel, and there will
+    be no other try."""
+    if ask.runtime.has_answered or not ask.is_last or not isinstance(error, ModelError) or error.kind not in _AWAY:
+        return False
+    return ask.retry is None or not ask.retry.should_retry(error, ask.attempts)
+
+
+_AWAY: Final = ("connection", "auth")
 
 
 async def _shown(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, known: tuple[str, ...]) -> None:

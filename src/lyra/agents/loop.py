@@ -38,6 +38,7 @@ from lyra.models.stream import Completion
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
+    from lyra.models.provider import LLMProvider
 
 __all__ = ["STATUSES", "once", "serve"]
 
@@ -373,7 +374,7 @@ async def _ask_models(
     """The answer, from the agent's model or, where that one cannot, from the next it may fall back to."""
     agent = session.agent
     output = agent.output
-    found = runtime.find(agent.model)
+    found = await _found(ctx, runtime, agent.model)
     request = Request(
         model=found[1],
         messages=session.sent(),
@@ -401,7 +402,8 @@ async def _ask_models(
     call = ask.call = pending.ahead if pending is not None else None
     try:
         for at, model in enumerate(models):
-            ask.aim(runtime.find(model) if at else found)
+            ask.aim(await _found(ctx, runtime, model) if at else found)
+            ask.is_last = at + 1 == len(models)
             try:
                 if call is not None and not call.is_over:
                     await call.room((process.budget, *ask.scopes), lambda: expected(process.budget, ask))
@@ -430,6 +432,14 @@ async def _ask_models(
     finally:
         ask.close()
     raise AssertionError("the last model answers or raises")
+
+
+async def _found(ctx: Context, runtime: Runtime, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+    try:
+        return runtime.find(model)
+    except ConfigError as error:
+        await runtime.lacks(ctx._process, error)
+        raise
 
 
 def _identity(session: Session, request: Request) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.core.rate import RateLimit
 from lyra.errors import ConfigError
 from lyra.models.pricing import Prices
+from lyra.models.settings import secrets_of
 
 if TYPE_CHECKING:
     from lyra.config import Config
@@ -24,13 +25,14 @@ __all__ = ["ModelSettings"]
 class ModelSettings:
     """`prices` and `limits` by `provider/model`, as far as they have been read."""
 
-    __slots__ = ("_clock", "_config", "limits", "prices")
+    __slots__ = ("_clock", "_config", "limits", "prices", "secrets")
 
     def __init__(self, config: Config | None, clock: Clock) -> None:
         self._clock = clock
         self._config: Config | None = None
         self.prices = Prices(clock=clock)
         self.limits: dict[str, RateLimit] = {}
+        self.secrets: tuple[str, ...] = ()  # every key in it, also of providers that nobody has asked yet
         if config is not None:
             self._use(config)
 
@@ -59,6 +61,8 @@ class ModelSettings:
     def _use(self, config: Config) -> Config:
         self._config = config
         self.limits = config.limits
+        told = (secret for name, given in config.providers.items() for secret in secrets_of(name, given))
+        self.secrets = tuple(dict.fromkeys(told))
         if config.prices:
             self.prices = Prices.of_config(config, clock=self._clock)
         return config

@@ -7,6 +7,7 @@ kernel only: what has to survive is in the journal, and a replay finds no caller
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.kernel.process import GIVEN_UP, Process
+from lyra.kernel.process import GIVEN_UP, Process, suspend
 from lyra.kernel.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
@@ -69,12 +70,14 @@ class Runtime:
         "_tokens",
         "awaited",
         "client",
+        "has_answered",
         "is_own",
         "kernel",
         "name",
         "pending",
         "sessions",
         "settings",
+        "unfit",
     )
 
     def __init__(self, kernel: Kernel) -> None:
@@ -94,6 +97,9 @@ class Runtime:
         self._threads: ThreadPoolExecutor | None = None
         self._secrets: tuple[str, ...] = ()
         self._known: tuple[str, ...] = _in_environment()
+        # Told of what this machine lacks (a key, a provider) by whoever would rather wait for one that has it.
+        self.has_answered = False  # some model did, in this life
+        self.unfit: Callable[[LyraError], object] | None = None
 
     # ------------------------------------------------------------------ asking
 
@@ -301,6 +307,13 @@ class Runtime:
         except ConfigError as mistake:
             raise self.settings.explain(mistake, model) from None
 
+    async def lacks(self, process: Process, error: LyraError) -> None:
+        """A model cannot be asked from here, whatever the program does. Where somebody waits for a machine that can,
+        the process waits too: nobody hears of the error, and no journal has it."""
+        if self.unfit is not None:
+            self.unfit(error)
+            await suspend(process, [])
+
     def price(self, ask: Ask) -> Price | None:
         """What the model of a call costs: as its provider says, else as published."""
         assert ask.provider is not None
@@ -321,7 +334,7 @@ class Runtime:
     @property
     def known(self) -> tuple[str, ...]:
         """The keys that this process knows: those of its providers, and those in the usual variables."""
-        secrets = self.client.secrets()
+        secrets = (*self.client.secrets(), *self.settings.secrets)
         if secrets is not self._secrets and secrets != self._secrets:
             self._secrets = secrets
             self._known = tuple(sorted({*_in_environment(), *filter(_is_key, secrets)}, key=len, reverse=True))

@@ -19,7 +19,7 @@ import click
 from lyra.core.secret import mask_url
 from lyra.errors import CODES, LyraError
 
-__all__ = ["colour_state", "document", "note", "report", "table", "wants_colour"]
+__all__ = ["colour_state", "document", "moment", "note", "report", "table", "wants_colour"]
 
 _USAGE_EXIT: Final = 2
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -60,6 +60,13 @@ def _rich_table(titles: Sequence[str], rows: list[list[str]]) -> None:
     for row in rows:
         view.add_row(*(Text(cell, style=_STATE_COLOURS.get(cell, "")) for cell in row))
     Console(highlight=False, markup=False, emoji=False).print(view)
+
+
+def moment(time: float) -> str:
+    """A time of the clock, as people here read it."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def note(text: str) -> None:

@@ -17,6 +17,7 @@ from lyra.vega.replay.breakpoints import Breakpoints, Hit
 from lyra.vega.replay.timeline import Step, brief
 
 if TYPE_CHECKING:
+    from lyra.vega.replay.agents import AgentView
     from lyra.vega.replay.player import Player
 
 __all__ = ["COMMANDS", "Commands", "Result", "step_line"]
@@ -102,7 +103,7 @@ class Commands:
                 return [one for one in ("agent", "cost", "error", "if", "line") if one.startswith(rest)]
             return sorted(set(timeline.agents.values())) if kind == "agent" else list(timeline.program.files)
         if name in ("process", "mailbox"):
-            return [pid for pid in self.player.pids if pid.startswith(rest)]
+            return [pid for pid in (*self.player.pids, *self.player.agents) if pid.startswith(rest)]
         if name == "print":
             return [one for one in self.player.view() if one.startswith(rest)]
         return []
@@ -247,9 +248,9 @@ class Commands:
     def _processes(self, rest: str) -> Result:
         player = self.player
         first = _number(rest, "processes") if rest else 0
-        pids = player.pids
+        pids = [*player.pids, *player.agents]
         shown = pids[first : first + _PROCESSES_SHOWN]
-        rows = [(pid, player.facts(pid).function, self.state_of(pid)) for pid in shown]
+        rows = [(pid, *self._brief(pid)) for pid in shown]
         here = player.in_view
         lines = [f"{'*' if pid == here else ' '} {pid:<8} {name:<20} {state}".rstrip() for pid, name, state in rows]
         rest_of = len(pids) - first - len(shown)
@@ -257,6 +258,13 @@ class Commands:
             lines.append(f"  … and {rest_of} more: processes {first + len(shown)}")
         data = [{"pid": pid, "function": name, "state": state} for pid, name, state in rows]
         return Result("\n".join(lines) or "none has begun", {"processes": data, "of": len(pids)})
+
+    def _brief(self, pid: str) -> tuple[str, str]:
+        """What a process runs, and how it stands."""
+        agent = self.player.agent(pid)
+        if agent is None:
+            return self.player.facts(pid).function, self.state_of(pid)
+        return f"agent {agent.name}", agent.state
 
     def state_of(self, pid: str) -> str:
         at, ended, is_over = self.player.state(pid)
@@ -271,20 +279,42 @@ class Commands:
         if rest in ("", "-"):
             player.chosen = None
             return self._where("")
-        if rest not in player.pids:
-            near = did_you_mean(rest, player.pids)
-            hint = f"did you mean {near}?" if near else "`processes` lists them"
-            raise ConfigError(f"there is no process {rest!r} here", hint=hint)
-        player.chosen = rest
+        agent = player.agent(rest)
+        if agent is not None:
+            return self._agent(agent)
+        player.chosen = self._pid(rest)
         return self._where("")
+
+    def _pid(self, name: str) -> str:
+        found = self.player.process(name)
+        if found is None:
+            near = did_you_mean(name, [*self.player.pids, *self.player.agents])
+            hint = f"did you mean {near}?" if near else "`processes` lists them"
+            raise ConfigError(f"there is no process {name!r} here", hint=hint)
+        return found
+
+    def _agent(self, agent: AgentView) -> Result:
+        """An agent: its settings, what waits for it, and what it remembers, or was asked so far."""
+        program = self.player.timeline.program
+        settings = {name: brief(value, 120, program) for name, value in agent.settings.items()}
+        lines = [f"agent {agent.name} ({agent.pid}): {agent.state}"]
+        lines += [f"  {name} {value}" for name, value in settings.items()]
+        lines += [f"  mailbox {at}: {brief(text)}" for at, text in enumerate(agent.waiting[:_PROCESSES_SHOWN])]
+        told = [one._asdict() for one in agent.told]
+        if not told and settings.get("memory", "none") in ("none", '"none"'):  # each call is one of its own
+            told = [one for step in self.player.answers(agent.pid) for one in _exchange(step)]
+        shown = told[-_PROCESSES_SHOWN:]
+        if len(shown) < len(told):
+            lines.append(f"  … {len(told) - len(shown)} before these")
+        lines += [f"  {one['who']}: {brief(one['text'])}" for one in shown]
+        data = {"process": agent.pid, "agent": agent.name, "state": agent.state, "settings": settings}
+        return Result("\n".join(lines), {**data, "mailbox": agent.waiting, "conversation": told})
 
     def _mailbox(self, rest: str) -> Result:
         player = self.player
-        pid = rest or player.in_view
-        found = player.standing(pid)
-        if found is None:
-            raise ConfigError(f"there is no process {pid!r} here", hint="`processes` lists them")
-        waiting = list(found.fiber.mailbox or ())
+        agent = player.agent(rest)
+        pid = rest if agent is not None else self._pid(rest or player.in_view)
+        waiting = player.mailbox(pid) if agent is None else agent.waiting
         program = player.timeline.program
         texts = [brief(message, program=program) for message in waiting[:_PROCESSES_SHOWN]]
         lines = [f"{at}: {text}" for at, text in enumerate(texts)]
@@ -361,6 +391,16 @@ def step_line(step: Step) -> str:
     tokens = f"  {step.spent.tokens} tokens" if step.spent.tokens else ""
     place = f"  {os.path.basename(step.file)}:{step.line}" if step.line else ""
     return f"{step.number:>4} {step.pid:<6} {step.what}{came}{place}{cost}{tokens}"
+
+
+def _exchange(step: Step) -> list[dict[str, str]]:
+    """A call of an agent and what came of it."""
+    asked = {"who": "user", "text": step.message}
+    if step.error:
+        return [asked, {"who": "error", "text": step.error}]
+    given = None if step.answer is None else step.answer.value
+    text = given if isinstance(given, str) else step.result
+    return [asked, {"who": "assistant", "text": text}] if text else [asked]
 
 
 def _ended(state: str) -> str:

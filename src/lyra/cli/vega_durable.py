@@ -1,34 +1,38 @@
 """What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
 
 Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
-project). A program of a project whose lyra.toml names a store is run durably without being asked to; any other only
-with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
+project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
+asked to; any other only with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.render import note, printable, report
-from lyra.errors import Conflict, Corrupt, StoreError, StoreFull, VegaError
+from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, StoreFull, VegaError
 
 if TYPE_CHECKING:
     from lyra.cli.app import Session
     from lyra.cli.vega_run import Calls, Output
+    from lyra.config import Config
     from lyra.kernel.interrupt import Interrupt
     from lyra.store.space import Space
     from lyra.vega.migration import Migration
     from lyra.vega.program import Program
     from lyra.vega.runs import Run, Runs
+    from lyra.vega.runtime.durable import Life
 
 __all__ = [
     "come_to",
+    "command",
     "db_option",
     "failure",
     "fresh_id",
@@ -40,7 +44,8 @@ __all__ = [
     "store_file",
 ]
 
-_FILE = "lyra.toml"
+_FILE: Final = "lyra.toml"
+_PYTHON: Final = "pyproject.toml"
 
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,35 +57,56 @@ def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def store_file(session: Session, db: str | None) -> str:
     from lyra.vega.runs import file_of
 
-    return file_of(session.config.kernel.store.reveal() if db is None else db)
+    return file_of(_configured(session.config, os.getcwd()) if db is None else db)
 
 
 def project_store(session: Session, file: str) -> str | None:
-    """The store of the project that a program belongs to, if its lyra.toml names one that is a file."""
+    """The store of the project that a program belongs to, where runs can be kept in it."""
     folder = os.path.dirname(os.path.abspath(file))
-    while not os.path.lexists(os.path.join(folder, _FILE)):
+    if _above(folder, _FILE) is None and _above(folder, _PYTHON) is None:
+        return None
+    from lyra.config import Config
+
+    config = Config.load(folder, flags=session.flags)
+    if not _is_project(config) and _above(folder, _PYTHON) is None:
+        return None  # what was found is the user's own file
+    target = _configured(config, folder).removeprefix("sqlite://")
+    if target == "memory" or "://" in target:
+        return None
+    if not _may_write(target):
+        note(f"the run is not kept: {target} cannot be written")
+        return None
+    return target
+
+
+def _configured(config: Config, folder: str) -> str:
+    """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
+    base = None if _is_project(config) else _above(folder, _PYTHON)
+    if base is None or config.origin("kernel.store").kind != "default":
+        return config.kernel.store.reveal()
+    from lyra.config.keys import KEYS
+
+    return os.path.join(base, str(KEYS["kernel.store"].default))
+
+
+def _is_project(config: Config) -> bool:
+    return any(kind == "project" for kind, _ in config.files)
+
+
+def _above(folder: str, name: str) -> str | None:
+    """The nearest folder from there up that has such a file."""
+    while not os.path.lexists(os.path.join(folder, name)):
         above = os.path.dirname(folder)
         if above == folder:
             return None
         folder = above
-    if not _names_store(os.path.join(folder, _FILE)):
-        return None
-    from lyra.config import Config
-
-    config = Config.load(os.path.dirname(os.path.abspath(file)), flags=session.flags)
-    if config.origin("kernel.store").kind not in ("project", "env", "flag"):
-        return None
-    target = config.kernel.store.reveal().removeprefix("sqlite://")
-    return None if target == "memory" or "://" in target else target
+    return folder
 
 
-def _names_store(path: str) -> bool:
-    """Whether the word is in the file at all: most programs are spared the reading of their settings."""
-    try:
-        with open(path, "rb") as file:
-            return b"store" in file.read()
-    except OSError:
-        return False
+def _may_write(path: str) -> bool:
+    while not os.path.exists(path):
+        path = os.path.dirname(os.path.abspath(path))
+    return os.access(path, os.W_OK)
 
 
 def fresh_id(file: str) -> str:
@@ -114,13 +140,14 @@ def _refusing() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- a life
-def come_to(path: str, run_id: str, *, durability: str = "process") -> tuple[Space, Run | None]:
-    """The space of a run, and the run as it is there; None when it has not begun."""
+def come_to(path: str, run_id: str, *, durability: str = "process", make: bool = True) -> tuple[Space, Run | None]:
+    """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
+    looked at where nothing can be written."""
     from lyra.store.space import Space
     from lyra.vega.runs import Run
 
     with _refusing():
-        space = Space(path, run_id, durability=durability)
+        space = Space(path, run_id, durability=durability, make=make, writes=make)
         run = Run(space)
         has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
     return space, run if has_begun else None
@@ -136,10 +163,13 @@ def live(
     heard: bool,
     before: Run | None = None,
     migration: Migration | None = None,
+    held: Callable[[], object] = lambda: None,
     facts: dict[str, Any] | None = None,
+    is_said: bool = True,
     **options: Any,
 ) -> Any:
-    """One life of a run, to its end: what main returned. Ctrl-C stops the life; the run waits for the next one."""
+    """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
+    Ctrl-C stops the life; the run waits for the next one."""
     import asyncio
 
     from lyra.cli.vega_run import with_servers
@@ -147,55 +177,128 @@ def live(
     from lyra.vega.runtime.durable import Life
     from lyra.vega.runtime.world import Options
 
+    def ours() -> None:
+        held()
+        if output.live is not None:
+            output.live.start()
+
     def asks(interrupt: Interrupt) -> None:
-        output.warn(printable(_asked(space.name, interrupt)))
+        output.warn(printable(_asked(space.name, interrupt, command(session, space, "answer"))))
 
     def began(run_id: str) -> None:
         """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
-        output.warn(f"run {run_id}")
+        if is_said:
+            output.warn(f"run {run_id}")
 
     def migrated() -> None:
         """Said once it is true: from here on the run has another program."""
         for change in () if migration is None else migration.changes:
             output.warn(printable(f"migrated: {change}"))
 
+    lives: list[Life] = []
+
     async def main() -> Any:
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
             options["picture"] = output.live.picture
-            output.live.start()
         config = session.config if session.flags else None
         if migration is not None:
             migration.done = migrated
         chosen = Options(write=output.write, warn=output.warn, **options)
-        life = Life(space, program, chosen, before=before, migration=migration, config=config, began=began, asks=asks)
+        life = Life(
+            space,
+            program,
+            chosen,
+            before=before,
+            migration=migration,
+            config=config,
+            held=ours,
+            began=began,
+            asks=asks,
+        )
+        lives.append(life)
         if heard:
             calls.know(program)
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 
-    try:
+    with _ending(session, space, output, lives):
         return asyncio.run(with_servers(session, program, options, main))
-    except KeyboardInterrupt:
-        note(f"run {space.name} is stopped; it goes on with: vega resume {space.name}")
+
+
+@contextmanager
+def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -> Iterator[None]:
+    """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
+    from lyra.vega.runtime.durable import Overtaken
+
+    is_over = True
+    try:
+        yield
+    except Overtaken:
+        is_over = False
         raise
-    except Conflict as held:
-        owner = str(held.fields.get("owner", "")).split("|")
-        who = f" by process {owner[1]}" if len(owner) > 1 else ""
-        raise Conflict(
-            f"run {space.name} is being run{who}", hint=f"wait for it, or end it: vega cancel {space.name}"
-        ) from None
+    except KeyboardInterrupt:
+        _stopped(session, space)
+        raise
+    except Conflict as conflict:
+        refusal = _taken(session, space, conflict)
+        if refusal is None and not any(life.is_held for life in lives):  # who was quicker has just come to the end
+            is_over = False
+            raise Overtaken from None
+        raise refusal or _superseded(session, space) from None
+    except LyraError as error:
+        if any(error is life.lack for life in lives):
+            _stopped(session, space)
+        raise
     finally:
-        output.end_watch()
-        output.check()
+        if is_over:
+            output.end_watch()
+            output.check()
 
 
-def _asked(run_id: str, interrupt: Interrupt) -> str:
+def command(session: Session, space: Space, verb: str) -> str:
+    """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
+    words = f"vega {verb} {space.name}"
+    path = os.path.realpath(space.path)
+    with suppress(ConfigError):
+        if os.path.realpath(store_file(session, None)) == path:
+            return words
+    near = os.path.relpath(path)
+    return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
+
+
+def _superseded(session: Session, space: Space) -> Conflict:
+    """This process was stopped for so long that another one went on with the run, and that came to the end."""
+    hint = f"all of its output: {command(session, space, 'resume')}"
+    return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
+
+
+def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict | None:
+    """Somebody else is at work on the run: who; None where it is over by now."""
+    from lyra.vega.runs import Run
+
+    run = Run(space)
+    if run.has_begun and run.is_over:
+        return None
+    owner = str(conflict.fields.get("owner", "")).split("|")
+    who = f" by process {owner[1]}" if len(owner) > 1 else ""
+    hint = f"wait for it, or end it: {command(session, space, 'cancel')}"
+    return Conflict(f"run {space.name} is being run{who}", hint=hint)
+
+
+def _stopped(session: Session, space: Space) -> None:
+    note(f"run {space.name} is stopped; it goes on with: {command(session, space, 'resume')}")
+
+
+_ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or fail"}
+
+
+def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
     """A question, and how to answer it."""
     lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
     if interrupt.message:
         lines.append(interrupt.message)
-    return "\n".join([*lines, f"answer it with: vega answer {run_id} …"])
+    return "\n".join([*lines, f"answer it with: {answer} and {_ANSWERS.get(interrupt.kind, 'a TEXT')}"])
 
 
 def failure(run: Run) -> VegaError | None:

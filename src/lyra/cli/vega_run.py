@@ -67,8 +67,8 @@ def run(
     """Run a Vega program: a source, or a compiled .vgb file.
 
     `-` reads the source from stdin. What follows `--` are the program's own arguments: env::args(), or the parameter
-    of main. With --db or --run-id, or in a project whose lyra.toml names a store, the run is durable: killed, it goes
-    on with `vega resume`.
+    of main. With --db or --run-id, or in a project (a folder with a lyra.toml or a pyproject.toml), the run is
+    durable: killed, it goes on with `vega resume`.
     """
     session, files = ctx.ensure_object(Session), Files(file)
     limit = None if budget is None else dollars(budget)
@@ -80,14 +80,14 @@ def run(
         program = files.program()
         if live and not as_json:  # which has room for nothing else
             output.watch()
-        options = {"model": model, "budget": limit, "args": args, "sequential": sequential}
-        store = _store(session, file, db, run_id)
+        options: dict[str, Any] = {"model": model, "budget": limit, "args": args, "sequential": sequential}
+        store = _store(session, file, db, run_id, workers)
         if store is not None:
-            if workers > 1:
-                raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
             from lyra.cli.vega_start import start
 
-            start(ctx, store, run_id, files, program, output, calls, heard=heard, as_json=as_json, **options)
+            is_said = not trace or _is_wanted(session, db, run_id)  # else stderr is for the lines of the trace alone
+            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
+            start(ctx, store, run_id, files, program, output, calls, **told, **options)
             return
         value = _ran(session, program, output, calls, heard=heard, workers=workers, **options)
     except SourceError as error:
@@ -106,11 +106,18 @@ def run(
     ctx.exit(0 if failed is None else 1)
 
 
-def _store(session: Session, file: str, db: str | None, run_id: str | None) -> str | None:
-    """The file that the run is kept in, if it is durable."""
-    if db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in session.flags):
+def _store(session: Session, file: str, db: str | None, run_id: str | None, workers: int) -> str | None:
+    """The file that the run is kept in, if it is durable; several workers leave nothing to go on with."""
+    if _is_wanted(session, db, run_id):
+        if workers > 1:
+            raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
         return store_file(session, db)
-    return project_store(session, file)
+    return project_store(session, file) if workers == 1 else None
+
+
+def _is_wanted(session: Session, db: str | None, run_id: str | None) -> bool:
+    """Whether somebody has asked for a durable run, other than by having a project."""
+    return db is not None or run_id is not None or any(flag.startswith("kernel.store=") for flag in session.flags)
 
 
 def _ran(session: Session, program: Program, output: Output, calls: Calls, *, heard: bool, **options: Any) -> Any:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lyra.cli.app import Command, Session, json_option
-from lyra.cli.render import document, note, printable, table
-from lyra.cli.vega_durable import come_to, db_option, opened, store_file
+from lyra.cli.render import document, moment, note, printable, table
+from lyra.cli.vega_durable import come_to, command, db_option, opened, store_file
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
+    from lyra.store.space import Space
     from lyra.vega.runs import Question, Run
 
 __all__ = ["answer", "cancel", "resume", "runs"]
@@ -45,9 +46,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 def _cell(facts: dict[str, Any], column: str) -> str:
     if column == "began":
-        from datetime import datetime
-
-        return datetime.fromtimestamp(facts["began"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return moment(facts["began"])
     if column == "cost":
         return f"${facts['cost_usd']:.4f}"
     return str(facts[column])
@@ -86,30 +85,33 @@ def resume(
     """
     from lyra.cli.vega_files import Files
     from lyra.cli.vega_run import Calls, Output
-    from lyra.cli.vega_start import go_on
+    from lyra.cli.vega_start import go_on, with_run
     from lyra.vega.migration import migrated
 
     session = ctx.ensure_object(Session)
     path = store_file(session, db)
     with opened(path) as found:
         _ = found[run]
-    space, before = come_to(path, run)
-    assert before is not None
-    migration = None
-    if program is not None:
-        files = Files(program)
-        migration = migrated(before, files.program(), files.texts)
-    elif not before.is_over and _is_edited(before):
-        note(
-            f"{before.file} was changed since; the run goes on with the program that it has "
-            f"(with the changed one: vega resume {run} --program {before.file})"
-        )
     output = Output(collect=as_json)
-    calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
     if live and not as_json:
         output.watch()
-    heard = trace or as_json
-    go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+
+    def act(space: Space, before: Run | None) -> None:
+        assert before is not None
+        migration = None
+        if program is not None:
+            files = Files(program)
+            migration = migrated(before, files.program(), files.texts)
+        elif not before.is_over and _is_edited(before):
+            note(
+                f"{before.file} was changed since; the run goes on with the program that it has "
+                f"(with the changed one: vega resume {run} --program {before.file})"
+            )
+        calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
+        heard = trace or as_json
+        go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
+
+    with_run(path, run, act, make=False)
 
 
 def _is_edited(run: Run) -> bool:
@@ -141,19 +143,21 @@ def cancel(session: Session, /, *, run: str, db: str | None, as_json: bool) -> N
     with opened(path) as found:
         one = found[run]
         was = one.state
-    if was not in _OVER:
-        _cancel(path, run)
+    state = was if was in _OVER else _cancel(path, run)
     if as_json:
-        document({"run": run, "was": was, "state": was if was in _OVER else "cancelled"})
+        document({"run": run, "was": was, "state": state})
     else:
-        click.echo(printable(f"run {run} was {was} already" if was in _OVER else f"run {run} is cancelled"))
+        click.echo(
+            printable(f"run {run} is cancelled" if was != state == "cancelled" else f"run {run} was {state} already")
+        )
 
 
 _OVER = ("finished", "failed", "cancelled")
 
 
-def _cancel(path: str, run: str) -> None:
-    """Tell whoever is at work on it and wait for that; where nobody is, end it here."""
+def _cancel(path: str, run: str) -> str:
+    """Tell whoever is at work on it and wait for that; where nobody is, end it here. How it stands then: it may have
+    come to its own end first."""
     import asyncio
 
     from lyra.vega.runtime.durable import cancel_note, end
@@ -163,6 +167,7 @@ def _cancel(path: str, run: str) -> None:
         space.leave_note(cancel_note())
         assert before is not None
         asyncio.run(end(space, before))
+        return type(before)(space).state
     finally:
         space.close()
 
@@ -204,12 +209,15 @@ def answer(
             _list(one, waiting, as_json=as_json)
             return
         asked = _chosen(one, waiting, question)
-        one.space.leave_note(answer_note(asked.id, _response(asked, text, approved, data)))
+        one.space.leave_note(answer_note(asked.id, _response(run, asked, text, approved, data)))
         at_work = bool(one.owner)
+        left = len(waiting) - 1
+        resume, more = (command(session, one.space, verb) for verb in ("resume", "answer"))
     if as_json:
         document({"run": run, "question": asked.id, "kind": asked.kind, "at_work": at_work})
     elif not at_work:
-        note(f"the answer is kept; the run takes it when it goes on: vega resume {run}")
+        asks = f"; it asks {left} more: {more}" if left else ""
+        note(f"the answer is kept; the run takes it when it goes on: {resume}{asks}")
 
 
 def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
@@ -217,7 +225,7 @@ def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
         document({"run": run.id, "state": run.state, "questions": [_question(one) for one in waiting]})
         return
     if not waiting:
-        note(f"run {run.id} asks nothing")
+        note(_nothing(run))
     for one in waiting:
         click.echo(printable(f"{one.id} ({one.kind}): {one.question}"))
         if one.message:
@@ -228,31 +236,61 @@ def _chosen(run: Run, waiting: list[Question], wanted: str | None) -> Question:
     found = [one for one in waiting if wanted is None or one.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
+    if wanted is not None and not found and any(key.startswith(wanted) for key in run.answered()):
+        raise ConfigError(
+            f"question {wanted} is answered already", hint=f"go on with the run: vega resume {run.id}", run=run.id
+        )
     if not waiting:
-        raise ConfigError(f"run {run.id} asks nothing", hint="`vega runs` shows how it stands", run=run.id)
+        raise ConfigError(_nothing(run), hint="`vega runs` shows how it stands", run=run.id)
     listed = ", ".join(one.id for one in waiting)
     said = f"run {run.id} asks no question {wanted!r}" if not found else f"run {run.id} asks {len(found)} questions"
     raise ConfigError(said, hint=f"say which one: --question ID, of {listed}", run=run.id)
 
 
-def _response(asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
+def _nothing(run: Run) -> str:
+    kept = len(run.answered())
+    return f"run {run.id} asks nothing" + (
+        f" more: {kept} {'answer is' if kept == 1 else 'answers are'} kept" if kept else ""
+    )
+
+
+def _response(run: str, asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
     response: dict[str, Any] = {}
     if data is not None:
         try:
             response["data"] = json.loads(data)
         except json.JSONDecodeError as error:
             raise ConfigError(f"--data is no JSON: {error}", key="--data") from None
-    if approved is None and asked.kind == "confirmation" and text is not None and text.lower() in _CONSENT:
-        approved = _CONSENT[text.lower()]
+    if asked.kind == "confirmation":
+        return response | {"approved": _consent(text, approved)} | ({"text": text} if text else {})
+    if asked.kind == "in_doubt":
+        return response | {"decision": _decision(text, approved, data)}
+    if approved is not None and asked.kind == "clarification":
+        raise ConfigError("this question is answered with a text", hint=f"vega answer {run} TEXT", key="TEXT")
     if approved is not None:
         response["approved"] = approved
-    if text is not None:
-        if asked.kind == "in_doubt" and text not in _DOUBT:
-            raise ConfigError(f"{text!r} is no answer to that", hint=f"one of {', '.join(_DOUBT)}", key="TEXT")
-        response["decision" if asked.kind == "in_doubt" else "text"] = text
-    if asked.kind == "confirmation" and "approved" not in response:
-        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+    if text is not None and text.strip():
+        response["text"] = text
+    if not response:
+        raise ConfigError("an empty text is no answer", hint="say something, or give --data JSON", key="TEXT")
     return response
+
+
+def _consent(text: str | None, approved: bool | None) -> bool:
+    """Yes or no, in either form; a text beside --yes or --no says why."""
+    said = _CONSENT.get(text.lower()) if text is not None and approved is None else approved
+    if said is None:
+        raise ConfigError("this question is answered with yes or no", hint="--yes, or --no", key="TEXT")
+    return said
+
+
+def _decision(text: str | None, approved: bool | None, data: str | None) -> str:
+    if text not in _DOUBT or approved is not None:
+        given = repr(text) if text is not None else "--yes" if approved else "--no" if approved is False else "--data"
+        raise ConfigError(f"{given} is no answer to that", hint=f"one of {', '.join(_DOUBT)}", key="TEXT")
+    if data is not None and text != "skip":
+        raise ConfigError(f"{text} takes no --data", hint="only what is skipped has a result to be given", key="--data")
+    return text
 
 
 _CONSENT = {"yes": True, "y": True, "no": False, "n": False}

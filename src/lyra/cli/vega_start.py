@@ -6,7 +6,8 @@ needed. A program that was changed since takes over where that is safe, and else
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
-__all__ = ["go_on", "start"]
+__all__ = ["go_on", "start", "with_run"]
 
 _SECRET = ("key", "secret", "token", "headers", "password")
 
@@ -39,15 +40,60 @@ def start(
     *,
     heard: bool,
     as_json: bool,
+    is_said: bool,
     **options: Any,
 ) -> None:
-    """Begin a run, or go on with the one of that name; ends the command."""
+    """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
     session = ctx.ensure_object(Session)
-    space, before = come_to(store, run_id or fresh_id(files.name), durability=_durability(session))
-    if before is not None:
-        migration = _migrated(before, program, files, options)
-        go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
-        return
+
+    def act(space: Space, before: Run | None) -> None:
+        if before is None:
+            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
+            _begin(ctx, space, files, program, output, calls, **told, **options)
+        else:
+            migration = _migrated(before, program, files, options)
+            go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
+
+    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(session))
+
+
+def with_run(
+    path: str,
+    run_id: str,
+    act: Callable[[Space, Run | None], object],
+    *,
+    durability: str = "process",
+    make: bool = True,
+) -> None:
+    """Do something with a run as it stands, None where it has not begun; where another process was at work on it
+    meanwhile, once more with what that one has left."""
+    from lyra.vega.runtime.durable import Overtaken
+
+    while True:
+        space, before = come_to(path, run_id, durability=durability, make=make)
+        try:
+            act(space, before)
+            return
+        except Overtaken:
+            continue
+        finally:
+            space.close()
+
+
+def _begin(
+    ctx: click.Context,
+    space: Space,
+    files: Files,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    as_json: bool,
+    is_said: bool,
+    **options: Any,
+) -> None:
+    session = ctx.ensure_object(Session)
     facts = {
         "id": space.name,
         "file": files.name,
@@ -61,11 +107,9 @@ def start(
     }
     value, failed = None, None
     try:
-        value = live(session, space, program, output, calls, heard=heard, facts=facts, **options)
+        value = live(session, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
     except VegaError as error:
         failed = error
-    finally:
-        space.close()
     _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
 
 
@@ -84,16 +128,20 @@ def go_on(
     """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
     `migration` the rest is another program's."""
     session = ctx.ensure_object(Session)
-    lines = [] if tail else before.output()
-    if output.lines is not None:
-        output.lines += lines
-    else:
-        print_lines(lines)
+
+    def told() -> None:
+        lines = [] if tail else before.output()
+        if output.lines is not None:
+            output.lines += lines
+        else:
+            print_lines(lines)
+
     source = line_of(before.sources() if migration is None else migration.sources)
     value, failed = None, failure(before)
     began = before.began
     try:
         if before.is_over:
+            told()
             value = _returned(before) if failed is None else None
         else:
             session.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in session.flags]
@@ -109,13 +157,15 @@ def go_on(
                 heard=heard,
                 before=before,
                 migration=migration,
+                held=told,
                 budget=budget,
                 **options,
             )
     except VegaError as error:
         failed = error
-    finally:
-        space.close()
+    if as_json:  # of all its lives, as its output is
+        spent = type(before)(space).spent
+        calls.count, calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
     _end(ctx, before.id, before.file, output, calls, value, failed, source, as_json=as_json)
 
 
@@ -144,16 +194,24 @@ def _migrated(before: Run, program: Program, files: Files, options: dict[str, An
     not."""
     from lyra.vega.migration import migrated
 
-    began = before.began
-    for name, given in (("--model", options["model"]), ("arguments", list(options["args"]) or None)):
-        kept = began["model" if name == "--model" else "args"]
-        if given is not None and given != kept:
+    for name, given in options.items():
+        option, shown = _OPTIONS[name]
+        kept = before.began.get(name)
+        if given and shown(given) != shown(kept):
             raise ConfigError(
-                f"run {before.id} was begun with {name} {kept!r}",
+                f"run {before.id} was begun {f'with {option} {shown(kept)}'.rstrip() if kept else f'without {option}'}",
                 hint=f"go on with it as it is: vega resume {before.id}; or take another --run-id",
-                key=name,
+                key=option,
             )
     return migrated(before, program, files.texts)
+
+
+_OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives them, and how their values read
+    "model": ("--model", str),
+    "budget": ("--budget", lambda given: "" if given is None else str(_money(int(given)))),
+    "args": ("arguments", lambda given: " ".join(map(repr, given or ()))),
+    "sequential": ("--sequential", lambda given: "" if given else "no"),
+}
 
 
 def _returned(run: Run) -> Any:

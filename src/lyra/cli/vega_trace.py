@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lyra.cli.app import Command, Session, json_option
-from lyra.cli.render import document, printable
+from lyra.cli.render import document, moment, printable
 from lyra.cli.vega_durable import db_option, opened, store_file
 
 if TYPE_CHECKING:
@@ -29,18 +29,21 @@ def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> No
 
     with opened(store_file(session, db)) as runs:
         found = runs[run]
-        root = trace_of(found)
+        told = trace_of(found)
         if as_json:
             migrations = [
                 {"at": one["at"], "hash": one["hash"], "changes": one["changes"]} for one in found.facts.migrations
             ]
-            document({"run": found.id, "state": found.state, "migrations": migrations, "trace": root.to_data()})
+            facts = {"migrations": migrations, "since": told.since, "unlisted_calls": told.unlisted}
+            document({"run": found.id, "state": found.state, **facts, "trace": told.root.to_data()})
             return
         click.echo(printable(f"run {found.id}: {found.state}"))
         for migration in found.facts.migrations:
             for change in migration["changes"]:
                 click.echo(printable(f"migrated after {migration['at'] - found.began_at:.0f} s: {change}"))
-        for line in _lines(root):
+        if told.since is not None:
+            click.echo(f"rows before {moment(told.since)} are not kept: {told.unlisted} calls are only in the sums")
+        for line in _lines(told.root):
             click.echo(printable(line))
 
 
@@ -58,7 +61,8 @@ def _lines(root: Span) -> list[str]:
 
 def _line(span: Span) -> str:
     took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
-    parts = [f"{span.kind} {span.name}", span.status, took]
+    why = f"{span.status}: {span.error.splitlines()[0]}" if span.error else span.status
+    parts = [f"{span.kind} {span.name}", why, took]
     if span.calls or span.micro_usd:
         parts.append(f"{span.input_tokens}+{span.output_tokens} tokens")
         parts.append(f"${span.micro_usd / 1_000_000:.6f}")

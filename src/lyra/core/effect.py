@@ -73,6 +73,7 @@ class Effect:
 
     __slots__ = (
         "_needs",
+        "about",
         "admissions",
         "cost",
         "cost_data",
@@ -88,6 +89,7 @@ class Effect:
         "retry",
         "run",
         "shared",
+        "skipped",
         "takes_key",
         "timeout_s",
         "tokens",
@@ -110,6 +112,8 @@ class Effect:
         quote: Callable[..., Usage] | None = None,
         shared: tuple[str, RateLimit] | None = None,
         lasting: bool = False,
+        about: Callable[..., str] | None = None,
+        skipped: Callable[[Any], Any] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -130,6 +134,8 @@ class Effect:
         self.digest = canonical_hash(self.name, (), {})  # of a call without arguments
         self.cost = Usage.of(cost) if cost is not None else NOTHING
         self.quote = quote
+        self.about = about  # a call in a person's words, where somebody has to be asked about it
+        self.skipped = skipped  # the value of a call that was skipped, from the data of whoever decided that
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
@@ -172,6 +178,8 @@ class Effect:
             "quote": self.quote,
             "shared": self.shared,
             "lasting": self.admissions is not None,
+            "about": self.about,
+            "skipped": self.skipped,
         }
         return Effect(self.run, **{**settings, **options})
 

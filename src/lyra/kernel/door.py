@@ -71,7 +71,7 @@ class Door:
                     if entry.done:
                         return await self._replayed(process, entry, effect)
                     if not entry.idempotent:
-                        settled, value = await self._ask_about_doubt(process, key, effect)
+                        settled, value = await self._ask_about_doubt(process, key, effect, args)
                         if settled:
                             return value
         if kernel.draining:
@@ -384,19 +384,22 @@ class Door:
             await met_again(process, entry.error)
         return effect.decode(await self._kernel.value_of(entry))
 
-    async def _ask_about_doubt(self, process: Process, key: rows.Key, effect: Effect) -> tuple[bool, Any]:
+    async def _ask_about_doubt(
+        self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...]
+    ) -> tuple[bool, Any]:
         """It was in flight when the last kernel died, and doing it twice may matter: ask."""
+        said = effect.name if effect.about is None else effect.about(*args)
         answer = await self._kernel.interrupts.ask(
             process,
             kind="in_doubt",
             key=f"doubt:{key}",
-            question=f"Was {effect.name} performed? retry, skip or fail",
+            question=f"Was {said} performed? retry, skip or fail",
             message=f"effect {key} of process {process.pid} ({effect.name}) was in flight when its kernel stopped",
         )
         if answer.decision == "retry":
             return False, None
         if answer.decision == "skip":
-            data = codec.encode(answer.data)
+            data = codec.encode(answer.data if effect.skipped is None else effect.skipped(answer.data))
             row = rows.Finished(key, rows.Raw(data), usage=effect.cost_data)
             process.budget.charge(effect.cost)
         else:

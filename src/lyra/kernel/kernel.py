@@ -204,8 +204,12 @@ class Kernel(Requests):
     ) -> None:
         await self.close()
 
-    async def start(self) -> None:
-        """Own the store, bring its processes back, begin to run."""
+    async def start(self, *, owned: Callable[[], object] | None = None) -> None:
+        """Own the store, bring its processes back, begin to run.
+
+        `owned` is called once the store is this kernel's and nothing has been read from it: what it finds there nobody
+        else can change, and where it raises, the store is given back as it was.
+        """
         if self.started or self.stopping:
             raise ProcessError("a kernel is opened once", hint="make a new one: Kernel(…)")
         self.loop = asyncio.get_running_loop()
@@ -217,6 +221,8 @@ class Kernel(Requests):
         try:
             self._ownership = Ownership(self, store, lease_s=self._lease_s)
             lease = await self._ownership.take(owner_name(self.entropy.text(8)))
+            if owned is not None:
+                owned()
             self._recovery = Recovery(self, store)
             self.journal = Journal(self, store, epoch=lease.epoch, seq=0)
             await self._recovery.load()

@@ -24,6 +24,8 @@ SPACE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _OWN: Final = re.compile(r"\b(journal|snapshots|lease|meta|notes)\b")
 _NOTES: Final = "CREATE TABLE notes (number INTEGER PRIMARY KEY, data BLOB NOT NULL)"
+_RESERVED: Final = "sqlite_"  # no table may begin with it, in whatever case
+_MARK: Final = "~"  # before the name of a space that does; no name begins with it
 _LISTED: Final = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/journal' ORDER BY rowid"
 
 
@@ -38,6 +40,7 @@ class Space(SqliteStore):
         durability: str = "process",
         busy_timeout_s: float = 10.0,
         make: bool = True,
+        writes: bool = True,
     ) -> None:
         if not SPACE_NAME.fullmatch(name):
             raise ConfigError(
@@ -45,9 +48,10 @@ class Space(SqliteStore):
                 hint="use letters, digits, `.`, `_` and `-`, at most 64 of them, and begin with a letter or a digit",
             )
         self.name = name
+        self._stem = _stem(name)
         self._words: dict[str, str] = {}
         self._is_inside = False  # from when on statements mean the tables of the space
-        super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s)
+        super().__init__(path, durability=durability, busy_timeout_s=busy_timeout_s, writes=writes)
         try:
             self._enter(make=make)
         except BaseException:
@@ -56,9 +60,9 @@ class Space(SqliteStore):
 
     def _enter(self, *, make: bool) -> None:
         known = {found.lower(): found for (found,) in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        found = known.get(f"{self.name}/journal".lower())
-        if found is not None and found != f"{self.name}/journal":
-            other = found.removesuffix("/journal")
+        found = known.get(f"{self._stem}/journal".lower())
+        if found is not None and found != f"{self._stem}/journal":
+            other = _name(found)
             raise ConfigError(
                 f"there is {other!r}, and SQLite does not tell it from {self.name!r}", hint="take another"
             )
@@ -73,7 +77,7 @@ class Space(SqliteStore):
     def _make(self) -> None:
         first = MIGRATIONS[0]
         with self._writing():
-            if self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self.name}/journal",)):
+            if self._ask("SELECT 1 FROM sqlite_master WHERE name = ?", (f"{self._stem}/journal",)):
                 return  # another process was quicker
             for statement in (*first.statements(SQLITE_TYPES), _NOTES):
                 if _OWN.search(statement):
@@ -86,7 +90,7 @@ class Space(SqliteStore):
             return statement
         found = self._words.get(statement)
         if found is None:
-            found = self._words[statement] = _OWN.sub(lambda word: f'"{self.name}/{word[1]}"', statement)
+            found = self._words[statement] = _OWN.sub(lambda word: f'"{self._stem}/{word[1]}"', statement)
         return found
 
     def _ask(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -113,4 +117,14 @@ class Space(SqliteStore):
 
 def spaces(store: SqliteStore) -> list[str]:
     """The names of the spaces in an open store's file, in the order they were made."""
-    return [name.removesuffix("/journal") for (name,) in store._ask(_LISTED)]
+    return [_name(table) for (table,) in store._ask(_LISTED)]
+
+
+def _stem(name: str) -> str:
+    """What the tables of a space are called, before the slash."""
+    return f"{_MARK}{name}" if name.lower().startswith(_RESERVED) else name
+
+
+def _name(table: str) -> str:
+    """The space that a journal belongs to."""
+    return table.removesuffix("/journal").removeprefix(_MARK)

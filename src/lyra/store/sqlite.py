@@ -6,7 +6,8 @@ SQLite can say into a `StoreError`. The rules of lease, snapshots, blobs and rea
 
 `durability="process"` writes the log without waiting for the disk (`synchronous=NORMAL`): the operating system has
 every acknowledged row, so `kill -9` loses nothing. `"power"` waits for the disk at each commit (`FULL`). A file that
-is not ours is never written to: it is looked at through a read-only connection first. Only SQLite opens the file,
+is not ours is never written to: it is looked at through a read-only connection first. Who only reads (`writes=False`)
+may open a file that cannot be written, such as an archived one. Only SQLite opens the file,
 also for that look, because closing any other descriptor of it would drop the locks that this process holds on it.
 SQLite's automatic checkpoint keeps the log short; reads are short (see `rows`), so they do not hold it back.
 """
@@ -48,10 +49,16 @@ _TAKEN: Final = {sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT
 
 
 class SqliteStore(SqlStore):
-    """A journal in the file `path`; parents and file are made when missing."""
+    """A journal in the file `path`; parents and file are made when missing. Without `writes` it need not be one that
+    can be written."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, durability: str = "process", busy_timeout_s: float = 5.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: str = "process",
+        busy_timeout_s: float = 5.0,
+        writes: bool = True,
     ) -> None:
         if durability not in _SYNCHRONOUS:
             raise ConfigError(f"durability is {durability!r}", hint="use 'process' or 'power'")
@@ -63,6 +70,8 @@ class SqliteStore(SqlStore):
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._insert = INSERT_BATCH
+        self._writes = writes
+        self._way = "rw"  # how it is opened
         self._known: tuple[int, int, int] | None = None  # (data_version, epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
         self._file: tuple[int, int] | None = None
@@ -103,11 +112,17 @@ class SqliteStore(SqlStore):
                 location=self.location,
             )
         if not (_may(self.path, os.R_OK | os.W_OK) and _may(self.path.parent, os.W_OK | os.X_OK)):
-            raise StoreError(
-                f"{self.path} cannot be written",
-                hint="the file and its folder (for the log beside it) have to be readable and writable for this user",
-            )
+            if self._writes or not _may(self.path, os.R_OK):
+                raise self._shut()
+            # Without a log beside it there is nothing but the file, which nobody here can change.
+            self._way = "ro" if logged else "ro&immutable=1"
         return True
+
+    def _shut(self) -> StoreError:
+        return StoreError(
+            f"{self.path} cannot be written",
+            hint="the file and its folder (for the log beside it) have to be readable and writable for this user",
+        )
 
     def _create(self) -> None:
         """Make the file beside its place and link it in: it appears complete or, after a crash, not at all."""
@@ -143,7 +158,7 @@ class SqliteStore(SqlStore):
             "trusted_schema=OFF",
         ):
             self._ask(f"PRAGMA {pragma}")
-        if self._ask("PRAGMA journal_mode") != [("wal",)]:
+        if "immutable" not in self._way and self._ask("PRAGMA journal_mode") != [("wal",)]:
             raise self._corrupt("its header does not say WAL")
         self._migrate(self._user_version())
         self._check_schema()
@@ -152,7 +167,7 @@ class SqliteStore(SqlStore):
     def _look(self) -> None:
         """Is it ours, and of our time? Through a connection that cannot write."""
         try:
-            with closing(self._connect(self.path, "ro")) as connection:
+            with closing(self._connect(self.path, "ro" if self._way == "rw" else self._way)) as connection:
                 ((application,),) = connection.execute("PRAGMA application_id").fetchall()
                 ((version,),) = connection.execute("PRAGMA user_version").fetchall()
                 if application != APPLICATION_ID:
@@ -181,7 +196,7 @@ class SqliteStore(SqlStore):
         )
 
     def _attach(self, path: Path) -> None:
-        self._connection = self._connect(path, "rw")
+        self._connection = self._connect(path, self._way)
         self._cursor = self._connection.cursor()
 
     def _user_version(self) -> int:
@@ -348,6 +363,8 @@ class SqliteStore(SqlStore):
 
     def _read_only(self, error: _Said) -> StoreError:
         """A header that says "read only" in a file that may be written is damage; the rest is a matter of files."""
+        if self._way != "rw":
+            return self._shut()
         if _code(error) == sqlite3.SQLITE_READONLY and _may(self.path, os.W_OK):
             return self._corrupt("its header says that it is read-only")
         return StoreError(

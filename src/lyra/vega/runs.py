@@ -75,7 +75,7 @@ class Runs:
         self.path = os.fspath(path)
         if not os.path.exists(self.path):
             raise StoreError(f"there is no store at {self.path}", hint="`vega run FILE --db STORE` makes one")
-        self._store = SqliteStore(self.path)
+        self._store = SqliteStore(self.path, writes=False)
         self._open: list[Space] = []
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Runs:
         return run
 
     def _run(self, name: str) -> Run:
-        space = Space(self.path, name, make=False)
+        space = Space(self.path, name, make=False, writes=False)
         self._open.append(space)
         return Run(space)
 
@@ -302,17 +302,24 @@ class Run:
 
     def questions(self) -> list[Question]:
         """What it asks and nobody has answered, oldest first."""
+        answered = self.answered()
         found: list[tuple[PendingInterrupt, str]] = [
             (pending, pid)
             for pid, state in self.fold.processes.items()
             if state.exit is None
             for pending in state.interrupts.values()
+            if pending.id not in answered
         ]
         found.sort(key=lambda pair: pair[0].created_at)
         return [
             Question(one.id, one.kind, one.question, one.message, one.created_at, one.expires_at, pid)
             for one, pid in found
         ]
+
+    def answered(self) -> set[str]:
+        """The questions whose answers are kept for its next life, or are just being taken."""
+        notes = (codec.decode(data) for _, data in self.space.notes())
+        return {str(note["answer"]) for note in notes if "answer" in note}
 
     def line(self, pid: str) -> str:
         """Whose calls made a process, up to the first: what an idempotency key names it by."""

@@ -1,23 +1,27 @@
 """What a run did, as a tree: its processes below each other, and below each the calls that it made.
 
 Made from the rows of a run as far as they are kept, so it tells of all its lives. A `Span` is a process, a model call,
-a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it.
+a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it. What
+was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and in
+`unlisted` of the trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lyra.core import codec
+from lyra.errors import LyraError
 from lyra.kernel import rows
+from lyra.kernel.faults import error_from_row
 from lyra.store.protocol import Record
 from lyra.vega.runs import Run
 from lyra.vega.runtime.record import MAIN
 
-__all__ = ["Span", "trace"]
+__all__ = ["Span", "Trace", "trace"]
 
 _VEGA: Final = "lyra.vega.runtime.driver:vega_process"
 _FRONT: Final = "lyra.vega.runtime.agents:agent_front"
@@ -26,7 +30,7 @@ _PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as 
 
 class Span(msgspec.Struct, kw_only=True):
     """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
-    the code of an error."""
+    the name of an error, whose text is `error`."""
 
     kind: str
     name: str
@@ -35,6 +39,7 @@ class Span(msgspec.Struct, kw_only=True):
     began: float = 0.0
     ended: float | None = None
     status: str = "running"
+    error: str = ""
     micro_usd: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -55,6 +60,7 @@ class Span(msgspec.Struct, kw_only=True):
             "began": self.began,
             "latency_ms": self.latency_ms,
             "status": self.status,
+            "error": self.error,
             "cost_usd": self.micro_usd / 1_000_000,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -72,9 +78,18 @@ class Span(msgspec.Struct, kw_only=True):
             todo += [(at + 1, inner) for inner in reversed(span.spans)]
 
 
-def trace(run: Run) -> Span:
-    """The tree of a run; its root is the main process."""
-    return _Tracer(run).root()
+class Trace(NamedTuple):
+    """`root` is the main process. Rows from before `since` are not kept any more: of what was done then `unlisted`
+    calls are in the sums and not in the tree."""
+
+    root: Span
+    since: float | None
+    unlisted: int
+
+
+def trace(run: Run) -> Trace:
+    """The tree of a run."""
+    return _Tracer(run).trace()
 
 
 class _Tracer:
@@ -84,14 +99,40 @@ class _Tracer:
         self._processes: dict[str, Span] = {}
         self._parents: dict[str, str] = {}
         self._open: dict[tuple[str, str], Span] = {}
-        for pid, state in run.processes.items():  # those whose first rows are not kept any more
+        self._since = 0.0  # 0: there are all
+        for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
             self._created(pid, state.created, state.created_at)
+            if state.exit is not None:
+                self._ended(pid, state.exit, state.exit_at)
+        first = run.space.first_seq()
         for row in run.rows():
+            if row.seq == first > 1:
+                self._since = row.time
             act = _ACTS.get(row.kind)
             if act is not None:
                 act(self, row, rows.DECODERS[row.kind].decode(row.data) if row.kind in rows.DECODERS else None)
 
-    def root(self) -> Span:
+    def trace(self) -> Trace:
+        unlisted = self._unlisted()
+        return Trace(self._root(), self._since or None, unlisted)
+
+    def _unlisted(self) -> int:
+        """Lay what was spent in calls that are listed no more on the processes that made them; how many there were."""
+        count = 0
+        for pid, span in self._processes.items():
+            state = self._run.processes.get(pid)
+            spent = dict(state.spent) if state is not None else {}
+            if pid == MAIN:  # and of processes that nobody remembers
+                for dimension, amount in self._run.fold.spent.items():
+                    spent[dimension] = spent.get(dimension, 0) + amount
+            for name, dimension in _SPENT.items():
+                left = spent.get(dimension, 0) - sum(getattr(inner, name) for inner in span.spans)
+                if left > 0:
+                    setattr(span, name, left)
+                    count += left if name == "calls" else 0
+        return count
+
+    def _root(self) -> Span:
         for pid, span in self._processes.items():
             above = self._processes.get(self._parents.get(pid, ""))
             if above is not None and above is not span:
@@ -147,11 +188,14 @@ class _Tracer:
         self._created(row.pid, created, row.time)
 
     def _terminated(self, row: Record, ended: rows.Terminated) -> None:
-        span = self._processes.get(row.pid)
+        self._ended(row.pid, ended, row.time)
+
+    def _ended(self, pid: str, ended: rows.Terminated, time: float) -> None:
+        span = self._processes.get(pid)
         if span is not None:
-            span.ended = row.time
-            failed = None if ended.error is None else str(ended.error.get("code"))
-            span.status = failed or ("ok" if ended.reason == "normal" else ended.reason)
+            span.ended = time
+            span.status = "ok" if ended.reason == "normal" else ended.reason
+            _fail(span, ended.error)
 
     # ------------------------------------------------------------ effects
 
@@ -177,7 +221,8 @@ class _Tracer:
         if span is None:
             return
         span.ended = row.time
-        span.status = "ok" if finished.error is None else str(finished.error.get("code"))
+        span.status = "ok"
+        _fail(span, finished.error)
         usage = finished.usage or {}
         span.micro_usd += usage.get("usd", 0)
         span.input_tokens += usage.get("input_tokens", 0)
@@ -190,6 +235,20 @@ class _Tracer:
             span.retries += 1
 
 
+def _fail(span: Span, error: dict[str, Any] | None) -> None:
+    if error is not None:
+        found = error_from_row(error)
+        fields = found.fields if isinstance(found, LyraError) else {}
+        span.status = str(fields.get("name") or error.get("code"))  # an error of the program by its own name
+        span.error = str(fields.get("text") or error.get("message") or "")
+
+
+_SPENT: Final = {
+    "micro_usd": "usd",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "calls": "llm_calls",
+}
 _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
     "process.created": _Tracer._made,
     "process.terminated": _Tracer._terminated,

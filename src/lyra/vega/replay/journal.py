@@ -15,6 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import rows
+from lyra.vega.replay.agents import AGENT, Aside
 from lyra.vega.replay.timeline import Spent, Step
 from lyra.vega.values import Process
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["AGENT", "VEGA", "Journal"]
 
 VEGA: Final = "lyra.vega.runtime.driver:vega_process"
-AGENT: Final = "lyra.vega.runtime.agents:agent_front"
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
 _KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
@@ -58,6 +58,7 @@ class Journal:
         self._asked: dict[str, tuple[str, Any]] = {}  # interrupts by id: who asked, under which key
         self._kept: dict[str, list[tuple[int, int]]] = {}  # seq and key of each checkpoint
         self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
+        self.aside = Aside(run.space.get_blob)
         self._read()
 
     def _read(self) -> None:
@@ -90,8 +91,10 @@ class Journal:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
         blob = getattr(row, "blob", "")
-        if kind == "process.created":
-            self.doctored.append((seq, at, pid, kind, self._made(seq, at, pid, row)))
+        made = self._made(seq, at, pid, row) if kind == "process.created" else b""
+        self.aside.add(record, row)
+        if made:
+            self.doctored.append((seq, at, pid, kind, made))
         elif kind == "message.sent":
             is_ours = row.to in self.processes or row.sender in self.processes
             if row.sender and row.key is not None:

@@ -34,6 +34,11 @@ class Expression:
         self.text = text.strip()
         if not self.text:
             raise ConfigError("an expression is missing", hint="such as: print x + 1")
+        try:
+            if not _is_one(self._function(())):
+                raise ConfigError(f"`{self.text}` is no expression")
+        except SourceError as error:
+            raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
         self._variables_of = variables_of
         self._words = set(_NAME.findall(self.text))
         self._made: dict[tuple[str, ...], Linked] = {}  # by the program's hash and the names
@@ -58,15 +63,15 @@ class Expression:
             raise ConfigError(f"`{self.text}`: {outcome.error.name}: {outcome.error.text}")
         return outcome.value
 
+    def _function(self, names: tuple[str, ...]) -> str:
+        return f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}"
+
     def _linked_with(self, program: Linked, names: tuple[str, ...]) -> Linked:
         """The program's functions with those of the expression behind them; its own is the last."""
         from lyra.vega import compile as compile_source
 
-        text = f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}"
         try:
-            if not _is_one(text):
-                raise ConfigError(f"`{self.text}` is no expression")
-            piece = compile_source(text, "<expression>")
+            piece = compile_source(self._function(names), "<expression>")
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
         linked = Linked(program.program, program.hash)

@@ -17,6 +17,7 @@ from lyra.errors import ConfigError
 from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
 from lyra.vega.link import Linked, link
 from lyra.vega.machinery import again
+from lyra.vega.replay.agents import AgentView
 from lyra.vega.replay.look import Expression
 from lyra.vega.replay.quiet import answered
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
@@ -33,6 +34,7 @@ _EVERY: Final = 32  # steps between two saved states, at first
 _STATES_MAX: Final = 512  # then every second one is dropped
 _SEGMENT_FUEL: Final = 20_000_000
 _TURN: Final = 65_536
+_LAST: Final = 1 << 60  # after every row
 
 
 class Standing(msgspec.Struct):
@@ -42,6 +44,15 @@ class Standing(msgspec.Struct):
     at: str = ""
     ended: str = ""  # why
     is_over: bool = False
+
+
+def _message(form: str, message: Any, linked: Linked) -> Any:
+    """A message as a program would get it."""
+    if form:
+        return ["DOWN" if form == "down" else form.upper(), message]
+    if type(message) is list and len(message) == 2 and message[0] == "vega":
+        return value_from_data(message[1], linked)
+    return message
 
 
 _Saved = dict[str, tuple[Any, str, str, bool]]
@@ -192,6 +203,41 @@ class Player:
         if found is None:
             raise ConfigError("nothing has begun yet", hint="`step` begins it")
         return self.expression(text).value(found.fiber, before=self.is_between(pid))
+
+    # ------------------------------------------------------------ beside the program
+
+    @property
+    def seq(self) -> int:
+        """The row that all has happened up to."""
+        last = self.last_step
+        return 0 if last is None else last.seq if self.position < len(self.timeline) else _LAST
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents that there are here, by the pids that the program knows."""
+        return self.timeline.aside.agents(self.seq)
+
+    def agent(self, pid: str) -> AgentView | None:
+        return self.timeline.aside.agent(pid, self.seq)
+
+    def answers(self, pid: str) -> list[Step]:
+        """What the program has asked an agent and been answered so far."""
+        return [step for step in self.timeline.steps[: self.position] if step.target == pid and step.agent]
+
+    def mailbox(self, pid: str) -> list[Any]:
+        """The messages that wait for a process of the program: those that its machine has, and those behind them."""
+        found = self.standing(pid)
+        if found is None or found.is_over:
+            return []
+        waiting = self.timeline.aside.inbox(pid, self.seq)
+        return [*(found.fiber.mailbox or ()), *(_message(form, one, found.fiber.linked) for form, one in waiting)]
+
+    def process(self, name: str) -> str | None:
+        """The process that goes by a pid: of a supervised one its newest."""
+        pids = self.pids
+        if name in pids:
+            return name
+        return next((pid for pid in reversed(pids) if self.facts(pid).known_as == name), None)
 
     # ------------------------------------------------------------ by effect
 

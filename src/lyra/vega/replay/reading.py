@@ -185,6 +185,7 @@ class _Reading:
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]
+        timeline.aside = journal.aside
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.vega.replay.agents import Aside
 from lyra.vega.values import Closure, ErrorValue, Fault, shown
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Step(msgspec.Struct):
     what: str = ""
     agent: str = ""  # whom it asks
     message: str = ""  # what it asks, whole
+    target: str = ""  # the process that it asks
     file: str = ""
     line: int = 0
     result: str = ""
@@ -137,6 +139,7 @@ class Timeline:
         self.steps = steps
         self.processes = processes
         self.agents: dict[str, str] = {}  # names by pid
+        self.aside = Aside(_nothing)  # what agents were told and said
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
         self.state = ""
@@ -168,6 +171,10 @@ class Timeline:
         """A line of the sources that the run keeps; "" for one that is not there."""
         lines = self.versions[version][1].get(file, "").split("\n")
         return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def _nothing(digest: str) -> bytes:
+    raise KeyError(digest)
 
 
 def brief(value: Any, limit: int = _CUT, program: Program | None = None) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.world import World
 
-__all__ = ["CRASH", "AgentPlan", "Cell", "agent_front"]
+__all__ = ["CRASH", "AgentPlan", "Cell", "agent_front", "models_of"]
 
 CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
 
@@ -53,14 +53,14 @@ class AgentPlan:
 
 def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) -> dict[str, Any]:
     """The settings as lyra's Agent takes them."""
-    models = settings.get("model")
-    if world.options.model is not None:
-        models = world.options.model
+    models = models_of(world, settings)
     if not models and name in world.mocks:
-        models = "sim/echo"  # it will not be asked
+        models = ["sim/echo"]  # it will not be asked
     if not models:
         raise ConfigError(f"agent {name} has no model", hint=f'say `model "…"` in agent {name}, or run with --model')
-    model, *fallback = models if isinstance(models, list) else [models]
+    model, *fallback = models
+    for named in models:
+        world.runtime.settings.need(named)  # from here on its keys are known, and kept out of what it is asked
     found: dict[str, Any] = {
         "model": model,
         "fallback": fallback,
@@ -83,6 +83,12 @@ def _options(world: World, name: str, settings: Mapping[str, Any], memory: Any) 
     if isinstance(memory, list):  # window(n): so many messages, of which the last is the user's
         found["context"] = {"kind": "sliding", "turns": (int(memory[1]) + 1) // 2}
     return found
+
+
+def models_of(world: World, settings: Mapping[str, Any]) -> list[Any]:
+    """The model of an agent, and those that it falls back to."""
+    models = settings.get("model") if world.options.model is None else world.options.model
+    return models if isinstance(models, list) else [models] if models else []
 
 
 def _retry(settings: Mapping[str, Any]) -> Retry:

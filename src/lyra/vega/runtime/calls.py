@@ -106,7 +106,7 @@ async def asked(
         limit = None  # its scope has it
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
-    content = content_text(message)
+    content = job.world.runtime.clean(content_text(message))
 
     async def answer() -> Any:
         if cell.plan.keeps:

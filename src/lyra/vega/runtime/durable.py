@@ -16,11 +16,11 @@ from lyra.agents.runtime import scopes
 from lyra.core import codec
 from lyra.core.budget import Usage
 from lyra.core.naming import qualified_name
-from lyra.errors import ConfigError, LyraError, StoreFull
+from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.supervisor import supervise
 from lyra.vega import bytecode
-from lyra.vega.runtime.agents import agent_front
+from lyra.vega.runtime.agents import agent_front, models_of
 from lyra.vega.runtime.driver import vega_process
 from lyra.vega.runtime.record import MAIN, Record, RunState
 from lyra.vega.runtime.renewals import Renewals
@@ -40,7 +40,18 @@ if TYPE_CHECKING:
     from lyra.vega.program import Program
     from lyra.vega.runs import Run
 
-__all__ = ["FRONT", "Life", "agent_of", "answer_note", "arguments_of", "cancel_note", "end", "prepare", "recall"]
+__all__ = [
+    "FRONT",
+    "Life",
+    "Overtaken",
+    "agent_of",
+    "answer_note",
+    "arguments_of",
+    "cancel_note",
+    "end",
+    "prepare",
+    "recall",
+]
 
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
@@ -59,9 +70,14 @@ def cancel_note() -> bytes:
     return codec.encode({"cancel": True})
 
 
+class Overtaken(Exception):
+    """Another process was at work on the run since it was read: it has to be read again."""
+
+
 class Life:
     """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
-    from this life on. `began` is told the run's id once it is durable, `asks` of each question that waits."""
+    from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
+    `began` is told its id once it is durable, `asks` of each question that waits."""
 
     def __init__(
         self,
@@ -72,15 +88,19 @@ class Life:
         before: Run | None = None,
         migration: Migration | None = None,
         config: Config | None = None,
+        held: Callable[[], object] = lambda: None,
         began: Callable[[str], object] = lambda _: None,
         asks: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self._space = space
         self._before = before
         self._migration = migration
+        self._held = held
+        self.is_held = False  # nobody else was at work on the run when this life began
         self._began_with = began
         self._asks = asks
         self._asked: set[str] = set()  # questions that were told
+        self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
         programs = [vega_process, agent_front]
         if config is None:
             self.kernel = Kernel(space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES)
@@ -100,8 +120,10 @@ class Life:
         if self._before is not None:
             world.runtime.name = str(self._before.began["nonce"])
             recall(world, self._before)
-        await kernel.start()
+        await kernel.start(owned=self._confirm)
         try:
+            self.is_held = True
+            self._held()
             self._record.open()
             if self._migration is not None:
                 self._migrate(self._migration)
@@ -111,6 +133,7 @@ class Life:
                 self._expect(self._before)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
+            self._need()
             self._listen()
             standstill = Standstill(world, MAIN)
             try:
@@ -129,13 +152,19 @@ class Life:
             world.close()
             await kernel.close(drain_s=0.0, snapshot=not world.is_over)
 
+    def _confirm(self) -> None:
+        """What was decided so far was decided on a reading that nobody guarded. From here on the run is ours alone."""
+        before = self._before
+        if before is None:
+            is_other = next(self._space.read(kind="run.began"), None) is not None
+        else:
+            is_other = self._space.last_seq() != before.fold.seq
+        if is_other:
+            raise Overtaken
+
     def _migrate(self, migration: Migration) -> None:
         """The first row of this life: what it does is the other program's."""
-        kernel, before = self.kernel, self._before
-        assert before is not None
-        assert kernel.journal is not None
-        if kernel.journal.seq != before.fold.seq:
-            raise ConfigError(f"run {before.id} went on meanwhile", hint="try again", run=before.id)
+        kernel = self.kernel
         facts = migration.to_data()
         facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
         texts = migration.sources
@@ -144,11 +173,43 @@ class Life:
 
     async def _ended(self, main: Handle) -> Exit:
         """How the main process ended, once that is in the store, however long there is no room in it."""
+        assert self._unfit is not None
         while True:
+            end = self.kernel.tasks.start(main.wait(), name="vega main")
+            await asyncio.wait((end, self._unfit), return_when=asyncio.FIRST_COMPLETED)
+            if not end.done():
+                raise self._unfit.result()
             try:
-                return await main.wait()
+                return end.result()
             except StoreFull:
                 await self.kernel.outside_pause(_LOOK_S)
+
+    def _need(self) -> None:
+        """What the surroundings lack is no fault of the program: it ends this life and not the run. A model that has no
+        key or no provider here; in a life that goes on with a run, also one that cannot be reached or refuses the key,
+        as long as none has answered. The agents that live are looked at before anything is done."""
+        world, runtime = self.world, self.world.runtime
+        self._unfit = self.kernel.loop.create_future()
+        runtime.unfit = self._lacks
+        runtime.has_answered = self._before is None
+        for pid, (name, settings) in world.expected.items():
+            process = self.kernel.processes.get(pid)
+            if process is not None and process.exit is None:
+                for model in models_of(world, world.renewals.versions(name, world.read(settings))[-1]):
+                    try:
+                        runtime.find(model)
+                    except ConfigError as lack:
+                        self._lacks(lack)
+
+    def _lacks(self, error: LyraError) -> None:
+        assert self._unfit is not None
+        if not self._unfit.done():
+            self._unfit.set_result(error)
+
+    @property
+    def lack(self) -> LyraError | None:
+        """What this machine lacks, where that has ended this life: the run waits for one that has it."""
+        return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
 
     def _expect(self, before: Run) -> None:
         """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
@@ -276,15 +337,13 @@ async def end(space: Space, before: Run) -> None:
     """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. No program is run."""
     kernel = Kernel(space)
     kernel.states[RunState.NAME] = RunState()
-    while True:
-        if before.owner:
-            await _pause()
-            before = type(before)(space)
-            if before.is_over:
-                return
-            continue
-        await kernel.start()
-        break
+    while not before.is_over:
+        if not before.owner and await _owned(kernel):
+            break
+        await _pause()
+        before = type(before)(space)
+    else:
+        return
     try:
         for number, _ in space.notes():
             space.drop_note(number)
@@ -293,6 +352,15 @@ async def end(space: Space, before: Run) -> None:
             await main.kill(_ENDED)
     finally:
         await kernel.close(drain_s=0.0)
+
+
+async def _owned(kernel: Kernel) -> bool:
+    """Open the run; False where another process was quicker, which will find the note."""
+    try:
+        await kernel.start()
+    except Conflict:
+        return False
+    return True
 
 
 async def _pause() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core.capability import Capability
 from lyra.core.effect import Effect
 from lyra.errors import CapabilityDenied, EffectFailed, LimitExceeded
+from lyra.vega.runtime.library import here
 from lyra.vega.values import Fault, kind_of
 
 if TYPE_CHECKING:
@@ -161,10 +162,15 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         async def vega_file(place: str, *given: str) -> Any:
             if root is None:
                 raise CapabilityDenied(f"{place[:200]} is outside {rights.folder}", place=place[:200])
-            return await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+            return job.world.runtime.clean_data(
+                await asyncio.to_thread(_guarded, act, root, grant, need, place, *given)
+            )
+
+        def about(place: str, *_: str) -> str:
+            return f"{word} {place} ({here(job)})"
 
         needs = (Capability(need, absolute),)
-        effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent)
+        effect = Effect(vega_file, name=f"vega.file.{word}", needs=needs, idempotent=idempotent, about=about)
         return await job.ctx.do(effect, absolute, *given)
 
     return perform

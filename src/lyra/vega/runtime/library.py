@@ -19,6 +19,7 @@ from lyra.core.capability import Capability
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
+from lyra.core.redact import redact, redact_command
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.vega.runtime.convert import from_python, to_python
 from lyra.vega.runtime.errors import fault_of
@@ -27,7 +28,7 @@ from lyra.vega.values import Fault, Response, Span, kind_of
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
-__all__ = ["LIBRARY", "host_function"]
+__all__ = ["LIBRARY", "here", "host_function"]
 
 _COMMAND_S: Final = 600.0
 _KEYS: Final = frozenset(name for usual in USUAL.values() for name in usual.key)
@@ -49,13 +50,37 @@ async def _http(job: Job, method: str, url: Any, body: str | None) -> Response:
 
     async def vega_http(url: str, body: str | None) -> list[Any]:
         answer = await fetch(url, grant=grant, method=method, body=None if body is None else body.encode())
-        return [answer.status, answer.body.decode(errors="replace"), answer.headers]
+        text = answer.body.decode(errors="replace")
+        return list(job.world.runtime.clean_data([answer.status, text, dict(answer.headers)]))
+
+    def about(url: str, body: str | None) -> str:
+        sent = "" if body is None else f" with {len(body)} characters"
+        return f"{method} {redact(url, job.world.runtime.known)}{sent} ({here(job)})"
 
     host = host_and_port(_text(url, "a url"))
     name, needs = f"vega.http.{method.lower()}", (Capability("net.http", host),)
-    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET")
+    effect = Effect(vega_http, name=name, needs=needs, idempotent=method == "GET", about=about, skipped=_responded)
     status, text, headers = await job.ctx.do(effect, url, body)
     return Response(status, text, headers)
+
+
+def _responded(data: Any) -> list[Any]:
+    """The response to a request that somebody says was made: what he knows of its body."""
+    return [200, _told(data), {}]
+
+
+def _told(data: Any) -> str:
+    if data is None or type(data) is str:
+        return data or ""
+    import json
+
+    return json.dumps(data, ensure_ascii=False)
+
+
+def here(job: Job) -> str:
+    """The place that the program is at."""
+    file, line, _ = job.fiber.place()
+    return f"{file}:{line}"
 
 
 async def http_get(job: Job, url: str) -> Response:
@@ -82,10 +107,15 @@ async def execute(job: Job, command: Any) -> str:
         if not result.ok:
             said = result.errors.text.strip() or output.strip()
             code = result.exit_code
-            raise EffectFailed(f"`{line}` ended with exit code {code}: {said[-2000:]}", exit=code)
-        return output
+            said = job.world.runtime.clean(f"`{line}` ended with exit code {code}: {said[-2000:]}")
+            raise EffectFailed(said, exit=code)
+        return job.world.runtime.clean(output)
 
-    effect = Effect(vega_exec, name="vega.exec", needs=(Capability("process.exec", line),))
+    def about(line: str) -> str:
+        return f"`{redact_command(line, job.world.runtime.known)}` ({here(job)})"
+
+    needs = (Capability("process.exec", line),)
+    effect = Effect(vega_exec, name="vega.exec", needs=needs, about=about, skipped=_told)
     found: str = await job.ctx.do(effect, line)
     return found
 
@@ -125,7 +155,7 @@ def _variable(job: Job, name: Any) -> str | None:
     job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
-    found: str | None = job.ctx._read("env", lambda: os.environ.get(name))
+    found: str | None = job.ctx._read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
     return found
 
 
@@ -189,6 +219,7 @@ def _print(job: Job, text: str) -> Any:
     if not job.world.is_durable:
         job.world.options.write(text)
         return None
+    text = job.world.runtime.clean(text)
     record = job.world.record
     if record is None:  # a host's own kernel: whoever prints there keeps no lines
         return _printed(job, text)
@@ -215,11 +246,14 @@ async def host_function(job: Job, name: str, *arguments: Any) -> Any:
 
     async def vega_host(*given: Any) -> Any:
         value = function(*given)
-        return await value if isawaitable(value) else value
+        return job.world.runtime.clean_data(await value if isawaitable(value) else value)
+
+    def about(*_: Any) -> str:
+        return f"{name} ({here(job)})"
 
     try:
         given = [to_python(argument) for argument in arguments]
-        return from_python(await job.ctx.do(Effect(vega_host, name=f"vega.host.{name}"), *given))
+        return from_python(await job.ctx.do(Effect(vega_host, name=f"vega.host.{name}", about=about), *given))
     except Fault:
         raise
     except Exception as error:  # whatever a host's function raises, a program may catch

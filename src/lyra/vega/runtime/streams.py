@@ -144,7 +144,9 @@ async def _send_stream(
     plan = cell.plan
     limit_s = None if timeout is None else timeout.seconds
     within = inside(plan.budget if budget is None else budget)
-    opened = Opened(stream.id, target.pid, cell, limit_s, content_of(content_text(message)), within)
+    opened = Opened(
+        stream.id, target.pid, cell, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
+    )
     job.world.streams[stream.id] = (opened, 0)
     return stream
 
