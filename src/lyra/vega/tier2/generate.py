@@ -134,8 +134,8 @@ class _Function(Values):
         is_plain = (kinds == ("list", "int") and self._is_positive(at)) or (
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
-        # Python evaluates the value before the index, which is the same unless the value changes something.
-        if is_plain and (at[0] in ("slot", "constant") or not _changes(value) or "order" in OFF):
+        # Python evaluates the value before the index, which is the same unless one of them changes something.
+        if is_plain and (at[0] in ("slot", "constant") or not (_changes(at) or _changes(value)) or "order" in OFF):
             return [ast.Assign([ast.Subscript(whole, self.value(at), STORE)], self.value(value))]
         return [ast.Expr(call("store", whole, self.value(at), self.value(value)))]
 
