@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
 from contextlib import suppress
 
@@ -15,6 +17,7 @@ from lyra import vega
 from lyra.testing import vega_tiers
 from lyra.vega.link import link
 from lyra.vega.tier2 import MISS, guards
+from lyra.vega.tier2.kinds import Look
 from lyra.vega.tier2.native import is_installed
 from lyra.vega.tier2.switch import Pure, Tier
 from tests.cli.vega_runner import COMMAND, Vega
@@ -172,6 +175,103 @@ def test_machine_code_does_not_use_up_the_stack():
     tier.is_eager, tier.is_strict, tier.native = True, True, "always"
     assert pure([1_000]) == 1_000
     assert pure([100_000_000]) is MISS
+
+
+def nested(parameters: int, depth: int) -> str:
+    """A function of so many parameters that calls itself in an argument of a call of itself, and so on."""
+    names = [f"a{number}" for number in range(parameters)]
+
+    def call(left: int) -> str:
+        last = call(left - 1) if left else names[-1]
+        return f"f({', '.join(['a0 - 1', *(f'{name} * {left + 2} + a0' for name in names[1:-1]), last])})"
+
+    return f"fn f({', '.join(names)}) {{ if a0 < 1 {{ return a1; }} return {call(depth)}; }}"
+
+
+SMALL_STACK = """
+import sys, threading
+from lyra.testing import vega_tiers
+from lyra.vega.link import link
+
+text, parameters, kilobytes = sys.stdin.read(), int(sys.argv[1]), int(sys.argv[2])
+linked = link(vega_tiers.program_of(text), is_tiered=True)
+pure = next(code.pure for code in linked.functions if code.name == "f")
+linked.tier.is_eager, linked.tier.is_strict, linked.tier.native = True, True, "always"
+assert pure([0] * parameters) == 0 and linked.tier.native_functions
+threading.stack_size(kilobytes * 1024)
+found = []
+work = threading.Thread(target=lambda: found.append(pure([100_000] + [0] * (parameters - 1))))
+work.start()
+work.join()
+print(type(found[0]).__name__)
+"""
+
+
+@needs_native
+@pytest.mark.parametrize("kilobytes", [256, 512, 8_192])
+@pytest.mark.parametrize(("parameters", "depth"), [(2, 0), (40, 2), (60, 1), (12, 8)])
+def test_machine_code_never_goes_below_the_stack(parameters: int, depth: int, kilobytes: int):
+    """However large its frames are and however small the stack of its thread: it gives up instead."""
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_STACK, str(parameters), str(kilobytes)],
+        input=nested(parameters, depth),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "object\n"), done.stderr
+
+
+@needs_native
+def test_what_is_large_is_not_made_machine_code():
+    """LLVM would take seconds, and the process could not end meanwhile."""
+    for depth, is_small in ((2, True), (20, False)):
+        tier, pure = pure_of(nested(12, depth), "f")
+        tier.is_eager, tier.is_strict, tier.native = True, True, "always"
+        assert pure([0] * 12) == 0
+        assert bool(tier.native_functions) is is_small
+
+
+def test_the_price_of_generating_is_bounded():
+    """Many rows of a large function would be megabytes of Python, made while everybody waits."""
+    tier, pure = pure_of(nested(30, 10), "f")
+    tier.is_eager, tier.native = True, "never"
+    assert pure([0] * 30) == 0
+    (row,) = pure.rows
+    assert len(tier.solved(row)) <= 4
+    large, pure = pure_of(nested(60, 35), "f")
+    large.is_eager = True
+    assert pure([0] * 60) is MISS
+
+
+def test_a_chain_of_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Not once for each of its links, and not again for each function that is called from outside."""
+    count = 60
+    links = [f"fn f{n}(x) {{ let i = 0; while i < 1 {{ i = i + f{n - 1}(x); }} return i; }}" for n in range(1, count)]
+    text = "\n".join(["fn f0(x) { return x; }", *links])
+    looks: list[object] = []
+    look = Look.facts
+    monkeypatch.setattr(Look, "facts", lambda self: looks.append(1) or look(self))
+    linked = link(vega_tiers.program_of(text), is_tiered=True)
+    linked.tier.is_eager = True
+    for number in reversed(range(count)):
+        pure = next(code.pure for code in linked.functions if code.name == f"f{number}")
+        assert pure([1]) == 1
+    assert len(looks) <= 3 * count
+
+
+@needs_native
+def test_nothing_is_compiled_when_the_process_ends(monkeypatch: pytest.MonkeyPatch):
+    """It would wait for that."""
+    tier, pure = pure_of(LONG, "loop")
+    assert pure([10]) == sum(i % 7 for i in range(10))
+    monkeypatch.setattr(threading, "main_thread", threading.Thread)  # one that does not run
+    tier.heat(pure)
+    assert not tier.native_functions
+    monkeypatch.undo()
+    tier.heat(pure)
+    assert tier.native_functions
 
 
 @pytest.mark.parametrize("asks", ["", "process::self();\n"])

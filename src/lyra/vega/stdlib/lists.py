@@ -54,7 +54,7 @@ def _remove(items: Any, index: Any) -> Any:
 def _index_of(items: Any, item: Any) -> int:
     need(items, "list", "list::index_of")
     for index, other in enumerate(items):
-        if other is item or equal(other, item):
+        if equal(other, item):
             return index
     return -1
 

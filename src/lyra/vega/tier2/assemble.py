@@ -7,16 +7,21 @@ stack; LLVM makes registers of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from llvmlite import binding, ir
 
-from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, row_name
+from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, row_name, size_of
 from lyra.vega.values import INT_MIN
 
 __all__ = ["Polled", "assemble"]
 
-DEPTH_MAX: Final = 2_000  # calls inside one another: some hundred kilobytes of stack
+DEPTH_MAX: Final = (
+    2_000  # calls inside one another, for which the machine has left room; fewer where the stack is small
+)
+FRAME_BYTES: Final = 512  # of a call, at most: this
+NODE_BYTES: Final = 32  # … and for each node of all rows together, as those may be put into one another, this
 
 _INT, _FLOAT, _BOOL, _BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
 _TYPES: Final[dict[str, Any]] = {"int": _INT, "float": _FLOAT, "bool": _BOOL}
@@ -43,7 +48,7 @@ def assemble(
     for row in rows:
         _Body(trees, row, facts, made, polled).write()
     for row in entries:
-        _entry(module, row, made[row])
+        _entry(module, row, made[row], frame_bytes(trees, rows))
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
@@ -52,6 +57,11 @@ def assemble(
     engine = binding.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
     return engine, {row: engine.get_function_address(_entry_name(row)) for row in entries}
+
+
+def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
+    """The most that one call takes of the stack. Each node is one value at most, and a value has one place."""
+    return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
 
 
 def _entry_name(row: Row) -> str:
@@ -65,19 +75,24 @@ def _declared(module: Any, row: Row, facts: Facts) -> Any:
     return function
 
 
-def _entry(module: Any, row: Row, function: Any) -> None:
-    """`int8 entry(result *, arguments …)`; a bool is a byte out there."""
+def _entry(module: Any, row: Row, function: Any, frame: int) -> None:
+    """`int8 entry(result *, floor, arguments …)`; a bool is a byte out there. The calls begin as deep as the stack is
+    short: `floor` is where it ends."""
     kinds = row[1]
     outer = [_BYTE if kind == "bool" else _TYPES[kind] for kind in kinds]
     result = function.function_type.return_type.elements[0]
     place = (_BYTE if result == _BOOL else result).as_pointer()
-    entry = ir.Function(module, ir.FunctionType(_BYTE, [place, *outer]), _entry_name(row))
+    entry = ir.Function(module, ir.FunctionType(_BYTE, [place, _INT, *outer]), _entry_name(row))
     builder = ir.IRBuilder(entry.append_basic_block())
     arguments = [
         builder.trunc(argument, _BOOL) if kind == "bool" else argument
-        for kind, argument in zip(kinds, entry.args[1:], strict=True)
+        for kind, argument in zip(kinds, entry.args[2:], strict=True)
     ]
-    pair = builder.call(function, [ir.Constant(_INT, 0), *arguments])
+    here = builder.ptrtoint(builder.alloca(_BYTE), _INT)
+    room = builder.sdiv(builder.sub(here, entry.args[1]), ir.Constant(_INT, frame))
+    depth = builder.sub(ir.Constant(_INT, DEPTH_MAX), room)
+    is_deep = builder.icmp_signed("<", depth, ir.Constant(_INT, 0))
+    pair = builder.call(function, [builder.select(is_deep, ir.Constant(_INT, 0), depth), *arguments])
     value = builder.extract_value(pair, 0)
     builder.store(builder.zext(value, _BYTE) if result == _BOOL else value, entry.args[0])
     builder.ret(builder.zext(builder.extract_value(pair, 1), _BYTE))

@@ -11,10 +11,10 @@ import ast
 from typing import Any, Final
 
 from lyra.vega.stdlib.natives import native
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.guards import OFF
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
 from lyra.vega.tier2.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
-from lyra.vega.tier2.switch import GiveUp
 
 __all__ = ["ARITHMETIC", "GENERAL", "STEP_MAX", "Values"]
 

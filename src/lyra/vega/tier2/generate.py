@@ -12,12 +12,12 @@ from typing import Any
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery, operators, values
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.expressions import ARITHMETIC, GENERAL, STEP_MAX, Values
 from lyra.vega.tier2.guards import OFF
 from lyra.vega.tier2.kinds import Facts, Row, Trees, row_name
 from lyra.vega.tier2.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.tier2.shapes import CHANGING, nodes
-from lyra.vega.tier2.switch import GiveUp
 
 __all__ = ["namespace", "python_of"]
 
@@ -56,9 +56,9 @@ def namespace() -> dict[str, Any]:
     }
 
 
-def python_of(trees: Trees, facts: dict[Row, Facts], into: dict[str, Any]) -> None:
-    """Put the functions of all rows into a namespace."""
-    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in facts]
+def python_of(trees: Trees, facts: dict[Row, Facts], rows: list[Row], into: dict[str, Any]) -> None:
+    """Put the functions of these rows into a namespace; those of the other rows are there."""
+    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in rows]
     module = ast.Module(body=bodies, type_ignores=[])
     ast.fix_missing_locations(module)
     exec(compile(module, "<vega tier 2>", "exec"), into)  # noqa: S102 - of a tree made here, from checked parts

@@ -10,14 +10,15 @@ sets it now and then, and a function of Python's own says whether to go on, so t
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called
 from lyra.vega.tier2.shapes import nodes
-from lyra.vega.tier2.switch import GiveUp
 
 if TYPE_CHECKING:
     from lyra.vega.tier2.switch import Tier
@@ -26,8 +27,11 @@ __all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
 KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small
+NODES_MAX: Final = 800  # of all rows that LLVM gets at once: some tenths of a second of its time
+STACK_BYTES_LEFT: Final = 128 * 1024  # below machine code, for what Python does when it is asked whether to go on
 GO_ON, STOP = 1, 2  # nothing else means go on, so that a failure does not
 EXACT: Final = 1 << 53  # ints up to here are floats without a loss
+_NO_STACK: Final = 1 << 62
 _NUMBERS: Final = frozenset({"int", "float"})
 _FIT: Final = frozenset(
     {
@@ -127,6 +131,35 @@ def _is_exact(node: list[Any]) -> bool:
     return bool(node[0] == "constant" and -EXACT <= node[1] <= EXACT)
 
 
+# ---------------------------------------------------------------- the stack
+
+
+class _Stack(threading.local):
+    """How far down machine code may go on the stack of each thread."""
+
+    def __init__(self) -> None:
+        self.floor = _stack_end() + STACK_BYTES_LEFT
+
+
+def _stack_end() -> int:
+    """The lowest address of this thread's stack, as the C library tells it; where it does not, nothing is known to be
+    left, and all calls are Python's."""
+    attributes, place, size = ctypes.create_string_buffer(256), ctypes.c_void_p(), ctypes.c_size_t()
+    try:
+        library = ctypes.CDLL(None)
+        library.pthread_self.restype = ctypes.c_void_p
+        if library.pthread_getattr_np(ctypes.c_void_p(library.pthread_self()), attributes):
+            return _NO_STACK
+        library.pthread_attr_getstack(attributes, ctypes.byref(place), ctypes.byref(size))
+        library.pthread_attr_destroy(attributes)
+    except (AttributeError, OSError):  # another system's C library
+        return _NO_STACK
+    return place.value or _NO_STACK
+
+
+_STACK: Final = _Stack()
+
+
 # ---------------------------------------------------------------- machine code
 
 
@@ -170,12 +203,13 @@ class Native:
 
     def _function(self, address: int, kinds: tuple[str, ...], result: str) -> Callable[..., Any]:
         place = _C_TYPES[result]
-        code = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p, *map(_C_TYPES.__getitem__, kinds))(address)
-        address_of = ctypes.addressof
+        kinds_in_c = (ctypes.c_void_p, ctypes.c_int64, *map(_C_TYPES.__getitem__, kinds))
+        code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds_in_c)(address)
+        address_of, stack = ctypes.addressof, _STACK
 
         def run(*arguments: Any) -> Any:
             value = place()
-            if code(address_of(value), *arguments):
+            if code(address_of(value), stack.floor, *arguments):
                 raise self._failure()
             return value.value
 

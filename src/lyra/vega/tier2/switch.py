@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lyra.vega.tier2 import MISS
+from lyra.vega.tier2 import MISS, GiveUp
 from lyra.vega.values import Fault
 
 if TYPE_CHECKING:
-    from lyra.vega.tier2.kinds import Facts, Row, Trees
+    from lyra.vega.tier2.kinds import Facts, Row, Solver, Trees
     from lyra.vega.tier2.native import Native
 
 __all__ = ["Pure", "Tier"]
@@ -32,10 +32,6 @@ HOT_TICKS: Final = 20  # looks that found one function at work: machine code wil
 # What generated code may raise, besides its own GiveUp. Anything else is a mistake in it; the machine is asked all the
 # same, but a strict tier lets the mistake be seen.
 _EXPECTED: Final = (Fault, IndexError, KeyError, ZeroDivisionError, OverflowError, RecursionError, MemoryError)
-
-
-class GiveUp(Exception):
-    """The machine has to make this call."""
 
 
 class Tier:
@@ -53,6 +49,8 @@ class Tier:
         self.native_functions: dict[str, Any] = {}  # by the name of their row
         self.is_used = False  # something has been generated
         self.may_go_native = False  # something here is worth it
+        self._solver: Solver | None = None
+        self._solving = threading.Lock()
         self._heating = threading.Lock()
         self.is_eager = False
         self.is_strict = False
@@ -61,21 +59,28 @@ class Tier:
     def make(self, row: Row) -> Callable[..., Any] | None:
         """The function for one row of kinds."""
         from lyra.vega.tier2.generate import namespace, python_of
-        from lyra.vega.tier2.kinds import row_name, solve
+        from lyra.vega.tier2.kinds import row_name
 
         if not self.is_used:
             self.is_used = True
             self.names.update(namespace())
         try:
-            facts = solve(self.trees, row)
-            if row_name(row) not in self.names:
-                python_of(self.trees, facts, self.names)
-                self.names.update(self.native_functions)
+            facts = self.solved(row)
+            fresh = [row for row in facts if row_name(row) not in self.names]
+            python_of(self.trees, facts, fresh, self.names)
         except (GiveUp, RecursionError, SyntaxError, MemoryError):  # nested more than Python's compiler takes
             return None
         self._look_for_numbers(facts)
         made: Callable[..., Any] = self.names[row_name(row)]
         return made
+
+    def solved(self, row: Row) -> dict[Row, Facts]:
+        """What is known of a row and of all it calls."""
+        from lyra.vega.tier2.kinds import Solver
+
+        with self._solving:
+            self._solver = self._solver or Solver(self.trees)
+            return self._solver.solve(row)
 
     def _look_for_numbers(self, facts: dict[Row, Facts]) -> None:
         if self.native == "never":
@@ -91,10 +96,12 @@ class Tier:
 
     def go_native(self, facts: dict[Row, Facts]) -> None:
         """Numeric rows that may run long become machine code, under the names that their Python had."""
-        from lyra.vega.tier2.kinds import row_name
-        from lyra.vega.tier2.native import Native, numeric_rows, worthwhile
+        from lyra.vega.tier2.kinds import row_name, size_of
+        from lyra.vega.tier2.native import NODES_MAX, Native, numeric_rows, worthwhile
 
         rows = numeric_rows(self.trees, facts)
+        if sum(size_of(self.trees, row[0]) for row in rows) > NODES_MAX:
+            return  # LLVM would take long
         entries = [*rows] if self.native == "always" else worthwhile(self.trees, rows)
         if self.native_functions.keys() >= set(map(row_name, entries)):
             return
@@ -107,12 +114,11 @@ class Tier:
 
     def heat(self, pure: Pure) -> None:
         """A function that took long, one way or another, goes native if it can. In a thread of its own."""
-        from lyra.vega.tier2.kinds import solve
-
         try:
             with self._heating:
                 for row in [*pure.rows]:
-                    self.go_native(solve(self.trees, row))
+                    if threading.main_thread().is_alive():  # else the process ends and would wait for this
+                        self.go_native(self.solved(row))
         except Exception:
             if self.is_strict:
                 raise
