@@ -83,6 +83,10 @@ class Scheduler:
         self._gave_way = True
         self.push(process)
 
+    def pause(self) -> None:
+        """A step took long: the loop has its turn after this round."""
+        self._gave_way = True
+
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
         """`resume` for everybody who waited for one commit, in one loop: the hottest place of a durable kernel."""
         if self._kernel.listeners_want_states:

@@ -99,6 +99,8 @@ class Member(Fiber):
         else:
             self.state = "running"
             outcome = run(self, FUEL)
+            if self.ticks < 0:  # it owes for large steps
+                self.fleet.kernel.scheduler.pause()
             if outcome is WAIT:
                 self.state = "waiting"
             else:
@@ -282,6 +284,8 @@ class Fleet:
             return
         process.state = member.state = "running"
         outcome = run(member, FUEL)
+        if member.ticks < 0:
+            self._scheduler.pause()
         if outcome is WAIT:
             process.receiver = process
             process.state = member.state = "waiting"
