@@ -426,6 +426,8 @@ class _Maker:
                 lambda: f"!({self.value('bool', inner)})",
                 lambda: f"({self.value('any', inner)} {self.rng.choice(('==', '!='))} {self.value('any', inner)})",
                 lambda: f"list::contains({self.value('ints', 0)}, {self.value('int', inner)})",
+                lambda: f"list::contains([1, {self.value('float', 0)}], {self.value('float', inner)})",
+                lambda: f"(list::unique([{self.value('float', 0)}, {self.value('float', inner)}]).len() == 1)",
                 lambda: f"(Ok({self.value('any', inner)}) == Err({self.value('int', 0)}))",
             )
         )()

@@ -52,11 +52,20 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
     r = fiber.registers
     ticks = fiber.ticks
     code = f.code
-    if fiber.linked.tier is not None and fiber.linked.tier.is_used:
-        fiber.linked.tier.turn()
+    x: Any
+    tier = fiber.linked.tier
+    if tier is not None and tier.is_used:
+        tier.turn()
+        if fiber.paused is not None:
+            x, fiber.paused = fiber.paused.go_on(), None
+            if tier.paused is not None:
+                fiber.paused, tier.paused = tier.paused, None
+                return OUT_OF_FUEL
+            if x is not MISS:
+                r[code[pc][1]] = x
+                pc += 1
     integer, array, text, work = int, list, str, WORK  # locals are quicker than globals
     work.units = 0
-    x: Any
     y: Any
     while True:
         effect: VmEffect | Done | OutOfFuel | None = None
@@ -444,6 +453,11 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if x is not MISS:
                         r[a] = x
+                    elif tier.paused is not None:  # its turn is over
+                        fiber.paused, tier.paused = tier.paused, None
+                        pc -= 1
+                        effect = OUT_OF_FUEL
+                        break
                     else:
                         stack = (stack, f, pc, r, a)
                         depth += 1

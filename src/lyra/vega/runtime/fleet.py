@@ -80,6 +80,7 @@ class Member(Fiber):
         self.receives = 0
         self.destination = -1
         self.fault: Fault | None = None
+        self.paused: Any = None
         self.ticks = SLICE
         self.fleet: Fleet = fleet  # type: ignore[assignment]  # one that begins as a process gets it when it does
         self.job: Job | None = None

@@ -346,19 +346,39 @@ class World:
         return self.main.fiber.globals
 
     def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a long computation keeps anybody waiting: another process, the journal's keeper, a task beside the
-        run, or something that just came (Ctrl-C does). Asked from another thread; of a loop that does not tell what
-        it has ready (`uvloop`), the answer is yes."""
-        if self.kernel.live > 1 or self.is_durable or getattr(loop, "_ready", True):
+        """Whether a long computation keeps anybody waiting: a process that could run, rows that somebody wants
+        written, a task beside the run, a timer that is due, or something that just came (Ctrl-C does). Who waits for
+        something else is not kept by it. Asked from another thread; of a loop that does not tell what it has ready
+        (`uvloop`), the answer is yes."""
+        kernel = self.kernel
+        if kernel.scheduler.waiting or getattr(loop, "_ready", True):
             return True
-        if self._fleet is not None and self._fleet.light:
+        if kernel.journal is not None and kernel.journal.pending and kernel.journal.awaited:
             return True
-        return len(asyncio.all_tasks(loop)) > 1
+        return _is_due(loop) or _has_come(loop)
 
     def close(self) -> None:
         if self._fleet is not None:
             self._fleet.close()
         self.kernel.parts.get(_PART, {}).pop(self.run_id, None)
+
+
+def _is_due(loop: Any) -> bool:
+    """Whether the time of a loop's next timer has come."""
+    try:
+        handle = loop._scheduled[0]
+    except IndexError:
+        return False
+    return bool(handle._when <= loop.time())
+
+
+def _has_come(loop: Any) -> bool:
+    """Whether something can be read or written that the loop has not seen yet."""
+    selector = getattr(loop, "_selector", None)
+    try:
+        return selector is not None and bool(selector.select(0))
+    except (OSError, RuntimeError, ValueError):  # changed or closed meanwhile, in the loop's own thread
+        return True
 
 
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ __all__ = [
     "called",
     "is_positive",
     "kind_of_value",
+    "outer_name",
     "row_name",
     "size_of",
 ]
@@ -52,6 +53,11 @@ _FUNCTIONS_NODES_MAX: Final = 6_000  # of a function and all it calls; what is l
 
 def row_name(row: Row) -> str:
     return f"f{row[0]}_{'_'.join(row[1])}"
+
+
+def outer_name(row: Row) -> str:
+    """The name of the same row for whoever calls it from outside, where that is another function."""
+    return f"outer_{row_name(row)}"
 
 
 def kind_of_value(value: Any) -> str:

@@ -29,7 +29,8 @@ KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small
 NODES_MAX: Final = 800  # of all rows that LLVM gets at once: some tenths of a second of its time
 STACK_BYTES_LEFT: Final = 128 * 1024  # below machine code, for what Python does when it is asked whether to go on
-GO_ON, STOP = 1, 2  # nothing else means go on, so that a failure does not
+GO_ON, STOP, PAUSE = 1, 2, 3  # nothing else means go on, so that a failure does not
+LEFT: Final = 2  # what machine code gives that wants to be entered again
 EXACT: Final = 1 << 53  # ints up to here are floats without a loss
 _NO_STACK: Final = 1 << 62
 _NUMBERS: Final = frozenset({"int", "float"})
@@ -184,26 +185,52 @@ class Native:
             try:
                 while True:
                     yield answer
-                    self.flag.value = 0
-                    answer = STOP if self._tier.names["STOP"] else GO_ON
+                    names = self._tier.names
+                    answer = STOP if names["STOP"] else PAUSE if names["PAUSE"] else GO_ON
+                    self.flag.value = answer == PAUSE  # not everybody can pause: ask again until one does
             except GeneratorExit:
                 return
             except BaseException as error:  # noqa: BLE001
                 self._error = error
                 answer = STOP
 
-    def make(self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]) -> dict[Row, Any]:
-        """Python functions that run these rows; they raise GiveUp like all generated code."""
+    def make(
+        self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]
+    ) -> dict[Row, tuple[Any, Any]]:
+        """Python functions that run these rows; they raise GiveUp like all generated code. Of rows that loop there are
+        generators besides, which pause."""
         from lyra.vega.tier2.assemble import Polled, assemble
 
         ask = ctypes.cast(self._ask, ctypes.c_void_p).value
-        engine, addresses = assemble(trees, facts, rows, entries, Polled(ctypes.addressof(self.flag), ask or 0, GO_ON))
+        polled = Polled(ctypes.addressof(self.flag), ask or 0, GO_ON, PAUSE)
+        engine, addresses = assemble(trees, facts, rows, entries, polled)
         self._engines.append(engine)
-        return {row: self._function(address, row[1], facts[row].result) for row, address in addresses.items()}
+        return {
+            row: (self._function(plain, row, facts[row]), self._generator(outer, row, facts[row]) if outer else None)
+            for row, (plain, outer) in addresses.items()
+        }
 
-    def _function(self, address: int, kinds: tuple[str, ...], result: str) -> Callable[..., Any]:
-        place = _C_TYPES[result]
-        kinds_in_c = (ctypes.c_void_p, ctypes.c_int64, *map(_C_TYPES.__getitem__, kinds))
+    def _generator(self, address: int, row: Row, facts: Facts) -> Callable[..., Iterator[None]]:
+        place, frame_of = _C_TYPES[facts.result], ctypes.c_int64 * (len(facts.slots) + 1)
+        kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *map(_C_TYPES.__getitem__, row[1]))
+        code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds)(address)
+        address_of, stack = ctypes.addressof, _STACK
+
+        def run(*arguments: Any) -> Any:
+            value, frame = place(), frame_of()
+            while True:
+                end = code(address_of(value), stack.floor, address_of(frame), *arguments)
+                if not end:
+                    return value.value
+                if end != LEFT or self._error is not None:
+                    raise self._failure()
+                yield
+
+        return run
+
+    def _function(self, address: int, row: Row, facts: Facts) -> Callable[..., Any]:
+        place = _C_TYPES[facts.result]
+        kinds_in_c = (ctypes.c_void_p, ctypes.c_int64, *map(_C_TYPES.__getitem__, row[1]))
         code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds_in_c)(address)
         address_of, stack = ctypes.addressof, _STACK
 
