@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from typing import Literal
 
 import pytest
 
 from lyra import vega
+from lyra.kernel.kernel import Kernel
 from lyra.testing import vega_tiers
+from lyra.vega.fiber import Done, Fiber, OutOfFuel
 from lyra.vega.link import link
+from lyra.vega.runtime.run import run_world
+from lyra.vega.runtime.world import Options, World, _has_come, _is_due
 from lyra.vega.tier2 import MISS, guards
-from lyra.vega.tier2.kinds import Look
+from lyra.vega.tier2.kinds import Facts, Look
 from lyra.vega.tier2.native import is_installed
 from lyra.vega.tier2.switch import Pure, Tier
+from lyra.vega.vm import run as run_fiber
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
 
@@ -93,16 +100,133 @@ def pure_of(text: str, name: str) -> tuple[Tier, Pure]:
     return linked.tier, pure
 
 
+FIB = "fn fib(n) { if n < 2 { return n; } return fib(n - 1) + fib(n - 2); }"
+
+
 def test_a_long_call_gives_up_when_others_wait():
     """… and only then; it is trusted as before in the next turn."""
-    tier, pure = pure_of(LONG, "loop")
-    tier.is_strict = True
-    assert pure([400_000]) != MISS  # nobody waits
+    tier, pure = pure_of(FIB, "fib")
+    tier.is_eager = tier.is_strict = True
+    tier.native = "never"
+    assert pure([18]) == 2584  # nobody waits
     tier.contended = lambda: True
-    assert pure([100_000_000]) is MISS
+    assert pure([60]) is MISS
+    assert tier.paused is None
     assert pure([1]) is MISS  # the rest of the turn is the machine's
     tier.turn()
-    assert pure([10]) == sum(i % 7 for i in range(10))
+    assert pure([10]) == 55
+
+
+@pytest.mark.parametrize("native", ["never", pytest.param("always", marks=needs_native)])
+def test_a_long_loop_pauses_when_others_wait(native: Literal["never", "always"]):
+    """… and goes on where it was in the next turn."""
+    tier, pure = pure_of(LONG, "loop")
+    tier.is_strict, tier.native = True, native
+    tier.contended = lambda: True
+    count = 2_000_000 if native == "never" else 100_000_000
+    value, turns = pure([count]), 1
+    while value is MISS:
+        assert tier.paused is not None
+        paused, tier.paused = tier.paused, None
+        tier.turn()
+        value, turns = paused.go_on(), turns + 1
+    assert turns > 2
+    assert value == sum(i % 7 for i in range(7)) * (count // 7) + sum(range(count % 7))
+
+
+def test_a_paused_call_is_saved_as_one_that_has_not_begun():
+    """A fiber that is saved in the middle of it makes the call again, to the same value."""
+    text = f"{LONG}fn main() {{ return loop(3000000); }}"
+    linked = link(vega_tiers.program_of(text), is_tiered=True)
+    linked.tier.contended = lambda: True
+    fiber = Fiber.start(linked)
+    outcome = run_fiber(fiber, 1_000)
+    while fiber.paused is None:
+        outcome = run_fiber(fiber, 1_000)
+    assert isinstance(outcome, OutOfFuel)
+    again = Fiber.from_data(linked, fiber.to_data())
+    ends = []
+    for one in (fiber, again):
+        while not isinstance(outcome := run_fiber(one, 1_000), Done):
+            pass
+        ends.append(outcome.value)
+    assert ends == [sum(i % 7 for i in range(3_000_000))] * 2
+
+
+async def _answers(source: str) -> list[bool]:
+    """What a run says of whether it keeps somebody waiting, asked while `ask()` is called."""
+    found: list[bool] = []
+    world: World | None = None
+
+    def ask() -> None:
+        assert world is not None
+        found.append(world._is_contended(asyncio.get_running_loop()))
+
+    async with Kernel() as kernel:
+        options = Options(write=lambda _: None, warn=lambda _: None, functions={"ask": ask})
+        world = World(kernel, vega.compile(source, host_names=("ask",)), options)
+        await run_world(world)
+    return found
+
+
+IDLE = 'fn idle() { receive { "stop" => 1 } }\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("ask();", False),
+        (f"{IDLE}spawn fn idle(); process::sleep(1ms); ask();", False),  # it waits for a message
+        ("fn nap() { process::sleep(1h); }\nspawn fn nap(); process::sleep(1ms); ask();", False),  # for its time
+        (f"{IDLE}let p = spawn fn idle(); process::sleep(1ms); p <- 1; ask();", True),  # it could run
+    ],
+)
+def test_only_who_could_run_is_kept_waiting(source: str, wanted: bool):
+    assert asyncio.run(_answers(source)) == [wanted]
+
+
+def test_a_timer_that_is_due_is_kept_waiting():
+    async def main() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        found = [_is_due(loop)]
+        for delay in (3_600, 0):
+            loop.call_later(delay, lambda: None)
+            time.sleep(0.001)  # noqa: ASYNC251 - nobody else is to run
+            found.append(_is_due(loop))
+        return found
+
+    assert asyncio.run(main()) == [False, False, True]
+
+
+def test_what_can_be_read_keeps_the_loop_waiting():
+    async def main() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        loop.add_reader(one, lambda: None)
+        found = [_has_come(loop)]
+        other.send(b"x")
+        found.append(_has_come(loop))
+        loop.remove_reader(one)
+        one.close()
+        other.close()
+        return found
+
+    assert asyncio.run(main()) == [False, True]
+
+
+def test_a_timer_of_the_host_fires_beside_a_long_recursion():
+    """Nobody else runs; but the host's loop has something to do."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        before, fired = time.process_time(), []
+        loop.call_later(0.01, lambda: fired.append(time.process_time() - before))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                await vega.run(f"{FIB}\nprocess::self(); fib(30);")
+        return float(fired[0])
+
+    assert asyncio.run(main()) < 0.5
 
 
 def test_without_its_poll_it_would_not(monkeypatch: pytest.MonkeyPatch):
@@ -116,7 +240,7 @@ def test_the_loop_goes_on_beside_a_long_computation():
     """Tasks and other processes get their turns: measured in CPU time, 99 of 100 within 50 ms."""
     source = LONG + (
         "fn tick(n) { for let i = 0; i < n; i = i + 1 { process::sleep(1ms); } print(n); }\n"
-        "spawn fn tick(20);\nloop(200000000);\n"
+        "spawn fn tick(20);\nloop(200000000000);\n"
     )
     beats: list[float] = []
 
@@ -235,7 +359,7 @@ def test_what_is_large_is_not_made_machine_code():
 
 def test_the_price_of_generating_is_bounded():
     """Many rows of a large function would be megabytes of Python, made while everybody waits."""
-    tier, pure = pure_of(nested(30, 10), "f")
+    tier, pure = pure_of(nested(30, 8), "f")
     tier.is_eager, tier.native = True, "never"
     assert pure([0] * 30) == 0
     (row,) = pure.rows
@@ -252,7 +376,12 @@ def test_a_chain_of_calls_is_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     text = "\n".join(["fn f0(x) { return x; }", *links])
     looks: list[object] = []
     look = Look.facts
-    monkeypatch.setattr(Look, "facts", lambda self: looks.append(1) or look(self))
+
+    def counted(self: Look) -> Facts:
+        looks.append(self)
+        return look(self)
+
+    monkeypatch.setattr(Look, "facts", counted)
     linked = link(vega_tiers.program_of(text), is_tiered=True)
     linked.tier.is_eager = True
     for number in reversed(range(count)):

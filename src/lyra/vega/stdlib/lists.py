@@ -117,6 +117,9 @@ def _sum(items: Any) -> Any:
 def _unique(items: Any) -> list[Any]:
     need(items, "list", "list::unique")
     WORK.units += len(items)
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= {int, str, Money, Duration}:
+        return list(dict.fromkeys(items))
     seen: set[Any] = set()
     alike: dict[int, list[Any]] = {}  # what may be equal, by its mark
     marks: dict[int, int] = {}
