@@ -403,20 +403,43 @@ def test_nothing_is_compiled_when_the_process_ends(monkeypatch: pytest.MonkeyPat
     assert tier.native_functions
 
 
-@pytest.mark.parametrize("asks", ["", "process::self();\n"])
-def test_ctrl_c_ends_a_long_computation_at_once(vega_command: Vega, asks: str):
-    """Whether it runs on a kernel or needs none."""
-    vega_command.write("a.vega", f'{LONG}{asks}print("ready");\nloop(2000000000);\n')
+def interrupted(command: Vega, source: str) -> tuple[int, str, str]:
+    """Run a program, press Ctrl-C when it says that it is ready: its exit code, and what it says then."""
+    command.write("a.vega", source)
     started = subprocess.Popen(
         [*COMMAND, "run", "a.vega"],
-        cwd=vega_command.folder,
-        env={**vega_command.env, "PYTHONUNBUFFERED": "1"},
+        cwd=command.folder,
+        env={**command.env, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "ready\n"
-    started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=20)
-    assert (started.returncode, err) == (130, "interrupted\n")
+    try:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=30)
+    finally:
+        started.kill()
+    return started.returncode, out, err
+
+
+@pytest.mark.parametrize("asks", ["", "process::self();\n"])
+def test_ctrl_c_ends_a_long_computation_at_once(vega_command: Vega, asks: str):
+    """Whether it runs on a kernel or needs none."""
+    source = f'{LONG}{asks}print("ready");\nloop(2000000000);\n'
+    assert interrupted(vega_command, source) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("asks", ["", "process::self();\n"])
+def test_ctrl_c_ends_a_long_step(vega_command: Vega, asks: str):
+    """… which lets nobody else run until it is over: here two lists of many long ones are compared."""
+    source = f"""
+{asks}let xs = list::range(0, 200000); let one = []; let other = []; let i = 0;
+let mine = []; let yours = [];
+while i < 30 {{ mine.push(list::slice(xs, 0)); yours.push(list::slice(xs, 0)); i = i + 1; }}
+for x in mine {{ for y in yours {{ one.push(x); other.push(y); }} }}
+print("ready");
+print(one == other);
+"""
+    assert interrupted(vega_command, source) == (130, "", "interrupted\n")
