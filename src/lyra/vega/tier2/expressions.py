@@ -205,7 +205,9 @@ class Values:
 
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
         row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
-        return call(row_name(row), *(self.value(value) for value in arguments))
+        made = [self.value(value) for value in arguments]
+        # Without a row nobody comes here: an argument has no value.
+        return call(row_name(row) if row in self.look.results else "give_up", *made)
 
     def _library(self, full: str, arguments: list[Any]) -> ast.expr:
         name = "l_" + full.replace("::", "_")
