@@ -129,6 +129,7 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
         return _json_value(run_plain(program, output.write, options["args"]))
     import asyncio
 
+    from lyra.cli import interrupts
     from lyra.vega.runtime.run import run as run_program
 
     async def main() -> Any:
@@ -148,7 +149,7 @@ def _ran(session: Session, program: Program, output: Output, calls: Calls, *, he
             )
 
     try:
-        return asyncio.run(with_servers(session, program, options, main))
+        return interrupts.run(with_servers(session, program, options, main))
     finally:
         output.end_watch()
         output.check()

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.limits import TICK_S
@@ -50,6 +51,7 @@ class Scheduler:
         "_kernel",
         "_levels",
         "_poked",
+        "_steps",
         "order",
         "ready",
         "running",
@@ -65,12 +67,18 @@ class Scheduler:
         self._in_loop = False  # the loop will call
         self._handed_over = 0  # times since it did
         self._gave_way = False  # a program let others go first in this round
+        self._steps: Iterator[Steppable] = iter(())  # those of this round that have not had theirs
         self.running = False
         self.stopped = False
         self.ready = 0  # processes waiting for a step
         self.steps = 0
         self.stepped: dict[str, float] | None = None  # when each process last had a step, while somebody watches
         self.order: Callable[[list[Any]], list[Any]] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a step while another has its own."""
+        return self.ready + length_hint(self._steps)
 
     def push(self, process: Steppable) -> None:
         self._levels[process.priority].append(process)
@@ -82,6 +90,10 @@ class Scheduler:
         """The process goes on after everybody else had a turn, the loop included."""
         self._gave_way = True
         self.push(process)
+
+    def pause(self) -> None:
+        """A step took long: the loop has its turn after this round."""
+        self._gave_way = True
 
     def wake_all(self, wakers: list[Process | asyncio.Future[Any]]) -> None:
         """`resume` for everybody who waited for one commit, in one loop: the hottest place of a durable kernel."""
@@ -185,7 +197,7 @@ class Scheduler:
         self.steps += len(batch)
         if self.stepped is not None:
             self.stepped.update(dict.fromkeys([process.pid for process in batch], self._kernel.clock.monotonic()))
-        steps = iter(batch)
+        steps = self._steps = iter(batch)
         try:
             for process in steps:
                 if process.state == "ready":

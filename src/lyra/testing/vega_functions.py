@@ -187,6 +187,7 @@ class _Maker:
                     lambda: f"map::set({name}, {key}, {self.value('any', 1)});",
                     lambda: f"map::remove({name}, {key});",
                     lambda: f"{name}[{self.value('str', 1)}] = {self.value('int', 1)};",
+                    lambda: f"{name}[{self.value(rng.choice(('int', 'str')), 1)}] = {self.look(1)};",
                 )
             )()
         if not lists:
@@ -205,6 +206,8 @@ class _Maker:
                 lambda: f"{name}[{name}.len() - 1] = {name}.push({item}).len();",
                 lambda: f"{name}[{name}.len() / 2] = {name}.push({item}).len();",
                 lambda: f"{name}[{name}.len() % 2] = {name}.push({item}).len();",
+                lambda: f"{name}[{self.taken()}] = {self.look(1)};",
+                lambda: f"{name}[{name}.push({item}).len() / 2] = {name}.len();",
                 lambda: f"list::insert({name}, {rng.randint(0, 1)}, {item});",
                 lambda: f"list::pop({name});",
                 lambda: f"list::remove({name}, 0);",
@@ -212,6 +215,26 @@ class _Maker:
                 lambda: f"if {name}.len() > {rng.randint(0, 3)} {{ {name}[{rng.randint(0, 2)}] = {item}; }}",
             )
         )()
+
+    def taken(self) -> str:
+        """An int whose computing changes a list of the function's own, where it has one."""
+        lists = [name for name in self.names("ints", "lists", "texts") if name in self.own]
+        if not lists:
+            return str(self.rng.randint(0, 2))
+        name = self.rng.choice(lists)
+        return self.rng.choice(
+            (
+                f"{name}.push({self.rng.randint(0, 2)}).len()",
+                f"list::pop({name})",
+                f"list::remove({name}, 0)",
+                f"list::insert({name}, 0, {self.rng.randint(0, 2)}).len()",
+            )
+        )
+
+    def look(self, depth: int) -> str:
+        """An int that tells how a list of the function's own looks now."""
+        lists = [name for name in self.names("ints", "lists", "texts") if name in self.own]
+        return f"{self.rng.choice(lists)}.len()" if lists and self.chance(0.7) else self.value("int", depth)
 
     def leave(self) -> str:
         chosen, condition = self.rng.random(), self.value("bool", 2)
@@ -323,6 +346,8 @@ class _Maker:
                 right = str(rng.randint(1, 9))
             return f"({self.value('int', depth - 1)} {operator} {right})"
         inner = depth - 1
+        if self.chance(0.08):
+            return self.taken()
         if chosen < 0.75:
             items = self.value("ints", 0)
             if self.chance(0.5):
@@ -401,6 +426,8 @@ class _Maker:
                 lambda: f"!({self.value('bool', inner)})",
                 lambda: f"({self.value('any', inner)} {self.rng.choice(('==', '!='))} {self.value('any', inner)})",
                 lambda: f"list::contains({self.value('ints', 0)}, {self.value('int', inner)})",
+                lambda: f"list::contains([1, {self.value('float', 0)}], {self.value('float', inner)})",
+                lambda: f"(list::unique([{self.value('float', 0)}, {self.value('float', inner)}]).len() == 1)",
                 lambda: f"(Ok({self.value('any', inner)}) == Err({self.value('int', 0)}))",
             )
         )()

@@ -1,7 +1,8 @@
 """Pure functions in Vega, run by the machine and as generated code: the same value, or the same error and place.
 
 `compare(seed)` makes one random program and calls each of its functions with several rows of arguments, interpreted
-and generated: as Python, and where it is about numbers alone as machine code too. What is compared is more than
+and generated: as Python, and where it is about numbers alone as machine code too; each of these at one go, and with a
+pause in every turn of a loop. What is compared is more than
 equality: kinds, the sign of zero, the order of keys, which lists are the same list, whether arguments were left alone,
 and of an error its text, place and trace.
 """
@@ -23,6 +24,7 @@ from lyra.vega.program import Program
 from lyra.vega.source import Source
 from lyra.vega.tier2 import MISS
 from lyra.vega.tier2.native import is_installed
+from lyra.vega.tier2.switch import Pure, Tier
 from lyra.vega.values import Err, Ok, copied
 from lyra.vega.vm import run as run_fiber
 
@@ -31,11 +33,12 @@ __all__ = ["Result", "compare", "program_of", "run"]
 FUEL: Final = 4_000
 NATIVE: Final[tuple[Literal["always", "never"], ...]] = ("never", "always") if is_installed() else ("never",)
 ROWS: Final = 3  # of arguments, for each function
+MIXED: Final = 20  # one in so many programs that are not about numbers alone has machine code all the same
 
 
 class Result(msgspec.Struct):
     """What a run of the comparison came to. `taken` calls were made by generated code, `given_up` by the machine after
-    all."""
+    all; so often did calls pause."""
 
     programs: int = 0
     functions: int = 0
@@ -44,6 +47,7 @@ class Result(msgspec.Struct):
     given_up: int = 0
     unfit: int = 0
     native: int = 0
+    pauses: int = 0
     failures: list[str] = []
 
 
@@ -67,7 +71,9 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
     text, functions, is_numeric = vega_functions.functions(rng)
     program = program_of(text)
     plain = link(program)
-    tiers = [_tiered(program, native) for native in (NATIVE if is_numeric and is_native else NATIVE[:1])]
+    natives = NATIVE if is_native and (is_numeric or seed % MIXED == 0) else NATIVE[:1]
+    ways = (False, True) if seed % 2 else (False,)
+    tiers = [_tiered(program, native, pauses=pauses) for native in natives for pauses in ways]
     result.programs += 1
     result.functions += len(functions)
     for number, kinds in enumerate(functions):
@@ -81,18 +87,21 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
                 direct = _direct(tiered, f"f{number}", row, result)
                 for got in (found, direct):
                     if got is not None and got != wanted and not _is_deep(got, wanted):
-                        how = f"f{number}{tuple(row)!r}, native: {tiered.tier.native}"
+                        how = f"f{number}{tuple(row)!r}, native: {tiered.tier.native}, pauses: {tiered.tier.contended}"
                         lines = (f"seed {seed}: {how}", f"  the machine: {wanted}", f"  generated:   {got}", text)
                         result.failures.append("\n".join(lines))
                         return
     result.native += sum(len(tiered.tier.native_functions) for tiered in tiers if tiered.tier is not None)
 
 
-def _tiered(program: Program, native: Literal["always", "never"]) -> Linked:
+def _tiered(program: Program, native: Literal["always", "never"], *, pauses: bool = False) -> Linked:
     linked = link(program, is_tiered=True)
     if linked.tier is not None:
         linked.tier.is_eager = linked.tier.is_strict = True
         linked.tier.native = native
+        if pauses:
+            linked.tier.contended = lambda: False
+            linked.tier.watch.is_awake = True  # nobody has to look: it pauses all the time
     return linked
 
 
@@ -120,7 +129,7 @@ def _direct(linked: Linked, name: str, row: list[Any], result: Result) -> str | 
     row = copied(row)
     result.calls += 1
     before = _written([row])
-    value = pure(row[:])
+    value = _in_pieces(linked.tier, pure, row[:], result)
     if value is MISS:
         result.given_up += 1
         if _written([row]) != before:
@@ -128,6 +137,22 @@ def _direct(linked: Linked, name: str, row: list[Any], result: Result) -> str | 
         return None
     result.taken += 1
     return _written([value, row])
+
+
+def _in_pieces(tier: Tier, pure: Pure, row: list[Any], result: Result) -> Any:
+    """A call with as many pauses as it can make."""
+    if tier.contended is None:
+        return pure(row)
+    tier.names["PAUSE"] = True
+    if tier.machine_code is not None:
+        tier.machine_code.flag.value = 1
+    value = pure(row)
+    while value is MISS and tier.paused is not None:
+        result.pauses += 1
+        paused, tier.paused = tier.paused, None
+        value = paused.go_on()
+    tier.names["PAUSE"] = False
+    return value
 
 
 def _is_deep(got: str, wanted: str) -> bool:

@@ -67,6 +67,7 @@ class Fiber:
         "globals",
         "linked",
         "mailbox",
+        "paused",
         "pc",
         "receives",
         "registers",
@@ -87,6 +88,7 @@ class Fiber:
         self.receives = 0  # receives begun, so that a host knows one from the next
         self.destination = -1  # the register that waits for the answer of an effect
         self.fault: Fault | None = None
+        self.paused: Any = None  # a call of generated code that goes on in the next turn; never saved, but made again
         self.ticks = SLICE
 
     # ------------------------------------------------------------ beginning

@@ -30,6 +30,7 @@ from lyra.vega.values import (
     kind_of,
     shown,
 )
+from lyra.vega.work import CHARS, WORK
 
 __all__ = ["kind_of", "unwind"]
 
@@ -109,6 +110,7 @@ def joined(parts: list[Any]) -> str:
     text = "".join([part if type(part) is str else shown(part) for part in parts])
     if len(text) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
+    WORK.units += len(text) >> CHARS
     return text
 
 

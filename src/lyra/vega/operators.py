@@ -27,6 +27,7 @@ from lyra.vega.values import (
     kind_of,
     shown,
 )
+from lyra.vega.work import BULK, CHARS, WORK
 
 __all__ = [
     "add",
@@ -63,12 +64,14 @@ def _duration(nanoseconds: int) -> Duration:
 def _joined(left: str, right: str) -> str:
     if len(left) + len(right) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")
+    WORK.units += (len(left) + len(right)) >> CHARS
     return left + right
 
 
 def _listed(left: list[Any], right: list[Any]) -> list[Any]:
     if len(left) + len(right) > VEGA_LIST_ITEMS_MAX:
         raise Fault("LimitExceeded", f"a list may have at most {VEGA_LIST_ITEMS_MAX} items")
+    WORK.units += (len(left) + len(right)) >> BULK
     return left + right
 
 
@@ -300,6 +303,7 @@ def iterable(value: Any) -> Any:
     if kind is list or kind is str or kind is Stream:
         return value
     if kind is dict:
+        WORK.units += len(value) >> BULK
         return list(value)
     raise Fault("TypeError", f"cannot loop over {kind_of(value)}")
 

@@ -14,6 +14,7 @@ import msgspec
 
 from lyra.core.limits import VEGA_SHOWN_PIECES_MAX
 from lyra.core.money import Money
+from lyra.vega.work import WORK
 
 __all__ = [
     "INT_MAX",
@@ -39,6 +40,7 @@ __all__ = [
     "copied",
     "equal",
     "kind_of",
+    "marked",
     "shown",
 ]
 
@@ -288,6 +290,7 @@ def shown(value: Any) -> str:
             todo.extend(reversed(_pieces(item)))
             if len(todo) + len(parts) > VEGA_SHOWN_PIECES_MAX:
                 raise Fault("LimitExceeded", "the value is too large to be shown")
+    WORK.units += len(parts) >> 1
     return "".join(parts)
 
 
@@ -333,6 +336,7 @@ def equal(left: Any, right: Any) -> bool:
                 continue
             if len(one) != len(other):
                 return False
+            WORK.units += len(one) >> 1
             seen.add((id(one), id(other)))
             if kind is list:
                 todo.extend(zip(one, other, strict=True))
@@ -349,6 +353,58 @@ def equal(left: Any, right: Any) -> bool:
         elif one != other:
             return False
     return True
+
+
+_NESTED: Final = frozenset({list, dict, Ok, Err})
+
+
+def marked(value: Any, known: dict[int, int]) -> int:
+    """A number that equal values share, so that only those of one number have to be compared. `known` keeps the marks
+    of lists and maps by their ids, for as long as nothing changes them. What holds itself has its kind for a mark:
+    there the same value can be written in many ways."""
+    fresh: dict[int, int] = {}
+    open_ids: set[int] = set()
+    todo = [value]
+    while todo:
+        item = todo[-1]
+        if id(item) in fresh or id(item) in known:
+            todo.pop()
+            continue
+        parts = _parts(item)
+        if id(item) not in open_ids:
+            open_ids.add(id(item))
+            inner = [part for part in parts if type(part) in _NESTED]
+            if any(id(part) in open_ids for part in inner):
+                return hash(kind_of(value))
+            todo += inner
+            if inner:
+                continue
+        WORK.units += len(parts)
+        marks = [fresh.get(id(part)) or known.get(id(part)) or _mark(part) for part in parts]
+        kind = type(item)
+        fresh[id(item)] = hash((kind_of(item), frozenset(zip(item, marks, strict=True)) if kind is dict else (*marks,)))
+        open_ids.discard(id(item))
+        todo.pop()
+    known.update(fresh)
+    return known[id(value)]
+
+
+def _parts(item: Any) -> list[Any]:
+    if type(item) is list:
+        return item
+    if type(item) is dict:
+        return list(item.values())
+    return [item.value] if type(item) in _NESTED else [item]
+
+
+def _mark(value: Any) -> int:
+    """The mark of what holds nothing."""
+    if type(value) is Closure:
+        return value.function
+    try:
+        return hash(value)
+    except TypeError:
+        return hash(kind_of(value))
 
 
 # ---------------------------------------------------------------- copied
@@ -368,6 +424,8 @@ def copied(value: Any) -> Any:
     todo = [(value, root)]
     while todo:
         old, new = todo.pop()
+        if type(old) is list or type(old) is dict:
+            WORK.units += len(old) >> 2
         if type(old) is list:
             for item in old:
                 new.append(_copied_part(item, memo, todo))

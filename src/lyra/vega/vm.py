@@ -3,10 +3,10 @@
 One loop over `(op, a, b, c)` with the branches in order of how often they are taken; a numeral stands for its opcode,
 with the name beside it (a test compares each with the table: a name would cost a look-up in every comparison). Ints
 are done here, everything rarer in `operators` and `machinery`. Calls push a frame instead of calling Python, so a
-program's depth is data and not the machine's. Fuel is counted in calls and loop turns; every SLICE of them the loop
-looks at the fuel and at the depth. Where a result must fit 64 bits, numbers of one machine digit are let through
-first: Python compares those quickly. An error becomes an ErrorValue and goes to the nearest handler in the functions'
-tables.
+program's depth is data and not the machine's. Fuel is counted in calls and loop turns, and a step over much data
+counts as many (see `work`); every SLICE of them the loop looks at the fuel and at the depth. Where a result must fit 64
+bits, numbers of one machine digit are let through first: Python compares those quickly. An error becomes an ErrorValue
+and goes to the nearest handler in the functions' tables.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from lyra.vega.operators import (
 )
 from lyra.vega.tier2 import MISS
 from lyra.vega.values import UNSET, Cell, Closure, Err, Fault, Ok, Stream, checked, equal, shown
+from lyra.vega.work import WORK
 
 __all__ = ["run"]
 
@@ -51,10 +52,20 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
     r = fiber.registers
     ticks = fiber.ticks
     code = f.code
-    if fiber.linked.tier is not None and fiber.linked.tier.is_used:
-        fiber.linked.tier.turn()
-    integer, array, text = int, list, str  # locals are quicker than globals
     x: Any
+    tier = fiber.linked.tier
+    if tier is not None and tier.is_used:
+        tier.turn()
+        if fiber.paused is not None:
+            x, fiber.paused = fiber.paused.go_on(), None
+            if tier.paused is not None:
+                fiber.paused, tier.paused = tier.paused, None
+                return OUT_OF_FUEL
+            if x is not MISS:
+                r[code[pc][1]] = x
+                pc += 1
+    integer, array, text, work = int, list, str, WORK  # locals are quicker than globals
+    work.units = 0
     y: Any
     while True:
         effect: VmEffect | Done | OutOfFuel | None = None
@@ -71,12 +82,14 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     if type(x) is integer is type(y):
                         x = x + y
                         r[a] = x if x < 0x3FFFFFFF and x > -0x3FFFFFFF else checked(x)
-                    elif a == b and type(x) is text is type(y) and len(x) < VEGA_STRING_CHARS_MAX:
+                    elif a == b and type(x) is text is type(y) and len(x) + len(y) <= VEGA_STRING_CHARS_MAX:
                         r[a] = None  # nobody else holds it now, so Python lets it grow where it is
                         x = x + y
                         r[a] = x
                     else:
                         r[a] = add(x, y)
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                 elif op == 0x40:  # CALL
                     stack = (stack, f, pc, r, a)
                     depth += 1
@@ -196,6 +209,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         x = fiber.linked.post
                         if x is not None and x(r[b], r[c]):
                             r[a] = None
+                            if work.units:
+                                ticks, work.units = ticks - work.units, 0
                             continue
                         fiber.destination = a
                         effect = machinery.plain_send(r[b], r[c])
@@ -222,6 +237,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     elif op == 0x60:  # ITERATE
                         r[a] = iterable(r[b])
                         r[a + 1] = 0
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                     elif op == 0x75:  # UNLESS_VARIANT
                         if type(r[b]) is not (Err if c else Ok):
                             pc = a
@@ -291,8 +308,11 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     if type(x) is type(y) and (type(x) is integer or type(x) is text):
                         if x != y:
                             pc = a
-                    elif not equal(x, y):
-                        pc = a
+                    else:
+                        if not equal(x, y):
+                            pc = a
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                 elif op == 0x12:  # MUL
                     x = r[b]
                     y = r[c]
@@ -346,11 +366,15 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             pc = a
                     elif op == 0x20:  # EQ
                         r[a] = equal(r[b], r[c])
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                     elif op == 0x22:  # LT
                         r[a] = less(r[b], r[c])
                     elif op == 0x35:  # UNLESS_NE
                         if equal(r[b], r[c]):
                             pc = a
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                     elif op == 0x32:  # IF
                         x = r[b]
                         if x is True:
@@ -368,13 +392,16 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             x = equal(x, r[c])
                         if x is True:
                             pc = a
-                            ticks -= 1
+                            ticks -= 1 + work.units
+                            work.units = 0
                             if ticks < 0:
                                 break
                         elif x is not False:  # LOOP_IF may see anything
                             raise not_bool(x)
                     elif op == 0x19:  # JOIN
                         r[a] = machinery.joined(r[b : b + c])
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                     elif op == 0x13:  # DIV
                         r[a] = divide(r[b], r[c])
                     elif op == 0x15:  # NEG
@@ -383,6 +410,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = negate_bool(r[b])
                     elif op == 0x21:  # NE
                         r[a] = not equal(r[b], r[c])
+                        if work.units:
+                            ticks, work.units = ticks - work.units, 0
                     elif op == 0x23:  # LE
                         r[a] = less_or_equal(r[b], r[c])
                     else:
@@ -401,6 +430,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                             break
                         else:
                             r[a] = y(*r[b : b + c])
+                            if work.units:
+                                ticks, work.units = ticks - work.units, 0
                             continue
                     x = r[b]
                     if type(x) is not Closure:
@@ -422,6 +453,11 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                     ticks -= 1
                     if x is not MISS:
                         r[a] = x
+                    elif tier.paused is not None:  # its turn is over
+                        fiber.paused, tier.paused = tier.paused, None
+                        pc -= 1
+                        effect = OUT_OF_FUEL
+                        break
                     else:
                         stack = (stack, f, pc, r, a)
                         depth += 1
@@ -440,6 +476,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         r[a] = x(r[b], r[b + 1])
                     else:
                         r[a] = x(*r[b : b + y])
+                    if work.units:
+                        ticks, work.units = ticks - work.units, 0
                 elif op == 0x58:  # LENGTH
                     x = r[b]
                     if type(x) is array or type(x) is text:
@@ -482,8 +520,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         break
             # The loop was left: for an effect, or because a slice is over.
             if effect is None:
+                fuel -= SLICE - 1 - ticks  # one slice, and what large steps owe
                 ticks = SLICE
-                fuel -= SLICE
                 if depth > VEGA_DEPTH_MAX:
                     raise Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
                 if fuel > 0:
@@ -500,6 +538,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
             fault = error
         except Exception as error:  # noqa: BLE001 - code that no compiler makes must not stop the machine
             fault = Fault("BytecodeError", f"the code does what no compiler makes: {type(error).__name__}: {error}")
+        ticks, work.units = ticks - work.units, 0
         fiber.code, fiber.pc, fiber.registers, fiber.ticks = f, pc, r, ticks
         fiber.stack, fiber.depth = stack, depth
         end = machinery.unwind(fiber, fault)

@@ -2,7 +2,7 @@
 
 An effect's handler is a function of the Job and the effect's arguments; what it gives (or, of a coroutine, what that
 gives) is the effect's value, what it raises is an error that a `catch` sees. A fiber whose fuel is used up, or that has
-done many things without waiting, lets the others have a turn.
+done many things or long ones without waiting, lets the others have a turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.limits import TICK_S
 from lyra.errors import Divergence
 from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.runtime.errors import VegaError, fault_of
@@ -55,8 +56,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
 
 
 async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
-    fiber, fleet = job.fiber, job.world.fleet
-    left = EFFECTS_A_TURN
+    fiber, fleet, time = job.fiber, job.world.fleet, job.world.kernel.loop.time
+    left, until = EFFECTS_A_TURN, time() + TICK_S
     outcome: VmEffect | Done | OutOfFuel | None = asked
     while True:
         if outcome is None:
@@ -66,13 +67,13 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
         if outcome is WAIT and fleet is not None:
             outcome = await job
             left -= 1
-            if left:
+            if left and time() < until:
                 continue
         elif type(outcome) is VmEffect:
             await _answer(job, outcome)
             outcome = None
             left -= 1
-            if left:
+            if left and fiber.ticks >= 0 and time() < until:
                 continue
         elif type(outcome) is Done:
             if outcome.error is not None:
@@ -83,6 +84,7 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
         left = EFFECTS_A_TURN
         if not (is_main and saver is not None and job.ctx.replaying):  # the others of a run that comes back follow it
             await asyncio.sleep(0)
+            until = time() + TICK_S
 
 
 async def _answer(job: Job, effect: VmEffect) -> None:

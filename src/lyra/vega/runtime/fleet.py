@@ -80,6 +80,7 @@ class Member(Fiber):
         self.receives = 0
         self.destination = -1
         self.fault: Fault | None = None
+        self.paused: Any = None
         self.ticks = SLICE
         self.fleet: Fleet = fleet  # type: ignore[assignment]  # one that begins as a process gets it when it does
         self.job: Job | None = None
@@ -99,6 +100,8 @@ class Member(Fiber):
         else:
             self.state = "running"
             outcome = run(self, FUEL)
+            if self.ticks < 0:  # it owes for large steps
+                self.fleet.kernel.scheduler.pause()
             if outcome is WAIT:
                 self.state = "waiting"
             else:
@@ -282,6 +285,8 @@ class Fleet:
             return
         process.state = member.state = "running"
         outcome = run(member, FUEL)
+        if member.ticks < 0:
+            self._scheduler.pause()
         if outcome is WAIT:
             process.receiver = process
             process.state = member.state = "waiting"

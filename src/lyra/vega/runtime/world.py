@@ -404,14 +404,16 @@ class World:
         return self.main.fiber.globals
 
     def _is_contended(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a long computation keeps anybody waiting: another process, the journal's keeper, a task beside the
-        run, or something that just came (Ctrl-C does). Asked from another thread; of a loop that does not tell what
-        it has ready (`uvloop`), the answer is yes."""
-        if self.kernel.live > 1 or self.is_durable or getattr(loop, "_ready", True):
+        """Whether a long computation keeps anybody waiting: a process that could run, rows that somebody wants
+        written, a task beside the run, a timer that is due, or something that just came (Ctrl-C does). Who waits for
+        something else is not kept by it. Asked from another thread; of a loop that does not tell what it has ready
+        (`uvloop`), the answer is yes."""
+        kernel = self.kernel
+        if kernel.scheduler.waiting or getattr(loop, "_ready", True):
             return True
-        if self._fleet is not None and self._fleet.light:
+        if kernel.journal is not None and kernel.journal.pending and kernel.journal.awaited:
             return True
-        return len(asyncio.all_tasks(loop)) > 1
+        return _is_due(loop) or _has_come(loop)
 
     def close(self) -> None:
         if self._fleet is not None:
@@ -422,6 +424,24 @@ class World:
 def padded(linked: Linked, globals_: list[Any]) -> list[Any]:
     """A process's variables; those that the program was given since are unset."""
     return globals_ + [UNSET] * (len(linked.program.globals) - len(globals_))
+
+
+def _is_due(loop: Any) -> bool:
+    """Whether the time of a loop's next timer has come."""
+    try:
+        handle = getattr(loop, "_scheduled", ())[0]  # another loop than Python's own keeps them elsewhere
+    except IndexError:
+        return False
+    return bool(handle._when <= loop.time())
+
+
+def _has_come(loop: Any) -> bool:
+    """Whether something can be read or written that the loop has not seen yet."""
+    selector = getattr(loop, "_selector", None)
+    try:
+        return selector is not None and bool(selector.select(0))
+    except (OSError, RuntimeError, ValueError):  # changed or closed meanwhile, in the loop's own thread
+        return True
 
 
 def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need
 from lyra.vega.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
+from lyra.vega.work import WORK
 
 __all__ = ["FUNCTIONS"]
 
@@ -28,7 +29,7 @@ def _constant(text: str) -> Any:
 
 
 def _parse(text: Any) -> Any:
-    need(text, "str", "json::parse")
+    WORK.units += len(need(text, "str", "json::parse")) >> 5
     try:
         value = json.loads(text, parse_int=_whole, parse_constant=_constant)
         if _HALF.search(text):  # half of a pair is no character, and no text can hold it
@@ -45,7 +46,9 @@ def _parse(text: Any) -> Any:
 def _stringify(value: Any, indent: Any = None) -> str:
     if indent is not None:
         need(indent, "int", "json::stringify")
-    plain = _plain(value, 0, [_NODES_MAX])
+    left = [_NODES_MAX]
+    plain = _plain(value, 0, left)
+    WORK.units += _NODES_MAX - left[0]
     text = json.dumps(plain, ensure_ascii=False, indent=None if indent is None else max(0, min(indent, 16)))
     if len(text) > VEGA_STRING_CHARS_MAX:
         raise Fault("LimitExceeded", f"a string may have at most {VEGA_STRING_CHARS_MAX} characters")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,10 +11,12 @@ from lyra.core.limits import VEGA_LIST_ITEMS_MAX
 from lyra.vega.operators import add, key, less
 from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.stdlib.strings import bounds
-from lyra.vega.values import Duration, Fault, Money, equal
+from lyra.vega.values import Duration, Fault, Money, equal, marked
+from lyra.vega.work import BULK, WORK
 
 __all__ = ["FUNCTIONS"]
 
+_PIECE: Final = 1 << 20
 _SIMPLE = frozenset({int, float, str, bool, type(None), Money, Duration})
 
 
@@ -54,14 +57,17 @@ def _remove(items: Any, index: Any) -> Any:
 def _index_of(items: Any, item: Any) -> int:
     need(items, "list", "list::index_of")
     for index, other in enumerate(items):
-        if other is item or equal(other, item):
+        if equal(other, item):
+            WORK.units += index
             return index
+    WORK.units += len(items)
     return -1
 
 
 def _slice(items: Any, start: Any, end: Any = None) -> list[Any]:
     needed("list::slice", (items, "list"), (start, "int"))
     start, end = bounds("list::slice", start, end, len(items))
+    WORK.units += max(0, end - start) >> BULK
     return list(items[start:end])
 
 
@@ -76,7 +82,21 @@ def _range(start: Any, end: Any, step: Any = 1) -> list[int]:
         raise Fault("ValueError", "list::range needs a step that is not zero")
     numbers = range(start, end, step)
     limited((end - start) // step)
-    return list(numbers)
+    WORK.units += len(numbers) >> BULK
+    return list(numbers) if len(numbers) <= _PIECE else _in_pieces(numbers)
+
+
+def _in_pieces(numbers: range) -> list[int]:
+    """Not all at once: between two pieces a signal is heard."""
+    out: list[int] = []
+    for start in range(0, len(numbers), _PIECE):
+        out.extend(numbers[start : start + _PIECE])
+    return out
+
+
+def _reverse(items: Any) -> list[Any]:
+    WORK.units += len(need(items, "list", "list::reverse")) >> BULK
+    return list(items[::-1])
 
 
 def _end(function: str, at: int) -> Callable[[Any], Any]:
@@ -90,22 +110,35 @@ def _end(function: str, at: int) -> Callable[[Any], Any]:
 
 def _sum(items: Any) -> Any:
     need(items, "list", "list::sum")
+    WORK.units += len(items)
     return functools.reduce(add, items) if items else 0
 
 
 def _unique(items: Any) -> list[Any]:
     need(items, "list", "list::unique")
+    WORK.units += len(items)
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= {int, str, Money, Duration}:
+        return list(dict.fromkeys(items))
     seen: set[Any] = set()
+    alike: dict[int, list[Any]] = {}  # what may be equal, by its mark
+    marks: dict[int, int] = {}
     out: list[Any] = []
     for item in items:
         if type(item) in _SIMPLE:
+            if type(item) is float and math.isnan(item):  # not a number is never equal, not even to itself
+                out.append(item)
+                continue
             # Kinds that are never equal to each other must not share a hash; the two kinds of number are.
             mark = ("number", item) if type(item) in (int, float) else (type(item), item)
             if mark not in seen:
                 seen.add(mark)
                 out.append(item)
-        elif not any(equal(item, other) for other in out if type(other) is type(item)):
-            out.append(item)
+        else:
+            others = alike.setdefault(marked(item, marks), [])
+            if not any(equal(item, other) for other in others):
+                others.append(item)
+                out.append(item)
     return out
 
 
@@ -118,11 +151,13 @@ def _flatten(items: Any) -> list[Any]:
             limited(len(out))
         else:
             out.append(item)
+    WORK.units += len(items) + (len(out) >> BULK)
     return out
 
 
 def _zip(items: Any, others: Any) -> list[Any]:
     needed("list::zip", (items, "list"), (others, "list"))
+    WORK.units += min(len(items), len(others)) >> 1
     return [[one, other] for one, other in zip(items, others, strict=False)]
 
 
@@ -134,7 +169,9 @@ def _sorted(items: Any) -> list[Any]:
     need(items, "list", "list::sort")
     kinds = set(map(type, items))
     if len(kinds) == 1 and kinds <= {int, str, Money, Duration}:
+        WORK.units += len(items)
         return sorted(items)
+    WORK.units += len(items) * len(items).bit_length()
     return sorted(items, key=functools.cmp_to_key(_compare))
 
 
@@ -156,7 +193,23 @@ def _set(mapping: Any, wanted: Any, value: Any) -> Any:
 
 def _merge(mapping: Any, other: Any) -> dict[Any, Any]:
     needed("map::merge", (mapping, "map"), (other, "map"))
+    WORK.units += (len(mapping) + len(other)) >> BULK
     return {**mapping, **other}
+
+
+def _keys(mapping: Any) -> list[Any]:
+    WORK.units += len(need(mapping, "map", "map::keys")) >> BULK
+    return list(mapping)
+
+
+def _values(mapping: Any) -> list[Any]:
+    WORK.units += len(need(mapping, "map", "map::values")) >> BULK
+    return list(mapping.values())
+
+
+def _entries(mapping: Any) -> list[Any]:
+    WORK.units += len(need(mapping, "map", "map::entries")) >> 1
+    return [list(pair) for pair in mapping.items()]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -167,7 +220,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "list::remove": _remove,
     "list::contains": lambda items, item: _index_of(items, item) >= 0,
     "list::index_of": _index_of,
-    "list::reverse": lambda items: need(items, "list", "list::reverse")[::-1],
+    "list::reverse": _reverse,
     "list::slice": _slice,
     "list::concat": _concat,
     "list::range": _range,
@@ -182,9 +235,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "map::has": _has,
     "map::get": _get,
     "map::set": _set,
-    "map::keys": lambda mapping: list(need(mapping, "map", "map::keys")),
-    "map::values": lambda mapping: list(need(mapping, "map", "map::values").values()),
-    "map::entries": lambda mapping: [list(pair) for pair in need(mapping, "map", "map::entries").items()],
+    "map::keys": _keys,
+    "map::values": _values,
+    "map::entries": _entries,
     "map::remove": lambda mapping, wanted: need(mapping, "map", "map::remove").pop(key(wanted), None),
     "map::merge": _merge,
 }

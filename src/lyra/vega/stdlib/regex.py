@@ -18,6 +18,7 @@ from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX
 from lyra.vega.stdlib.arguments import needed
 from lyra.vega.stdlib.strings import limited
 from lyra.vega.values import Fault
+from lyra.vega.work import WORK
 
 __all__ = ["FUNCTIONS"]
 
@@ -157,11 +158,13 @@ class Pattern:
     def search(self, text: str, start: int, steps: list[int]) -> tuple[int, ...] | None:
         """The first match from `start` on: begin and end of the whole and of each group (-1 where it took no part)."""
         visited: set[int] = set()
+        found = None
         for begin in range(start, len(text) + 1):
             found = self.match_at(text, begin, visited, steps)
             if found is not None:
-                return found
-        return None
+                break
+        WORK.units += len(visited)
+        return found
 
     def match_at(self, text: str, begin: int, visited: set[int], steps: list[int]) -> tuple[int, ...] | None:
         program, size, width = self.program, len(text), len(self.program)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.values import Builder, Fault, checked, shown
+from lyra.vega.work import BULK, CHARS, WORK
 
 __all__ = ["FUNCTIONS"]
 
@@ -43,23 +44,29 @@ def _from_code(code: Any) -> str:
 
 def _contains(text: Any, part: Any) -> bool:
     needed("str::contains", (text, "str"), (part, "str"))
+    WORK.units += len(text) >> CHARS
     return part in text
 
 
 def _index_of(text: Any, part: Any) -> int:
     needed("str::index_of", (text, "str"), (part, "str"))
+    WORK.units += len(text) >> CHARS
     return int(text.find(part))
 
 
 def _split(text: Any, separator: Any) -> list[str]:
     needed("str::split", (text, "str"), (separator, "str"))
-    return text.split(separator) if separator else list(text)
+    parts: list[str] = text.split(separator) if separator else list(text)
+    WORK.units += (len(parts) >> 2) + (len(text) >> CHARS)
+    return parts
 
 
 def _join(items: Any, separator: Any = "") -> str:
     needed("str::join", (items, "list"), (separator, "str"))
     texts = [item if type(item) is str else shown(item) for item in items]
-    limited(sum(map(len, texts)) + len(separator) * max(0, len(texts) - 1))
+    size = sum(map(len, texts)) + len(separator) * max(0, len(texts) - 1)
+    limited(size)
+    WORK.units += (len(texts) >> 1) + (size >> CHARS)
     return str(separator.join(texts))
 
 
@@ -69,6 +76,7 @@ def _replace(text: Any, old: Any, new: Any) -> str:
         raise Fault("ValueError", "str::replace needs something to look for")
     if len(new) > len(old):
         limited(len(text) + text.count(old) * (len(new) - len(old)))
+    WORK.units += len(text) >> CHARS
     return str(text.replace(old, new))
 
 
@@ -87,12 +95,14 @@ def _repeat(text: Any, times: Any) -> str:
     if times < 0:
         raise Fault("ValueError", "str::repeat needs a number of times that is not negative")
     limited(len(text) * times)
+    WORK.units += len(text) * times >> CHARS
     return str(text * times)
 
 
 def _slice(text: Any, start: Any, end: Any = None) -> str:
     needed("str::slice", (text, "str"), (start, "int"))
     start, end = bounds("str::slice", start, end, len(text))
+    WORK.units += max(0, end - start) >> CHARS
     return str(text[start:end])
 
 
@@ -109,6 +119,7 @@ def _pad(function: str, text: Any, width: Any, fill: Any) -> str:
     if len(fill) != 1:
         raise Fault("ValueError", f"{function} fills with one character")
     limited(width)
+    WORK.units += max(width, len(text)) >> CHARS
     return str(fill * max(0, width - len(text)))
 
 
@@ -145,8 +156,25 @@ def _builder_add(builder: Any, value: Any) -> Any:
 
 def _builder_text(builder: Any) -> str:
     text = "".join(need(builder, "builder", "text").parts)
+    WORK.units += (len(builder.parts) >> BULK) + (len(text) >> CHARS)
     builder.parts = [text]
     return text
+
+
+def _lines(text: Any) -> list[str]:
+    lines: list[str] = need(text, "str", "str::lines").splitlines()
+    WORK.units += (len(lines) >> 2) + (len(text) >> CHARS)
+    return lines
+
+
+def _whole(function: str, change: Callable[[str], str]) -> Callable[[Any], str]:
+    """A function that goes over all of a text."""
+
+    def apply(text: Any) -> str:
+        WORK.units += len(need(text, "str", function)) >> CHARS
+        return change(text)
+
+    return apply
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -158,16 +186,16 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "str::index_of": _index_of,
     "str::split": _split,
     "str::join": _join,
-    "str::lines": lambda text: need(text, "str", "str::lines").splitlines(),
-    "str::upper": lambda text: need(text, "str", "str::upper").upper(),
-    "str::lower": lambda text: need(text, "str", "str::lower").lower(),
-    "str::trim": lambda text: need(text, "str", "str::trim").strip(),
+    "str::lines": _lines,
+    "str::upper": _whole("str::upper", str.upper),
+    "str::lower": _whole("str::lower", str.lower),
+    "str::trim": _whole("str::trim", str.strip),
     "str::replace": _replace,
     "str::starts_with": _starts_with,
     "str::ends_with": _ends_with,
     "str::repeat": _repeat,
     "str::slice": _slice,
-    "str::reverse": lambda text: need(text, "str", "str::reverse")[::-1],
+    "str::reverse": _whole("str::reverse", lambda text: text[::-1]),
     "str::pad_left": _pad_left,
     "str::pad_right": _pad_right,
     "str::from": shown,

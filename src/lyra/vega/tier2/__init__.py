@@ -17,6 +17,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MISS"]
+__all__ = ["MISS", "GiveUp"]
 
 MISS: Final = object()  # the machine has to make this call
+
+
+class GiveUp(Exception):
+    """The machine has to make this call: raised inside."""

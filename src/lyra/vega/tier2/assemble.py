@@ -7,16 +7,21 @@ stack; LLVM makes registers of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from llvmlite import binding, ir
 
-from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, row_name
+from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, outer_name, row_name, size_of
 from lyra.vega.values import INT_MIN
 
 __all__ = ["Polled", "assemble"]
 
-DEPTH_MAX: Final = 2_000  # calls inside one another: some hundred kilobytes of stack
+DEPTH_MAX: Final = (
+    2_000  # calls inside one another, for which the machine has left room; fewer where the stack is small
+)
+FRAME_BYTES: Final = 512  # of a call, at most: this
+NODE_BYTES: Final = 32  # … and for each node of all rows together, as those may be put into one another, this
 
 _INT, _FLOAT, _BOOL, _BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
 _TYPES: Final[dict[str, Any]] = {"int": _INT, "float": _FLOAT, "bool": _BOOL}
@@ -25,17 +30,20 @@ _FLOATING: Final = {"+": "fadd", "-": "fsub", "*": "fmul"}
 
 
 class Polled(NamedTuple):
-    """Where the flag is, where the function is that is asked when it is set, and which answer means go on."""
+    """Where the flag is, where the function is that is asked when it is set, and which answers mean go on: the second
+    one only to those who cannot be left and entered again."""
 
     flag: int
     ask: int
     go_on: int
+    pause: int
 
 
 def assemble(
     trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row], polled: Polled
-) -> tuple[Any, dict[Row, int]]:
-    """The engine that keeps the code, and the addresses of the entries."""
+) -> tuple[Any, dict[Row, tuple[int, int]]]:
+    """The engine that keeps the code, and the addresses of the entries: of each the plain one and, of a row that
+    loops, the one that can be left and entered again (else 0)."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     module = ir.Module("vega")
@@ -43,7 +51,9 @@ def assemble(
     for row in rows:
         _Body(trees, row, facts, made, polled).write()
     for row in entries:
-        _entry(module, row, made[row])
+        _entry(module, row, made[row], frame_bytes(trees, rows))
+        if trees[row[0]][4]:
+            _Outer(trees, row, facts, made, polled).write_entry(module, frame_bytes(trees, rows))
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
@@ -51,7 +61,15 @@ def assemble(
     builder.getModulePassManager().run(parsed, builder)
     engine = binding.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
-    return engine, {row: engine.get_function_address(_entry_name(row)) for row in entries}
+    address = engine.get_function_address
+    return engine, {
+        row: (address(_entry_name(row)), address(outer_name(row)) if trees[row[0]][4] else 0) for row in entries
+    }
+
+
+def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
+    """The most that one call takes of the stack. Each node is one value at most, and a value has one place."""
+    return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
 
 
 def _entry_name(row: Row) -> str:
@@ -65,26 +83,47 @@ def _declared(module: Any, row: Row, facts: Facts) -> Any:
     return function
 
 
-def _entry(module: Any, row: Row, function: Any) -> None:
-    """`int8 entry(result *, arguments …)`; a bool is a byte out there."""
-    kinds = row[1]
-    outer = [_BYTE if kind == "bool" else _TYPES[kind] for kind in kinds]
+def _entry(module: Any, row: Row, function: Any, frame: int) -> None:
+    """`int8 entry(result *, floor, arguments …)`; a bool is a byte out there. The calls begin as deep as the stack is
+    short: `floor` is where it ends."""
     result = function.function_type.return_type.elements[0]
-    place = (_BYTE if result == _BOOL else result).as_pointer()
-    entry = ir.Function(module, ir.FunctionType(_BYTE, [place, *outer]), _entry_name(row))
+    entry = ir.Function(module, ir.FunctionType(_BYTE, [*_out(result), _INT, *_in(row)]), _entry_name(row))
     builder = ir.IRBuilder(entry.append_basic_block())
-    arguments = [
-        builder.trunc(argument, _BOOL) if kind == "bool" else argument
-        for kind, argument in zip(kinds, entry.args[1:], strict=True)
-    ]
-    pair = builder.call(function, [ir.Constant(_INT, 0), *arguments])
-    value = builder.extract_value(pair, 0)
-    builder.store(builder.zext(value, _BYTE) if result == _BOOL else value, entry.args[0])
+    depth = _first_depth(builder, entry.args[1], frame)
+    pair = builder.call(function, [depth, *_inside(builder, entry.args[2:])])
+    _give(builder, builder.extract_value(pair, 0), entry.args[0])
     builder.ret(builder.zext(builder.extract_value(pair, 1), _BYTE))
+
+
+def _in(row: Row) -> list[Any]:
+    """The arguments of a row as Python hands them over."""
+    return [_BYTE if kind == "bool" else _TYPES[kind] for kind in row[1]]
+
+
+def _out(result: Any) -> list[Any]:
+    """Where its result goes."""
+    return [(_BYTE if result == _BOOL else result).as_pointer()]
+
+
+def _inside(builder: Any, arguments: Any) -> list[Any]:
+    return [builder.trunc(value, _BOOL) if value.type == _BYTE else value for value in arguments]
+
+
+def _give(builder: Any, value: Any, place: Any) -> None:
+    builder.store(builder.zext(value, _BYTE) if value.type == _BOOL else value, place)
+
+
+def _first_depth(builder: Any, floor: Any, frame: int) -> Any:
+    here = builder.ptrtoint(builder.alloca(_BYTE), _INT)
+    room = builder.sdiv(builder.sub(here, floor), ir.Constant(_INT, frame))
+    depth = builder.sub(ir.Constant(_INT, DEPTH_MAX), room)
+    is_deep = builder.icmp_signed("<", depth, ir.Constant(_INT, 0))
+    return builder.select(is_deep, ir.Constant(_INT, 0), depth)
 
 
 class _Body:
     def __init__(self, trees: Trees, row: Row, facts: dict[Row, Facts], made: dict[Row, Any], polled: Polled) -> None:
+        self.row = row
         self.tree = trees[row[0]]
         self.facts = facts[row]
         self.look = Look.again(trees, row, facts)
@@ -99,22 +138,30 @@ class _Body:
 
     def write(self) -> None:
         self.builder = ir.IRBuilder(self.block("entry"))
+        depth, *arguments = self.function.args
+        self.begin(depth, arguments)
+        self.poll()
+        self.end()
+        result = self.function.function_type.return_type
+        self.builder.ret(ir.Constant(result, [ir.Constant(result.elements[0], 0), ir.Constant(_BOOL, 1)]))
+
+    def begin(self, depth: Any, arguments: list[Any]) -> None:
+        """The slots, and whether this is too deep."""
         self.slots = [self.builder.alloca(_TYPES[kind]) for kind in self.facts.slots]
         for slot, kind in zip(self.slots, self.facts.slots, strict=True):
             self.builder.store(ir.Constant(_TYPES[kind], 0), slot)
-        depth, *arguments = self.function.args
         for slot, argument in zip(self.slots, arguments, strict=False):
             self.builder.store(argument, slot)
         self.failed = self.block("give_up")
         self.depth = self.builder.add(depth, ir.Constant(_INT, 1))
         self.unless(self.builder.icmp_signed(">", self.depth, ir.Constant(_INT, DEPTH_MAX)))
-        self.poll()
+
+    def end(self) -> None:
+        """All that the function does, up to where it has given up."""
         self.statements(self.tree[2])
         if not self.builder.block.is_terminated:
             self.builder.branch(self.failed)  # null is no number
         self.builder.position_at_end(self.failed)
-        result = self.function.function_type.return_type
-        self.builder.ret(ir.Constant(result, [ir.Constant(result.elements[0], 0), ir.Constant(_BOOL, 1)]))
 
     def unless(self, is_bad: Any) -> None:
         """Give up when something is so."""
@@ -123,6 +170,19 @@ class _Body:
         self.builder.position_at_end(on)
 
     def poll(self) -> None:
+        """Look whether somebody wants something: to go on and to pause later are the same here."""
+        answer, on = self.asked()
+        goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
+        pauses = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.pause))
+        self.builder.cbranch(self.builder.or_(goes_on, pauses), on, self.failed)
+        self.builder.position_at_end(on)
+
+    def poll_turn(self) -> None:
+        """The same at the beginning of a loop's turn."""
+        self.poll()
+
+    def asked(self) -> tuple[Any, Any]:
+        """The answer to whether to go on, asked where the flag is set, and the block where it is not."""
         builder = self.builder
         place = builder.inttoptr(ir.Constant(_INT, self.polled.flag), _BYTE.as_pointer())
         # Atomic, so that it is read every time: LLVM would know it from the last turn otherwise.
@@ -131,9 +191,7 @@ class _Body:
         builder.cbranch(is_raised, asking, on).set_weights([1, 100_000])
         builder.position_at_end(asking)
         ask = builder.inttoptr(ir.Constant(_INT, self.polled.ask), ir.FunctionType(_BYTE, []).as_pointer())
-        goes_on = builder.icmp_unsigned("==", builder.call(ask, []), ir.Constant(_BYTE, self.polled.go_on))
-        builder.cbranch(goes_on, on, self.failed)
-        builder.position_at_end(on)
+        return builder.call(ask, []), on
 
     # ------------------------------------------------------------ statements
 
@@ -150,9 +208,11 @@ class _Body:
         self.value(value)
 
     def _return_statement(self, value: list[Any]) -> None:
-        made = self.value(value)
+        self.give(self.value(value))
+
+    def give(self, value: Any) -> None:
         result = ir.Constant(self.function.function_type.return_type, ir.Undefined)
-        result = self.builder.insert_value(result, made, 0)
+        result = self.builder.insert_value(result, value, 0)
         self.builder.ret(self.builder.insert_value(result, ir.Constant(_BOOL, 0), 1))
 
     def _give_up_statement(self) -> None:
@@ -180,7 +240,7 @@ class _Body:
         self.builder.position_at_end(test)
         self.builder.cbranch(self.value(condition), turn, after)
         self.builder.position_at_end(turn)
-        self.poll()
+        self.poll_turn()
         self.loops.append((advance, after))
         self.statements(body)
         self.loops.pop()
@@ -270,3 +330,58 @@ class _Body:
         is_minus_one = builder.icmp_signed("==", other, ir.Constant(_INT, -1))
         self.unless(builder.or_(is_zero, builder.and_(is_least, is_minus_one)))
         return builder.sdiv(one, other) if operator == "/" else builder.srem(one, other)
+
+
+class _Outer(_Body):
+    """`int8 outer(result *, floor, frame *, arguments …)`: a row that can be left at the beginning of a loop's turn and
+    entered again there. It gives 2 then; the frame has which loop that was and all slots. A frame with 0 begins."""
+
+    def write_entry(self, module: Any, frame: int) -> None:
+        result = self.function.function_type.return_type.elements[0]
+        kinds = [*_out(result), _INT, _INT.as_pointer(), *_in(self.row)]
+        self.function = ir.Function(module, ir.FunctionType(_BYTE, kinds), outer_name(self.row))
+        self.builder = ir.IRBuilder(self.block("entry"))
+        self.place, floor, self.frame, *arguments = self.function.args
+        self.begin(_first_depth(self.builder, floor, frame), _inside(self.builder, arguments))
+        start = self.block("start")
+        self.switch = self.builder.switch(self.builder.load(self.frame), start)
+        self.pauses = 0
+        self.builder.position_at_end(start)
+        self.end()
+        self.builder.ret(ir.Constant(_BYTE, 1))
+
+    def give(self, value: Any) -> None:
+        _give(self.builder, value, self.place)
+        self.builder.ret(ir.Constant(_BYTE, 0))
+
+    def poll_turn(self) -> None:
+        answer, on = self.asked()
+        left, again = self.block("left"), self.block("again")
+        self.pauses += 1
+        goes_on = self.builder.icmp_unsigned("==", answer, ir.Constant(_BYTE, self.polled.go_on))
+        self.builder.cbranch(goes_on, on, left)
+        self.builder.position_at_end(left)
+        self.builder.store(ir.Constant(_INT, self.pauses), self.frame)
+        for number, slot in enumerate(self.slots, 1):
+            value = self.builder.load(slot)
+            self.builder.store(self.bits(value), self.at(number))
+        self.builder.ret(ir.Constant(_BYTE, 2))
+        self.switch.add_case(ir.Constant(_INT, self.pauses), again)
+        self.builder.position_at_end(again)
+        for number, (slot, kind) in enumerate(zip(self.slots, self.facts.slots, strict=True), 1):
+            self.builder.store(self.of_bits(self.builder.load(self.at(number)), kind), slot)
+        self.builder.branch(on)
+        self.builder.position_at_end(on)
+
+    def at(self, number: int) -> Any:
+        return self.builder.gep(self.frame, [ir.Constant(_INT, number)])
+
+    def bits(self, value: Any) -> Any:
+        if value.type == _FLOAT:
+            return self.builder.bitcast(value, _INT)
+        return self.builder.zext(value, _INT) if value.type == _BOOL else value
+
+    def of_bits(self, value: Any, kind: str) -> Any:
+        if kind == "float":
+            return self.builder.bitcast(value, _FLOAT)
+        return self.builder.trunc(value, _BOOL) if kind == "bool" else value

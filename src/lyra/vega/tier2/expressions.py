@@ -11,10 +11,10 @@ import ast
 from typing import Any, Final
 
 from lyra.vega.stdlib.natives import native
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.guards import OFF
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, is_positive, row_name
 from lyra.vega.tier2.pieces import LOAD, SMALL, STORE, call, compare, constant, fitting, named
-from lyra.vega.tier2.switch import GiveUp
 
 __all__ = ["ARITHMETIC", "GENERAL", "STEP_MAX", "Values"]
 
@@ -205,7 +205,9 @@ class Values:
 
     def _call(self, function: int, arguments: list[Any]) -> ast.expr:
         row = called(function, tuple(self.kind(value) for value in arguments), self.look.results)
-        return call(row_name(row), *(self.value(value) for value in arguments))
+        made = [self.value(value) for value in arguments]
+        # Without a row nobody comes here: an argument has no value.
+        return call(row_name(row) if row in self.look.results else "give_up", *made)
 
     def _library(self, full: str, arguments: list[Any]) -> ast.expr:
         name = "l_" + full.replace("::", "_")

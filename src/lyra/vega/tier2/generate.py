@@ -1,8 +1,10 @@
 """The Python of pure functions: from a typed tree to an `ast` tree, and from that to a function.
 
 Nothing of a program's text is in it: variables are `v0 v1 …`, constants are constants, functions are looked up by the
-row of kinds they were made for. Statements are here, values in `expressions`. `STOP` is a name in the functions' own
-namespace: whoever wants their turn sets it, and every call and every turn of a loop looks at it.
+row of kinds they were made for. Statements are here, values in `expressions`. `STOP` and `PAUSE` are names in the
+functions' own namespace: whoever wants their turn sets them. Every call and every turn of a loop looks at `STOP`; but a
+function that loops is made a second time, as a generator for whoever calls it from outside, and that looks at `PAUSE`:
+it yields in the middle of its loop and goes on there later.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from typing import Any
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega import machinery, operators, values
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.expressions import ARITHMETIC, GENERAL, STEP_MAX, Values
 from lyra.vega.tier2.guards import OFF
-from lyra.vega.tier2.kinds import Facts, Row, Trees, row_name
+from lyra.vega.tier2.kinds import Facts, Row, Trees, outer_name, row_name
 from lyra.vega.tier2.pieces import STORE, assigned, call, compare, constant, fitting, give_up, named
 from lyra.vega.tier2.shapes import CHANGING, nodes
-from lyra.vega.tier2.switch import GiveUp
 
 __all__ = ["namespace", "python_of"]
 
@@ -28,7 +30,7 @@ def _sure(value: Any) -> bool:
     raise GiveUp
 
 
-def _gave_up() -> Any:
+def _gave_up(*_: Any) -> Any:
     raise GiveUp
 
 
@@ -40,7 +42,7 @@ def _walked(value: Any) -> Any:
 
 
 def namespace() -> dict[str, Any]:
-    """What generated functions see: the machine's own functions. (`STOP` is there already.)"""
+    """What generated functions see: the machine's own functions. (`STOP` and `PAUSE` are there already.)"""
     return {
         "__builtins__": {"len": len, "list": list, "type": type, "int": int, "GiveUp": GiveUp},
         "give_up": _gave_up,
@@ -56,9 +58,13 @@ def namespace() -> dict[str, Any]:
     }
 
 
-def python_of(trees: Trees, facts: dict[Row, Facts], into: dict[str, Any]) -> None:
-    """Put the functions of all rows into a namespace."""
-    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in facts]
+def python_of(
+    trees: Trees, facts: dict[Row, Facts], rows: list[Row], into: dict[str, Any], outer: Row | None = None
+) -> None:
+    """Put the functions of these rows into a namespace, where those of the other rows are; and the generator of one."""
+    bodies: list[ast.stmt] = [_Function(trees, row, facts, into).function() for row in rows]
+    if outer is not None:
+        bodies.append(_Generator(trees, outer, facts, into).function())
     module = ast.Module(body=bodies, type_ignores=[])
     ast.fix_missing_locations(module)
     exec(compile(module, "<vega tier 2>", "exec"), into)  # noqa: S102 - of a tree made here, from checked parts
@@ -73,11 +79,17 @@ class _Function(Values):
 
     def function(self) -> ast.stmt:
         arguments = [ast.arg(f"v{slot}") for slot in range(self.parameters)]
-        body = [self._poll(), *self.block(self.body), ast.Return(constant(None))]
+        body = [*self._first(), *self.block(self.body), ast.Return(constant(None))]
         spec = ast.arguments(posonlyargs=[], args=arguments, kwonlyargs=[], kw_defaults=[], defaults=[])
-        made = ast.FunctionDef(row_name(self.row), spec, body, [])
+        made = ast.FunctionDef(self._name(), spec, body, [])
         made.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
         return made
+
+    def _name(self) -> str:
+        return row_name(self.row)
+
+    def _first(self) -> list[ast.stmt]:
+        return [self._poll()]
 
     def _poll(self) -> ast.stmt:
         if "poll" in OFF:
@@ -134,8 +146,8 @@ class _Function(Values):
         is_plain = (kinds == ("list", "int") and self._is_positive(at)) or (
             kinds[0] == "map" and kinds[1] in ("str", "int")
         )
-        # Python evaluates the value before the index, which is the same unless the value changes something.
-        if is_plain and (at[0] in ("slot", "constant") or not _changes(value) or "order" in OFF):
+        # Python evaluates the value before the index, which is the same unless one of them changes something.
+        if is_plain and (at[0] in ("slot", "constant") or not (_changes(at) or _changes(value)) or "order" in OFF):
             return [ast.Assign([ast.Subscript(whole, self.value(at), STORE)], self.value(value))]
         return [ast.Expr(call("store", whole, self.value(at), self.value(value)))]
 
@@ -193,6 +205,19 @@ class _Function(Values):
 
     def _give_up_statement(self) -> list[ast.stmt]:
         return [give_up()]
+
+
+class _Generator(_Function):
+    """The same function for whoever calls it from outside: it pauses instead of giving up."""
+
+    def _name(self) -> str:
+        return outer_name(self.row)
+
+    def _first(self) -> list[ast.stmt]:
+        return []
+
+    def _poll(self) -> ast.stmt:
+        return ast.If(constant(False) if "poll" in OFF else named("PAUSE"), [ast.Expr(ast.Yield(None))], [])
 
 
 def _changes(value: list[Any]) -> bool:

@@ -10,20 +10,23 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.tier2.shapes import FRESH
+from lyra.vega.tier2 import GiveUp
+from lyra.vega.tier2.shapes import FRESH, nodes
 
 __all__ = [
     "Facts",
     "Kinds",
     "Look",
     "Row",
+    "Solver",
     "Trees",
     "binary_kind",
     "called",
     "is_positive",
     "kind_of_value",
+    "outer_name",
     "row_name",
-    "solve",
+    "size_of",
 ]
 
 Kinds = tuple[str, ...]
@@ -43,10 +46,18 @@ _NUMBERS: Final = frozenset({"int", "float"})
 _COMPARED: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||"})
 _ITEMS: Final = {"list::range": "int", "str::split": "str", "str::lines": "str", "regex::find_all": "str"}
 _ROWS_MAX: Final = 64  # functions and kinds looked at together; beyond it arguments count as `any`
+_NODES_MAX: Final = 3_000  # of all rows; when there would be more, there are fewer rows
+_FUNCTION_NODES_MAX: Final = 1_500  # of one function: Python is slow with larger frames than this makes
+_FUNCTIONS_NODES_MAX: Final = 6_000  # of a function and all it calls; what is larger is the machine's
 
 
 def row_name(row: Row) -> str:
     return f"f{row[0]}_{'_'.join(row[1])}"
+
+
+def outer_name(row: Row) -> str:
+    """The name of the same row for whoever calls it from outside, where that is another function."""
+    return f"outer_{row_name(row)}"
 
 
 def kind_of_value(value: Any) -> str:
@@ -70,28 +81,96 @@ class Facts(NamedTuple):
     steady: frozenset[int]
 
 
-def solve(trees: Trees, root: Row) -> dict[Row, Facts]:
-    """The facts of a row and of all it calls."""
-    results: dict[Row, str] = {root: "never"}
-    while True:
-        before = dict(results)
-        found = {row: Look(trees, row, results).facts() for row in list(results)}
-        for row, facts in found.items():
-            results[row] = joined(results[row], facts.result)
-        if results == before:
-            return found
+class Results(dict[Row, str]):
+    """What rows give, as far as that is known, and how many of them there may be."""
+
+    most = 0
 
 
-def called(row_function: int, kinds: Kinds, results: dict[Row, str]) -> Row:
+def size_of(trees: Trees, function: int) -> int:
+    """The nodes of a function."""
+    return sum(1 for _ in nodes(trees[function][2]))
+
+
+def reached(trees: Trees, function: int) -> set[int]:
+    """A function and all that it calls, those that they call, and so on."""
+    found, todo = {function}, [function]
+    while todo:
+        fresh = set(trees[todo.pop()][3]) - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+class Solver:
+    """The facts of a program's rows, each found once."""
+
+    def __init__(self, trees: Trees) -> None:
+        self._trees = trees
+        self._known: dict[Row, Facts] = {}
+        self._calls: dict[Row, set[Row]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def solve(self, root: Row) -> dict[Row, Facts]:
+        """The facts of a row and of all it calls. What would take long is given up: whoever called waits for this."""
+        if root not in self._known:
+            self._find(root)
+        found, todo = {root: self._known[root]}, [root]
+        while todo:
+            for row in self._calls[todo.pop()]:
+                if row not in found:
+                    found[row] = self._known[row]
+                    todo.append(row)
+        return found
+
+    def _find(self, root: Row) -> None:
+        """Look at each row, and again when something that it calls turns out to give something else."""
+        results = self._results(root)
+        found: dict[Row, Facts] = {}
+        calls: dict[Row, set[Row]] = {}
+        callers: dict[Row, set[Row]] = {}
+        todo = {root: None}
+        while todo:
+            row, _ = todo.popitem()
+            look = Look(self._trees, row, results)
+            found[row], calls[row] = look.facts(), look.calls
+            for other in look.calls:
+                callers.setdefault(other, set()).add(row)
+            result = joined(results[row], found[row].result)
+            if result != results[row]:
+                results[row] = result
+                todo.update(dict.fromkeys(callers.get(row, ())))
+            todo.update(dict.fromkeys(look.calls - found.keys() - self._known.keys()))  # the last are first
+        self._known.update(found)
+        self._calls.update(calls)
+
+    def _size(self, function: int) -> int:
+        if function not in self._sizes:
+            self._sizes[function] = size_of(self._trees, function)
+        return self._sizes[function]
+
+    def _results(self, root: Row) -> Results:
+        functions = reached(self._trees, root[0])
+        sizes = [self._size(function) for function in functions]
+        size = sum(sizes)
+        if size > _FUNCTIONS_NODES_MAX or max(sizes) > _FUNCTION_NODES_MAX:
+            raise GiveUp
+        results = Results({row: facts.result for row, facts in self._known.items()})
+        results.most = len(results) + min(_ROWS_MAX, max(1, _NODES_MAX // size) * len(functions))
+        results[root] = "never"
+        return results
+
+
+def called(row_function: int, kinds: Kinds, results: Results) -> Row:
     """The row that a call goes to; when there are too many, the one for anything."""
     row = (row_function, tuple("any" if kind == "never" else kind for kind in kinds))
-    if row not in results and len(results) >= _ROWS_MAX:
+    if row not in results and len(results) >= results.most:
         return (row_function, ("any",) * len(kinds))
     return row
 
 
 class Look:
-    def __init__(self, trees: Trees, row: Row, results: dict[Row, str]) -> None:
+    def __init__(self, trees: Trees, row: Row, results: Results) -> None:
         function, kinds = row
         self.parameters, count, self.body = trees[function][:3]
         self.results = results
@@ -99,19 +178,20 @@ class Look:
         self.items: list[str] = ["any" if kind in ("list", "any") else "never" for kind in kinds]
         self.items += ["never"] * (count - len(kinds))
         self.result = "never"
+        self.calls: set[Row] = set()
         self.sets: dict[int, list[list[Any]]] = {}  # every value of a slot; under `~slot`, of what is in its list
 
     @classmethod
     def again(cls, trees: Trees, row: Row, facts: dict[Row, Facts]) -> Look:
         """A look at a row when all is known: `kind` gives what was found."""
-        look = cls(trees, row, {other: known.result for other, known in facts.items()})
+        look = cls(trees, row, Results({other: known.result for other, known in facts.items()}))
         look.slots, look.items = facts[row].slots[:], facts[row].items[:]
         return look
 
     def facts(self) -> Facts:
         while True:
             before = (self.slots[:], self.items[:], self.result)
-            self.sets = {}
+            self.sets, self.calls = {}, set()
             falls = self.block(self.body)
             if falls:
                 self.result = joined(self.result, "null")
@@ -231,7 +311,11 @@ class Look:
         return "any"
 
     def call(self, node: list[Any]) -> str:
-        row = called(node[1], tuple(self.kind(value) for value in node[2]), self.results)
+        kinds = tuple(self.kind(value) for value in node[2])
+        row = called(node[1], kinds, self.results)
+        if "never" in kinds and row not in self.results:
+            return "never"  # no row before its arguments are known; those that never are never come to the call
+        self.calls.add(row)
         return self.results.setdefault(row, "never")
 
     def library(self, node: list[Any]) -> str:

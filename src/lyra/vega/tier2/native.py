@@ -10,14 +10,15 @@ sets it now and then, and a function of Python's own says whether to go on, so t
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.vega.tier2 import GiveUp
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called
 from lyra.vega.tier2.shapes import nodes
-from lyra.vega.tier2.switch import GiveUp
 
 if TYPE_CHECKING:
     from lyra.vega.tier2.switch import Tier
@@ -26,8 +27,12 @@ __all__ = ["Native", "is_installed", "numeric_rows", "worthwhile"]
 
 KINDS: Final = frozenset({"int", "float", "bool"})
 SLOTS_MAX: Final = 64  # of a function: its frame stays small
-GO_ON, STOP = 1, 2  # nothing else means go on, so that a failure does not
+NODES_MAX: Final = 800  # of all rows that LLVM gets at once: some tenths of a second of its time
+STACK_BYTES_LEFT: Final = 128 * 1024  # below machine code, for what Python does when it is asked whether to go on
+GO_ON, STOP, PAUSE = 1, 2, 3  # nothing else means go on, so that a failure does not
+LEFT: Final = 2  # what machine code gives that wants to be entered again
 EXACT: Final = 1 << 53  # ints up to here are floats without a loss
+_NO_STACK: Final = 1 << 62
 _NUMBERS: Final = frozenset({"int", "float"})
 _FIT: Final = frozenset(
     {
@@ -127,6 +132,35 @@ def _is_exact(node: list[Any]) -> bool:
     return bool(node[0] == "constant" and -EXACT <= node[1] <= EXACT)
 
 
+# ---------------------------------------------------------------- the stack
+
+
+class _Stack(threading.local):
+    """How far down machine code may go on the stack of each thread."""
+
+    def __init__(self) -> None:
+        self.floor = _stack_end() + STACK_BYTES_LEFT
+
+
+def _stack_end() -> int:
+    """The lowest address of this thread's stack, as the C library tells it; where it does not, nothing is known to be
+    left, and all calls are Python's."""
+    attributes, place, size = ctypes.create_string_buffer(256), ctypes.c_void_p(), ctypes.c_size_t()
+    try:
+        library = ctypes.CDLL(None)
+        library.pthread_self.restype = ctypes.c_void_p
+        if library.pthread_getattr_np(ctypes.c_void_p(library.pthread_self()), attributes):
+            return _NO_STACK
+        library.pthread_attr_getstack(attributes, ctypes.byref(place), ctypes.byref(size))
+        library.pthread_attr_destroy(attributes)
+    except (AttributeError, OSError):  # another system's C library
+        return _NO_STACK
+    return place.value or _NO_STACK
+
+
+_STACK: Final = _Stack()
+
+
 # ---------------------------------------------------------------- machine code
 
 
@@ -151,31 +185,58 @@ class Native:
             try:
                 while True:
                     yield answer
-                    self.flag.value = 0
-                    answer = STOP if self._tier.names["STOP"] else GO_ON
+                    names = self._tier.names
+                    answer = STOP if names["STOP"] else PAUSE if names["PAUSE"] else GO_ON
+                    self.flag.value = answer == PAUSE  # not everybody can pause: ask again until one does
             except GeneratorExit:
                 return
             except BaseException as error:  # noqa: BLE001
                 self._error = error
                 answer = STOP
 
-    def make(self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]) -> dict[Row, Any]:
-        """Python functions that run these rows; they raise GiveUp like all generated code."""
+    def make(
+        self, trees: Trees, facts: dict[Row, Facts], rows: list[Row], entries: list[Row]
+    ) -> dict[Row, tuple[Any, Any]]:
+        """Python functions that run these rows; they raise GiveUp like all generated code. Of rows that loop there are
+        generators besides, which pause."""
         from lyra.vega.tier2.assemble import Polled, assemble
 
         ask = ctypes.cast(self._ask, ctypes.c_void_p).value
-        engine, addresses = assemble(trees, facts, rows, entries, Polled(ctypes.addressof(self.flag), ask or 0, GO_ON))
+        polled = Polled(ctypes.addressof(self.flag), ask or 0, GO_ON, PAUSE)
+        engine, addresses = assemble(trees, facts, rows, entries, polled)
         self._engines.append(engine)
-        return {row: self._function(address, row[1], facts[row].result) for row, address in addresses.items()}
+        return {
+            row: (self._function(plain, row, facts[row]), self._generator(outer, row, facts[row]) if outer else None)
+            for row, (plain, outer) in addresses.items()
+        }
 
-    def _function(self, address: int, kinds: tuple[str, ...], result: str) -> Callable[..., Any]:
-        place = _C_TYPES[result]
-        code = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p, *map(_C_TYPES.__getitem__, kinds))(address)
-        address_of = ctypes.addressof
+    def _generator(self, address: int, row: Row, facts: Facts) -> Callable[..., Iterator[None]]:
+        place, frame_of = _C_TYPES[facts.result], ctypes.c_int64 * (len(facts.slots) + 1)
+        kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *map(_C_TYPES.__getitem__, row[1]))
+        code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds)(address)
+        address_of, stack = ctypes.addressof, _STACK
+
+        def run(*arguments: Any) -> Any:
+            value, frame = place(), frame_of()
+            while True:
+                end = code(address_of(value), stack.floor, address_of(frame), *arguments)
+                if not end:
+                    return value.value
+                if end != LEFT or self._error is not None:
+                    raise self._failure()
+                yield
+
+        return run
+
+    def _function(self, address: int, row: Row, facts: Facts) -> Callable[..., Any]:
+        place = _C_TYPES[facts.result]
+        kinds_in_c = (ctypes.c_void_p, ctypes.c_int64, *map(_C_TYPES.__getitem__, row[1]))
+        code = ctypes.CFUNCTYPE(ctypes.c_int8, *kinds_in_c)(address)
+        address_of, stack = ctypes.addressof, _STACK
 
         def run(*arguments: Any) -> Any:
             value = place()
-            if code(address_of(value), *arguments):
+            if code(address_of(value), stack.floor, *arguments):
                 raise self._failure()
             return value.value
 
