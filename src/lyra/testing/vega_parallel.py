@@ -2,7 +2,7 @@
 
 `compare(seed)` runs one program of `vega_programs` both ways against a model whose answers, failures and pauses depend
 on the question alone, and gives what differs: what was printed, how the run ended, what agents with a memory were asked
-in which order, what was spent. Beside that it checks what overlap may not do: ask more than the line-by-line run where
+in which order, what was spent, which agents were spawned. Beside that it checks what overlap may not do: ask more than the line-by-line run where
 nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency, or deliver out of order.
 """
 
@@ -87,6 +87,7 @@ class Outcome(NamedTuple):
     end: str
     ordered: list[tuple[str, tuple[str, ...]]]
     spent: int
+    spawned: list[str]  # the agents that have or had a process, in the order in which they were spawned
     asked: list[tuple[str, tuple[str, ...]]]
     took_s: float
     speculative: int
@@ -107,6 +108,8 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
         if sum(model.under_way.values()) and not line.startswith("note "):
             late.append(line)
 
+    spawned: list[str] = []
+
     async def main() -> tuple[str, int, int, float, int]:
         async with Kernel(clock=clock) as kernel:
             client = LLMClient()
@@ -123,12 +126,13 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
             except LyraError as error:
                 end = f"{type(error).__name__}: {error}"
             left = sum(model.under_way.values())
+            spawned.extend(cell.plan.name for cell in world.cells.values())
             took_s = clock.monotonic() - began_s
             return end, int(world.budget.usage.usd), int(world.speculative.usd), took_s, left
 
     end, spent, speculative, took_s, left = run_in_virtual_time(main(), clock=clock)
     ordered = [asked for asked in model.asked if asked[0] in _ORDERED]
-    return Outcome(lines, end, ordered, spent, model.asked, took_s, speculative, late, model.most, left)
+    return Outcome(lines, end, ordered, spent, spawned, model.asked, took_s, speculative, late, model.most, left)
 
 
 class Compared(NamedTuple):
@@ -163,6 +167,7 @@ def compare(seed: int, source: str | None = None) -> Compared:
             ("end", one.end, two.end),
             ("ordered agents were asked", one.ordered, two.ordered),
             ("spent", one.spent, two.spent),
+            ("spawned", one.spawned, two.spawned),
         )
         if was != now
     ]

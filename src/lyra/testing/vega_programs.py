@@ -2,7 +2,8 @@
 
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
 prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
-functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
+functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`, agents that are spawned on the way and
+asked at once. Every program ends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ agent W { model "sim/script" system "W" retry { max_attempts 1 }
     tool note(x: str) -> str { print("note " + x); return "noted"; }
 }
 agent S { model "sim/script" system "S" max_tokens 40 retry { max_attempts 1 } }
+agent D { model "sim/script" system "D" max_tokens 40 concurrency 2 timeout 1750ms retry { max_attempts 1 } }
+agent U { model "sim/script" system "U" max_tokens 40 retry { max_attempts 1 }
+    tool look(x: str) -> str capabilities [fs::read] { return "u" + x + shared; }
+}
+agent V { model "sim/script" system "V ${shared}" max_tokens 40 budget $0.02 retry { max_attempts 1 } }
 let a = spawn A;
 let b = spawn B;
 let t = spawn T;
@@ -38,12 +44,14 @@ let p = spawn fn worker(process::self());
 
 _EARLY = ("a", "a", "a", "b", "b", "t", "s")
 _ANY = (*_EARLY, "m", "w")
+_SPAWNED = ("D", "D", "U", "V", "V", "M", "S supervised by { strategy stop }")
 
 
 class Maker:
     def __init__(self, seed: int) -> None:
         self._random = seeded(seed)
         self.scopes: list[list[str]] = [["shared"]]
+        self.processes: list[list[str]] = [[]]  # agents that were spawned on the way, beside the scopes
         self.functions: list[tuple[str, int]] = []
         self.loops = 0
         self.depth = 0
@@ -71,7 +79,8 @@ class Maker:
     # ------------------------------------------------------------ the whole
 
     def program(self) -> str:
-        parts = [self.function() for _ in range(self.below(3))]
+        parts = [self.held()] if self.often(0.2) else []
+        parts += [self.function() for _ in range(self.below(3))]
         for _ in range(1 + self.below(3)):
             name, count = self.fresh("main"), 0
             parts.append(self.named_function(name, count))
@@ -88,21 +97,23 @@ class Maker:
 
     def named_function(self, name: str, count: int, *, asks_only: bool = False) -> str:
         names = [self.fresh("p") for _ in range(count)]
-        saved = self.scopes, self.loops, self.in_function
-        self.scopes, self.loops, self.in_function = [["shared"], list(names)], 0, True
+        saved = self.scopes, self.processes, self.loops, self.in_function
+        self.scopes, self.processes, self.loops, self.in_function = [["shared"], list(names)], [[]], 0, True
         if asks_only:
             body, result = self.let_ask(), self.ask()
         else:
             body, result = self.statements(2 + self.below(5)), self.text()
-        self.scopes, self.loops, self.in_function = saved
+        self.scopes, self.processes, self.loops, self.in_function = saved
         if count:
             self.functions.append((name, count))
         return f"fn {name}({', '.join(names)}) {{\n{body}\nreturn {result};\n}}"
 
     def block(self, count: int | None = None) -> str:
         self.scopes.append([])
+        self.processes.append([])
         body = self.statements(1 + self.below(3) if count is None else count)
         self.scopes.pop()
+        self.processes.pop()
         return f"{{\n{body}\n}}"
 
     def statements(self, count: int) -> str:
@@ -125,6 +136,7 @@ class Maker:
             (1, self.stream),
             (1, self.exchange),
             (2, self.reduce),
+            (4, self.spawn_ask),
         ]
         nested: list[tuple[int, Callable[[], str]]] = [
             (3, self.branch),
@@ -147,7 +159,9 @@ class Maker:
     # ------------------------------------------------------------ simple statements
 
     def ask(self, agents: tuple[str, ...] = _EARLY) -> str:
-        text = f'({self.choice(agents)} <- "m{self.fresh("")} " + {self.text(1)}'
+        spawned = [name for names in self.processes for name in names]
+        whom = self.choice(spawned if spawned and self.often(0.4) else agents)
+        text = f'({whom} <- "m{self.fresh("")} " + {self.text(1)}'
         if self.often(0.05):
             text += " timeout 950ms"
         if self.often(0.05):
@@ -163,6 +177,21 @@ class Maker:
         name = self.fresh("v")
         self.scopes[-1].append(name)
         return f"let {name} = {value};"
+
+    def spawn_ask(self) -> str:
+        """An agent of the statement's own, asked at once and perhaps later; its process is never looked at."""
+        value, agent = self.fresh("v"), self.choice(_SPAWNED)
+        question = f'"m{self.fresh("")} " + {self.text(1)}'
+        self.scopes[-1].append(value)
+        if self.often(0.2):
+            return f"let {value} = (spawn {agent}) <- {question};"
+        process = self.fresh("q")
+        self.processes[-1].append(process)
+        return f"let {process} = spawn {agent}; let {value} = {process} <- {question};"
+
+    def held(self) -> str:
+        """A process that is looked at: its name tells what was started before it."""
+        return 'try { let h = a <- "h1"; let q = spawn D; let g = q <- "h2"; print(q); } catch Error(r) { print(r); }'
 
     def call(self) -> str:
         name, count = self.functions[self.below(len(self.functions))]

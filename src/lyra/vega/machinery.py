@@ -360,6 +360,22 @@ def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCal
     return group.take(site, kind, arguments, is_same="same" in OFF)
 
 
+def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """An agent that the program has not come to spawn, for code that looks ahead."""
+    group = _group(r[b])
+    fiber.destination = a
+    return VmEffect("ahead_promise", (group, group.promised(turn, site), r[b + 2], r[b + 1]))
+
+
+def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """The program comes to a spawn: of an agent that may have been asked already, where anything was."""
+    group = r[b]
+    fiber.destination = a
+    if type(group) is not Group or not group.calls:
+        return VmEffect("spawn", ("agent", r[b + 2], r[b + 1], None, None, False))
+    return VmEffect("ahead_spawn", (group, group.promised(0, site), r[b + 2], r[b + 1]))
+
+
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """The stretch is over, or was left by an error: what was asked early and not taken is given up."""
     group, r[b] = r[b], None
@@ -371,6 +387,8 @@ _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
     "look": _join_look,
     "take": _join_take,
     "has": _join_has,
+    "promise": _join_promise,
+    "spawn": _join_spawn,
     "end": _join_end,
 }
 

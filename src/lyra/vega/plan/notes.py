@@ -107,7 +107,8 @@ class Notes:
             return "the calls after it need its answer"
         if stretch.barrier is not None:
             line = stretch.module.source.place(stretch.barrier.node.at)[0]
-            return f"nothing is asked early across {stretch.barrier.why} on line {line}"
+            why = f"nothing is asked early across {stretch.barrier.why} on line {line}"
+            return f"{why}: {stretch.barrier.because}" if stretch.barrier.because else why
         return "no other call stands beside it"
 
 

@@ -28,12 +28,13 @@ _ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "met
 
 
 class Barrier(Exception):
-    """A statement that ends a stretch: what it does and where."""
+    """A statement that ends a stretch: what it does and where, and why that is in the way where it need not be."""
 
-    def __init__(self, why: str, node: ast.Node) -> None:
+    def __init__(self, why: str, node: ast.Node, because: str = "") -> None:
         super().__init__(why)
         self.why = why
         self.node = node
+        self.because = because
 
 
 class Value(NamedTuple):
@@ -75,6 +76,7 @@ class Stretch:
         self.end: ast.Expression | None = None  # what the last statement, a print or return, needs
         self.barrier: Barrier | None = None  # what ends it
         self.sites: dict[int, Site] = {}  # by id(node), in the order of the program
+        self.spawns: dict[int, int] = {}  # the numbers of the spawns in it, by id(node)
         self.levels: dict[int, int] = {}  # of the statements that give variables a value
         self.assigned: set[int] = set()  # ids of variables that get a value in it
         self._state: dict[Any, Value] = {}
@@ -101,7 +103,7 @@ class Stretch:
         self.statements.append(statement)
 
     def _again(self) -> None:
-        self._state, self.levels, self.sites, self._loops = {}, {}, {}, 0
+        self._state, self.levels, self.sites, self.spawns, self._loops = {}, {}, {}, {}, 0
         for statement in self.statements:
             self._statement(statement)
 
@@ -118,6 +120,11 @@ class Stretch:
             is_through = bool(found.through) and found.effect in ("change", "global")
             if found.effect in _ALLOWED and not is_through:
                 continue
+            if isinstance(found.node, ast.Spawn):
+                because = self.summaries.why_spawn_stays(found.node, self.module)
+                if not because:
+                    continue
+                raise Barrier("the spawn", found.node, because)
             if "barrier" in OFF and found.effect in ("return", "break", "try", "session"):
                 continue
             raise Barrier(_says(found), found.node)
@@ -244,6 +251,8 @@ class Stretch:
                 value |= self._send(node)
             elif isinstance(node, (ast.Name, ast.Path)):
                 value |= self._name(node)
+            elif isinstance(node, ast.Spawn):
+                value |= self._spawn(node)
             elif isinstance(node, ast.Lambda):
                 value |= self._lambda(node)
             elif isinstance(node, ast.Match):
@@ -327,6 +336,16 @@ class Stretch:
         answer = self._made(self._site(node), asked)
         self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
         return answer
+
+    def _spawn(self, node: ast.Spawn) -> Value:
+        """A process that is started in its turn: who will be asked is known as soon as its settings are."""
+        self.spawns.setdefault(id(node), len(self.spawns))
+        agent = self.module.meanings[id(node.target)]
+        assert isinstance(agent, Symbol)
+        reads = self.summaries.setting_reads(agent) or ()
+        self._captured.update(map(id, reads))
+        changes = any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads)
+        return NOT_AHEAD if changes and "settings" not in OFF else KNOWN
 
     def _made(self, site: Site, asked: Value) -> Value:
         level = NEVER if asked.level > LEVELS_MAX else asked.level

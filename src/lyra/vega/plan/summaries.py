@@ -16,6 +16,7 @@ import msgspec
 from lyra.vega import ast
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.targets import Targets
+from lyra.vega.plan.walk import children
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
@@ -82,6 +83,7 @@ _LIBRARY_EFFECTS: Final = {
     "math::random": "read",
     "math::random_int": "read",
 }
+_PLAIN_SETTINGS: Final = (ast.Literal, ast.ListLiteral, ast.MapLiteral, ast.Interpolation, ast.Binary, ast.Unary)
 _READ_CAPABILITIES: Final = frozenset({"fs.read", "file.read", "http.get", "env.read", "time.read"})
 _QUIET: Final = frozenset({"change", "read", "method", *_INSIDE, "try"})  # what a tool may do and still only read
 _METHODS: Final = frozenset(
@@ -285,6 +287,47 @@ class Summaries:
                 effects = {"unknown"}
             found.extend(Found(effect, node) for effect in sorted(effects))
         return found
+
+    # ------------------------------------------------------------ spawns
+
+    def why_spawn_stays(self, node: ast.Spawn, module: ModuleScope) -> str:
+        """Why nothing may be asked across a spawn, as a plan says it; "" where it may."""
+        meaning = module.meanings.get(id(node.target))
+        if node.is_function or not isinstance(meaning, Symbol) or meaning.kind != "agent":
+            return "what it starts is no agent"
+        if node.is_async:
+            return "somebody awaits what it starts"
+        if node.supervision is not None:
+            return "it says how the process is supervised"
+        if self.targets.is_held(node) and "held" not in OFF:
+            return "its process is used for more than to ask it"
+        return f"the settings of {meaning.name} are computed" if self.setting_reads(meaning) is None else ""
+
+    def setting_reads(self, symbol: Symbol) -> tuple[Variable, ...] | None:
+        """The variables that the settings of an agent are made of; None where more than that is computed."""
+        agent: ast.Agent = symbol.node
+        todo: list[tuple[Any, ModuleScope]] = [(agent.fields, symbol.module)]
+        todo += [(tool.settings, symbol.module) for tool in agent.tools]
+        found: dict[Variable, None] = {}
+        tools: set[int] = set()
+        while todo:
+            node, module = todo.pop()
+            if isinstance(node, (ast.Name, ast.Path)):
+                meaning = module.meanings.get(id(node))
+                if isinstance(meaning, Variable) and meaning.literal is None:
+                    found[meaning] = None
+                elif isinstance(meaning, Symbol) and meaning.kind == "tool" and id(meaning.node) not in tools:
+                    tools.add(id(meaning.node))
+                    todo.append((meaning.node.settings, meaning.module))
+            elif isinstance(node, ast.Call) and module.meanings.get(id(node.callee)) is None:
+                todo.extend((argument.value, module) for argument in node.arguments)  # a word: `window(10)`
+            elif isinstance(node, dict):
+                todo.extend((value, module) for value in node.values())
+            elif isinstance(node, (*_PLAIN_SETTINGS, list, tuple)):
+                todo.extend((part, module) for part in children(node))
+            elif isinstance(node, ast.Node) and not isinstance(node, ast.TypeLiteral):
+                return None
+        return tuple(found)
 
     # ------------------------------------------------------------ agents
 

@@ -2,6 +2,9 @@
 
 A variable stands for what every value given to it stands for, a parameter of a function for what every call of the
 function gives it. Anything else (an item of a list, a message, an imported name that was computed) is not known.
+
+When a process was started, and as the how-manieth, is seen only where it is *held*: printed, compared, kept in a list,
+handed on. One that is only asked may as well be another.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ Given = tuple[ModuleScope, ast.Expression | None]  # where a value comes from; N
 class Targets:
     def __init__(self) -> None:
         self._values: dict[int, list[Given]] = {}  # id(Variable) → what is given to it
+        self._holders: dict[int, Variable | None] = {}  # id(Spawn) → the variable that has its process; None: nobody
+        self._used: set[int] = set()  # ids of variables that are used otherwise than to ask
         self._seen: set[int] = set()
         self._modules: list[ModuleScope] = []
 
@@ -68,13 +73,24 @@ class Targets:
                 return meaning
         return "some process"
 
+    def is_held(self, spawn: ast.Spawn) -> bool:
+        """Whether the process of a spawn is seen by others than those who ask it."""
+        return id(spawn) not in self._holders or id(self._holders[id(spawn)]) in self._used
+
     # ------------------------------------------------------------ reading a file
 
     def _read(self, module: ModuleScope) -> None:
         callees: set[int] = set()
+        asked: set[int] = set()
         for node in every_node([module.module]):
             if isinstance(node, (ast.Let, ast.Const)) and id(node) in module.declared:
                 self._give(module.declared[id(node)], module, node.value)
+                if isinstance(node.value, ast.Spawn):
+                    self._holders[id(node.value)] = module.declared[id(node)]
+            elif isinstance(node, ast.Send):
+                asked.add(id(node.target))
+                if isinstance(node.target, ast.Spawn):
+                    self._holders[id(node.target)] = None
             elif isinstance(node, ast.Assign):
                 meaning = module.meanings.get(id(node.target))
                 if isinstance(meaning, Variable):
@@ -84,6 +100,8 @@ class Targets:
                 self._arguments(module, node)
         for node in every_node([module.module]):
             meaning = module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
+            if isinstance(meaning, Variable) and id(node) not in asked:
+                self._used.add(id(meaning))
             if isinstance(meaning, Symbol) and meaning.kind in ("function", "tool") and id(node) not in callees:
                 for parameter in meaning.node.parameters:
                     self._give(meaning.module.declared[id(parameter)], module, None)

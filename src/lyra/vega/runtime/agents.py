@@ -99,12 +99,13 @@ def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
 class Cell:
     """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
 
-    __slots__ = ("_gone", "_turns", "_waiters", "front", "plan", "session")
+    __slots__ = ("_gone", "_turns", "_waiters", "front", "is_promised", "plan", "session")
 
     def __init__(self, plan: AgentPlan) -> None:
         self.plan = plan
         self.front: KernelProcess | None = None
         self.session: KernelProcess | None = None  # of an agent that remembers
+        self.is_promised = False  # the program has not come to its spawn, and asks it already
         self._gone: str | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._turns = None if plan.concurrency is None else asyncio.Semaphore(plan.concurrency)
@@ -112,6 +113,12 @@ class Cell:
     def up(self, front: KernelProcess, session: KernelProcess | None) -> None:
         self.front, self.session = front, session
         self._wake()
+
+    def keep(self, other: Cell | None) -> None:
+        """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
+        self.is_promised = False
+        if other is not None:
+            self.front, self.session = other.front, other.session
 
     def down(self) -> None:
         self.front = self.session = None
@@ -132,7 +139,7 @@ class Cell:
 
     async def ready(self) -> None:
         """Wait until there is a process; AgentFailed when there will be none."""
-        while self.front is None:
+        while self.front is None and not self.is_promised:
             if self._gone is not None:
                 raise AgentFailed(self._gone, status="gone")
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

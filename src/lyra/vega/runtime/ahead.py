@@ -4,30 +4,35 @@ Each early call is a branch of the process with a key of its own (`ahead2:1.0/`:
 time), so a replay finds its answer whoever was faster. It spends from a scope apart, and nothing that its end means to
 others (an agent's crash, money spent, an error) happens before the program comes to it. What the program never comes
 to is cancelled, waited for, and told as speculative.
+
+An agent that the program has not come to spawn can be asked: a call without memory needs no process of the agent, only
+its settings. Its Cell is there already, and the process moves in when the program spawns it. If it never does, there
+never was one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
-from lyra.errors import Divergence, LyraError, VegaError
+from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.context import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
+from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
 from lyra.vega.runtime.calls import asked, crash, crash_again, failed
 from lyra.vega.runtime.errors import fault_of
-from lyra.vega.runtime.processes import PROCESSES, start_fiber
-from lyra.vega.values import ErrorValue, Fault
+from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
+from lyra.vega.values import ErrorValue, Fault, Process
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents import Cell
     from lyra.vega.runtime.job import Job
 
 __all__ = ["AHEAD", "Early", "Flock"]
@@ -78,10 +83,13 @@ def _publish(job: Job, kind: str, pid: str) -> None:
 class Flock:
     """The early calls of one group in this life of the process, in the order they were started."""
 
-    __slots__ = ("calls", "failed", "has_gap", "under_way")
+    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "too_soon", "under_way")
 
     def __init__(self) -> None:
         self.calls: dict[str, Early] = {}
+        self.promised: dict[str, Cell] = {}  # agents that the program has not come to spawn
+        self.spawned: list[Cell] = []  # those it has, whose processes may not have begun
+        self.too_soon: dict[str, Process] = {}  # where a rule is off
         self.failed: list[Early] = []  # in the order of time
         self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
@@ -118,6 +126,9 @@ async def _start(job: Job, group: Group, call: EarlyCall) -> None:
         call.state = REFUSED
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
+    if not was_made and not _has_room(job):
+        call.state = REFUSED
+        raise NotAhead("processes are scarce")
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
         await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
     if flock.failed and not was_made:
@@ -135,6 +146,16 @@ async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     _launch(job, group, call, flock)
 
 
+def _has_room(job: Job) -> bool:
+    """Calls under way are processes; they must not be what keeps the program from starting one."""
+    kernel = job.world.kernel
+    return kernel.live + 4 * VEGA_AHEAD_CALLS_MAX < kernel.processes_max
+
+
+def _cell(job: Job, flock: Flock, pid: str) -> Cell | None:
+    return flock.promised.get(pid) or job.world.cells.get(pid)
+
+
 def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
     recall = job.ctx._process.recall
@@ -144,7 +165,9 @@ def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
 def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
     limit = None
     if call.kind == "send":
-        plan = job.world.cells[call.arguments[0].pid].plan
+        cell = _cell(job, flock, call.arguments[0].pid)
+        assert cell is not None
+        plan = cell.plan
         limit = plan.budget if call.arguments[3] is None else call.arguments[3]
     early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
     flock.calls[call.key] = early
@@ -165,7 +188,7 @@ def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
         return False  # a call before it comes later, and nobody knows what that one will cost
     if call.kind == "call":
         return not limited
-    cell = job.world.cells.get(call.arguments[0].pid)
+    cell = _cell(job, flock, call.arguments[0].pid)
     return cell is not None and (not cell.plan.keeps or "ordered" in OFF)
 
 
@@ -176,7 +199,7 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
     name_branch(job.ctx._process, path)
     scopes.set((early.scope,))
     try:
-        early.value = await (_asked if early.call.kind == "send" else _called)(job, early)
+        early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
         raise
@@ -185,10 +208,11 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
         flock.failed.append(early)
 
 
-async def _asked(job: Job, early: Early) -> Any:
+async def _asked(job: Job, early: Early, flock: Flock) -> Any:
     """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
-    cell = job.world.cells[target.pid]
+    cell = _cell(job, flock, target.pid)
+    assert cell is not None
     try:
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
     except LyraError as error:
@@ -219,6 +243,47 @@ async def _called(job: Job, early: Early) -> Any:
     return world.read(ended.result)
 
 
+# ---------------------------------------------------------------- agents that are not spawned yet
+
+
+def _promise(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+    """Somebody to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
+    if not _looks_ahead(job) and job.ctx._process.recall is None:
+        raise NotAhead("every call is made in its turn")
+    flock = job.state.ahead.setdefault(group.number, Flock())
+    if promised.pid not in flock.promised:
+        flock.promised[promised.pid] = cell = Cell(job.world.plan(name, settings))
+        cell.is_promised = True
+        if "spawn" in OFF:
+            flock.too_soon[promised.pid] = spawn_agent(job, name, settings, cell)
+    return promised
+
+
+def _spawn(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+    """The program comes to the spawn: the process is started now, and was asked already if it is what was promised."""
+    flock = job.state.ahead.get(group.number)
+    if flock is None:
+        return spawn_agent(job, name, settings)
+    cell = flock.promised.get(promised.pid)
+    process = flock.too_soon.get(promised.pid) or spawn_agent(job, name, settings, cell)
+    now = job.world.cells[process.pid]
+    if now is cell:
+        group.keep(promised, process)
+    flock.spawned.append(now)
+    return process
+
+
+async def _settled(job: Job, group: Group) -> None:
+    """A call of the line-by-line run takes time, in which processes begin that were started before it."""
+    flock = job.state.ahead.get(group.number)
+    if flock is None or job.ctx.replaying:
+        return
+    spawned, flock.spawned = flock.spawned, []
+    for cell in spawned:
+        with suppress(AgentFailed):
+            await cell.ready()
+
+
 # ---------------------------------------------------------------- coming to a call
 
 
@@ -243,6 +308,7 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
             early = await _first_in_time(job, group, early)
         try:
             await _ended(early)
+            await _settled(job, group)
         except asyncio.CancelledError:
             await _end(job, group)
             raise
@@ -382,5 +448,7 @@ AHEAD: Final[dict[str, Callable[..., Any]]] = {
     "ahead_start": _start,
     "ahead_look": _look,
     "ahead_take": _take,
+    "ahead_promise": _promise,
+    "ahead_spawn": _spawn,
     "ahead_end": _end,
 }

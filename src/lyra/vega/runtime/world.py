@@ -236,19 +236,25 @@ class World:
             found = self.plans[key] = AgentPlan(self, name, settings)
         return found
 
-    def cell(self, pid: str, plan: AgentPlan) -> Cell:
-        """Where callers find the agent that a pid stands for."""
+    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
+        """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
         from lyra.vega.runtime.agents import Cell
 
-        found = self.cells.get(pid)
-        if found is None:
-            found = self.cells[pid] = Cell(plan)
-            self.expected.pop(pid, None)
-            process = self.kernel.find_again(pid)
-            if process.exit is not None:
-                found.gone(process)
-            else:
-                process.watch((found.gone, None))
+        known = self.cells.get(pid)
+        if promised is not None and promised.plan is plan:
+            promised.keep(known)
+            found = promised
+        elif known is not None:
+            return known
+        else:
+            found = Cell(plan)
+        self.cells[pid] = found
+        self.expected.pop(pid, None)
+        process = self.kernel.find_again(pid)
+        if process.exit is not None:
+            found.gone(process)
+        else:
+            process.watch((found.gone, None))
         return found
 
     def is_agent(self, pid: str) -> bool:
