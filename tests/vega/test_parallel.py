@@ -25,6 +25,7 @@ from lyra.vega.group import EarlyCall, Group
 from lyra.vega.link import link
 from lyra.vega.plan.plan import Plan, plan_of
 from lyra.vega.plan.render import dot_of, svg_of, text_of
+from lyra.vega.runtime.picture import Picture
 from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import Options, World
 from lyra.vega.values import Process
@@ -65,13 +66,13 @@ class Ran(NamedTuple):
     events: list[Any]
 
 
-def play(source: str, **options: Any) -> Ran:
+def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
     lines: list[str] = []
     events: list[Any] = []
     clock, model = SimClock(), Model()
 
     async def main() -> tuple[float, World]:
-        async with Kernel(clock=clock) as kernel:
+        async with Kernel(clock=clock, processes_max=processes_max) as kernel:
             client = LLMClient()
             client.register("sim", model)
             kernel.parts["models"] = client
@@ -108,6 +109,14 @@ OVERLAP = {
     "inside a session": ('session budget $10.00 { let x = a <- "1"; let y = a <- "2"; print(x + y); }', 1.0, 2.0),
     "inside a try": ('try { let x = a <- "1"; let y = a <- "2"; print(x + y); } catch Error { }', 1.0, 2.0),
     "a prompt made by a lambda": ('let o = []; for p in list::map([1, 2], |x| "p" + x) { o.push(a <- p); } print(o);', 1.0, 2.0),
+    "an agent spawned in between": ('let x = a <- "1"; let c = spawn B; let y = c <- "2"; print(x + y);', 1.0, 2.0),
+    "an agent each": ('let c = spawn A; let x = c <- "1"; let d = spawn B; let y = d <- "2"; let e = spawn B; let z = e <- "3"; print(x + y + z);', 1.0, 3.0),
+    "agents spawned where they are asked": ('print(((spawn A) <- "1") + ((spawn B) <- "2"));', 1.0, 2.0),
+    "an agent for each turn": ('let t = ""; for f in ["1", "2", "3"] { let c = spawn A; t = t + (c <- f); } print(t);', 1.0, 3.0),
+    "an agent spawned in a known branch": ('let k = 1; let t = a <- "1"; if k > 0 { let c = spawn B; t = t + (c <- "2"); } print(t);', 1.0, 2.0),
+    "an agent spawned on the way is asked with answers": ('let x = a <- "1"; let y = a <- "2"; let c = spawn B; let z = c <- x; let w = b <- y; print(z + w);', 2.0, 4.0),
+    "an agent spawned on the way in a session": ('session budget $10.00 { let x = a <- "1"; let c = spawn B; let y = c <- "2"; print(x + y); print(budget::used()); }', 1.0, 2.0),
+    "a conversation begun in between": ('agent M { model "sim/script" memory conversation } let x = a <- "1"; let m = spawn M; let y = b <- "2"; print(x + y); print(m <- "3");', 2.0, 3.0),
     "hundreds": ("let n = 0; for i in list::range(0, 128) { n = n + str::len(a <- i); } print(n);", 2.0, 128.0),
 }  # fmt: skip
 
@@ -162,6 +171,29 @@ APART = {
     "unknown": ('for p in [a, b] { p <- "1"; p <- "2"; }', "not known"),
     "stream": ('for c in a <~ "1" { print(c); }', "in pieces"),
     "condition": ('let k = true; let x = k && (a <- "1") == "2"; let y = k && (a <- "3") == "4";', "behind &&"),
+    "spawned and printed": (
+        'let x = a <- "1"; let c = spawn B; let y = c <- "2"; print(c);',
+        "used for more than to ask it",
+    ),
+    "spawned into a list": (
+        'let x = a <- "1"; let c = [spawn B]; let y = a <- "2"; print(c);',
+        "used for more than to ask it",
+    ),
+    "supervised": (
+        'let x = a <- "1"; let c = spawn B supervised by { strategy stop }; let y = c <- "2";',
+        "says how the process is supervised",
+    ),
+    "spawned function": ('fn f() { } let x = a <- "1"; spawn fn f(); let y = a <- "2";', "it starts is no agent"),
+    "computed settings": (
+        'fn f() { return "s"; } agent C { model "sim/script" system f() } '
+        'let x = a <- "1"; let c = spawn C; let y = c <- "2";',
+        "the settings of C are computed",
+    ),
+    "settings that change": (
+        'let tone = "kind"; agent C { model "sim/script" system tone } '
+        'let x = a <- "1"; tone = "rude"; let c = spawn C; let y = c <- "2"; let z = c <- "3";',
+        "not known ahead",
+    ),
     "one process, in order": (
         'let x = a <- "1"; let y = a <- x; let z = a <- "3"; let w = a <- y;',
         "it needs the answer of line 3",
@@ -249,6 +281,90 @@ def test_the_error_of_a_function_keeps_its_place():
     one, two = play(source, sequential=True), play(source)
     assert two.lines == one.lines
     assert "x.vega:4:" in two.lines[0]
+
+
+# ---------------------------------------------------------------- agents that are asked before they are spawned
+
+
+def spawned(ran: Ran) -> list[str]:
+    """The agents that have a process, in the order in which they got it."""
+    return [cell.plan.name for cell in ran.world.cells.values()]
+
+
+def test_an_agent_behind_a_failure_was_never_spawned():
+    """It was asked in vain; there is no process of it, and none was ever started."""
+    source = (
+        AB + 'try { let x = a <- "bad"; let c = spawn B; let y = c <- "in vain"; } catch AgentFailed(r) { print(r); }'
+    )
+    one, two = play(source, sequential=True), play(source)
+    assert two.lines == one.lines == ["refused bad"]
+    assert "in vain" in two.asked
+    assert spawned(two) == spawned(one) == ["A", "B"]
+    fronts = [[event.kind for event in ran.events if event.kind == "process.created"] for ran in (one, two)]
+    assert len(fronts[1]) == len(fronts[0]) + 1  # the call itself
+
+
+def test_agents_are_spawned_in_the_order_of_the_program():
+    source = """agent A { model "sim/script" } agent B { model "sim/script" } agent C { model "sim/script" }
+        let c = spawn C; let x = c <- "1"; let a = spawn A; let b = spawn B; let y = b <- "2"; let z = a <- "quick";
+        let last = spawn C; print(x + y + z); print(last);
+    """
+    one, two = play(source, sequential=True), play(source)
+    assert spawned(two) == spawned(one) == ["C", "A", "B", "C"]
+    assert two.lines == one.lines  # with the name of a process: as many were started before it
+    assert two.took_s == pytest.approx(1.0)
+
+
+def test_an_agent_that_fails_when_it_has_just_been_spawned_crashes_as_ever():
+    """The failure was there before the process was; the process is the one that crashes, and is restarted."""
+    source = (
+        AB
+        + 'try { let x = a <- "1"; let c = spawn B; let y = c <- "quick bad"; } catch Error(r) { print(r); } print(a <- "2");'
+    )
+    one, two = play(source, sequential=True), play(source)
+    assert two.lines == one.lines
+    restarts = [[event.data["id"] for event in ran.events if event.kind == "child.restarting"] for ran in (one, two)]
+    assert restarts[1] == restarts[0]
+    assert len(restarts[1]) == 1
+
+
+def test_the_window_of_an_agent_holds_across_its_spawn():
+    source = """agent A { model "sim/script" } agent B { model "sim/script" concurrency 2 }
+        let a = spawn A; let x = a <- "quick"; let b = spawn B; let t = "";
+        for f in ["1", "2", "3", "4", "5"] { t = t + (b <- f); }
+        print(x + t);
+    """
+    assert play(source).took_s == pytest.approx(3.0)
+
+
+def test_a_failure_in_the_settings_is_raised_in_its_turn():
+    source = AB + 'agent N { model "" } let x = a <- "1"; let n = spawn N; let y = n <- "2"; print(x + y);'
+    one, two = play(source, sequential=True), play(source)
+    assert two.lines == one.lines
+    assert "N has no model" in two.lines[0]
+    assert two.asked == one.asked == ["1"]
+
+
+def test_where_processes_are_scarce_every_call_is_made_in_its_turn():
+    """Calls that are under way must not be what keeps a program from starting a process."""
+    source = (
+        AB + 'let x = a <- "1"; let c = spawn B; let y = c <- "2"; let d = spawn B; let z = d <- "3"; print(x + y + z);'
+    )
+    for most in range(6, 14):
+        one = play(source, sequential=True, processes_max=most)
+        two = play(source, processes_max=most)
+        assert two.lines == one.lines, most
+
+
+def test_whoever_watches_sees_the_calls_of_an_agent_that_was_asked_before_it_was_there():
+    source = AB + 'let x = a <- "1"; let c = spawn B; let y = c <- "2"; let z = c <- "3"; print(x + y + z);'
+    counted = []
+    for sequential in (True, False):
+        picture = Picture()
+        play(source, sequential=sequential, picture=picture)
+        counted.append([(row.name, row.calls) for row in picture.rows(20)[0]])
+    assert counted[1] == counted[0]
+    assert ("B", 2) in counted[1]
 
 
 # ---------------------------------------------------------------- money
@@ -339,7 +455,14 @@ print(x + y + z);
 )
 
 
-def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path):
+SPAWNING = """agent A { model "sim/script" } agent B { model "sim/script" concurrency 2 }
+let a = spawn A; let x = a <- "1"; let b = spawn B; let y = b <- "slow"; let c = spawn B; let z = c <- x;
+print(x + y + z);
+"""
+
+
+@pytest.mark.parametrize("source", [DURABLE, SPAWNING], ids=["spawned before", "spawned on the way"])
+def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path, source):
     """Early calls have keys of their own in the journal, whoever was faster."""
     from lyra.vega.runtime.agents import agent_front
     from lyra.vega.runtime.driver import vega_process
@@ -362,7 +485,7 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         client = LLMClient()
         client.register("sim", Slow(script=lambda request: f"<{request.messages[-1].text}>"))
         kernel.parts["models"] = client
-        world = World(kernel, vega.compile(DURABLE), Options(write=lines.append, warn=lines.append), "run")
+        world = World(kernel, vega.compile(source), Options(write=lines.append, warn=lines.append), "run")
         await kernel.start()
         if is_first:
             kernel.spawn(vega_process, "run", None, pid="main", grant=world.rights.grant)

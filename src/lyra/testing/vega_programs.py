@@ -181,13 +181,14 @@ class Maker:
     def spawn_ask(self) -> str:
         """An agent of the statement's own, asked at once and perhaps later; its process is never looked at."""
         value, agent = self.fresh("v"), self.choice(_SPAWNED)
+        before = f"shared = {self.text(1)}; " if agent == "V" and self.often(0.4) else ""  # which its settings read
         question = f'"m{self.fresh("")} " + {self.text(1)}'
         self.scopes[-1].append(value)
         if self.often(0.2):
-            return f"let {value} = (spawn {agent}) <- {question};"
+            return f"{before}let {value} = (spawn {agent}) <- {question};"
         process = self.fresh("q")
         self.processes[-1].append(process)
-        return f"let {process} = spawn {agent}; let {value} = {process} <- {question};"
+        return f"{before}let {process} = spawn {agent}; let {value} = {process} <- {question};"
 
     def held(self) -> str:
         """A process that is looked at: its name tells what was started before it."""
