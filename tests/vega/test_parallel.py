@@ -236,6 +236,29 @@ def test_calls_across_a_return_or_break_are_not_made():
     assert play(source).asked == ["1", "1"]
 
 
+def test_a_continue_of_a_loop_around_the_calls_goes_on_with_the_next_turn():
+    """Nothing is asked across it: looking ahead would leave the stretch with it."""
+    source = (
+        AB
+        + """
+        let k = 1;
+        for x in ["1", "2"] { print(x); let r = a <- x; let s = b <- x; if k > 0 { continue; } print(r + s); }
+    """
+    )
+    one, two = play(source, sequential=True), play(source)
+    assert two.asked == one.asked == ["1", "1", "2", "2"]
+    assert (two.lines, round(two.took_s, 3)) == (one.lines, 2.0)
+
+
+def test_a_call_in_an_arm_is_asked_before_those_behind_it():
+    """One process gets its messages in the order of the program, also where one of them is not made early."""
+    source = (
+        AB + 'let k = 1; let x = b <- "1"; match k { n => { let y = a <- "2"; } } let z = a <- "3"; let w = b <- "4";'
+    )
+    two = play(source)
+    assert [text for text in two.asked if text in "23"] == ["2", "3"]
+
+
 # ---------------------------------------------------------------- failures
 
 

@@ -2,8 +2,9 @@
 
 `compare(seed)` runs one program of `vega_programs` both ways against a model whose answers, failures and pauses depend
 on the question alone, and gives what differs: what was printed, how the run ended, what agents with a memory were asked
-in which order, what was spent, which agents were spawned. Beside that it checks what overlap may not do: ask more than the line-by-line run where
-nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency, or deliver out of order.
+in which order, what was spent, which agents were spawned. Beside that it checks what overlap may not do: ask more than
+the line-by-line run where nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency,
+or deliver out of order.
 """
 
 from __future__ import annotations

@@ -137,6 +137,7 @@ class Maker:
             (1, self.exchange),
             (2, self.reduce),
             (4, self.spawn_ask),
+            (1, self.skip),
         ]
         nested: list[tuple[int, Callable[[], str]]] = [
             (3, self.branch),
@@ -235,6 +236,13 @@ class Maker:
         if kind == 2:
             return f"if {self.condition()} {{ throw {self.choice(('X', 'Y'))}({self.text(1)}); }}"
         return "log.push(1 / (str::len(shared) - 1));" if self.often(0.3) else self.show()
+
+    def skip(self) -> str:
+        """Goes on with the next turn from among calls that overlap."""
+        text = self.let_ask()
+        if self.loops:
+            text += f" {self.let_ask()} if str::len(shared) > {self.below(4)} {{ continue; }}"
+        return text
 
     def ordered(self) -> str:
         name = self.fresh("v")

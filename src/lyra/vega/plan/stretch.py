@@ -117,6 +117,8 @@ class Stretch:
 
     def check(self, node: Any) -> None:
         for found in self.summaries.effects(node, self.module):
+            if found.effect == "continue" and not _is_inside(found.node, node):
+                raise Barrier("the continue", found.node)  # it leaves the stretch
             is_through = bool(found.through) and found.effect in ("change", "global")
             if found.effect in _ALLOWED and not is_through:
                 continue
@@ -309,6 +311,8 @@ class Stretch:
         for part in asking:
             self._site(part).why = why
             self._state["all"] = NOT_AHEAD
+            if isinstance(part, ast.Send):
+                self._state["to", self.summaries.targets.process(part.target, self.module)] = NOT_AHEAD
         return NOT_AHEAD if asking else self._expression(node)
 
     # ------------------------------------------------------------ calls
@@ -390,6 +394,12 @@ class Stretch:
                 site.why = "its arguments are named"
             return self._made(site, given)
         return NOT_AHEAD if summary.effects else given
+
+
+def _is_inside(leaving: ast.Node, statement: Any) -> bool:
+    """Whether the loop of a `continue` is in the statement too."""
+    loops = (part for part in parts(statement) if isinstance(part, (ast.While, ast.For, ast.ForIn)))
+    return any(part is leaving for loop in loops for part in parts(loop.body))
 
 
 def _says(found: Found) -> str:
