@@ -17,6 +17,7 @@ from lyra.vega.rules import OFF
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
 from lyra.vega.values import (
+    SHARED,
     UNSET,
     Closure,
     Duration,
@@ -301,6 +302,8 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
+    if kind == "ahead call" and flags and not _is_fixed(fiber, call.arguments) and "handed" not in OFF:
+        call.state = REFUSED  # its own process would hand back a copy of what belongs to this one
     return VmEffect("ahead_start", (_group(r[a]), call))
 
 
@@ -315,6 +318,12 @@ def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
     return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]
+
+
+def _is_fixed(fiber: Fiber, arguments: list[Any]) -> bool:
+    """Whether all that a function is given and reads can never change: then what it hands back is its own."""
+    _, given, slots = arguments
+    return all(type(value) in SHARED for value in (*given, *(fiber.globals[slot] for slot in slots)))
 
 
 def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:

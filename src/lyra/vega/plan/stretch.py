@@ -60,6 +60,7 @@ class Site:
         self.needs: frozenset[int] = frozenset()
         self.in_loop = False
         self.in_order = True  # no call before it is put later than it
+        self.hands_back = False  # its value may be something that the caller has, or hold it
         self.why = ""  # it is made in its turn
 
     @property
@@ -71,7 +72,7 @@ class Stretch:
     def __init__(self, summaries: Summaries, module: ModuleScope) -> None:
         self.summaries = summaries
         self.module = module
-        self.aliases: Aliases = summaries.aliases(module)
+        self.aliases: Aliases = summaries.aliases
         self.statements: list[ast.Statement] = []
         self.end: ast.Expression | None = None  # what the last statement, a print or return, needs
         self.barrier: Barrier | None = None  # what ends it
@@ -310,7 +311,7 @@ class Stretch:
         asking = [part for part in parts(node) if isinstance(part, ast.Send) or self._asks(part)]
         for part in asking:
             self._site(part).why = why
-            self._state["all"] = NOT_AHEAD
+            self._state["all", None] = NOT_AHEAD
             if isinstance(part, ast.Send):
                 self._state["to", self.summaries.targets.process(part.target, self.module)] = NOT_AHEAD
         return NOT_AHEAD if asking else self._expression(node)
@@ -336,10 +337,16 @@ class Stretch:
                 asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
         process = self.summaries.targets.process(node.target, self.module)
         if "delivery" not in OFF:
-            asked = Value(max(asked.level, self._state.get(("to", process), KNOWN).level), asked.needs)
+            asked = Value(max(asked.level, self._told(process)), asked.needs)
         answer = self._made(self._site(node), asked)
         self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
         return answer
+
+    def _told(self, process: int | None) -> int:
+        """The highest level of the questions before that may be to the same process."""
+        if process is None:
+            return max((value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"), default=1)
+        return max(self._state.get(("to", who), KNOWN).level for who in (process, None))
 
     def _spawn(self, node: ast.Spawn) -> Value:
         """A process that is started in its turn: who will be asked is known as soon as its settings are."""
@@ -355,9 +362,9 @@ class Stretch:
         level = NEVER if asked.level > LEVELS_MAX else asked.level
         site.level = max(site.level, level)
         site.needs |= asked.needs
-        before = self._state.get("all", KNOWN)
+        before = self._state.get(("all", None), KNOWN)
         site.in_order = site.in_order and before.level <= site.level
-        self._state["all"] = before | Value(site.level if site.is_early else NEVER, frozenset())
+        self._state["all", None] = before | Value(site.level if site.is_early else NEVER, frozenset())
         if not site.is_early:
             return Value(NEVER, frozenset({site.number}))
         return Value(site.level + 1, frozenset({site.number}))
@@ -387,6 +394,7 @@ class Stretch:
             given = NOT_AHEAD
         if "asks" in summary.effects:
             site = self._site(node)
+            site.hands_back = self.aliases.hands_back(meaning)
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"

@@ -16,7 +16,7 @@ import msgspec
 from lyra.vega import ast
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.targets import Targets
-from lyra.vega.plan.walk import children
+from lyra.vega.plan.walk import children, own_parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
@@ -125,15 +125,12 @@ class Summaries:
         self._host_names = host_names
         self._functions: dict[int, Summary] = {}
         self._agents: dict[int, str] = {}
-        self._aliases: dict[int, Aliases] = {}
+        self.aliases = Aliases(self.targets)
 
     def prepare(self) -> None:
-        self.targets.learn(self._modules())
-
-    def aliases(self, module: ModuleScope) -> Aliases:
-        if id(module) not in self._aliases:
-            self._aliases[id(module)] = Aliases(module, self.targets)
-        return self._aliases[id(module)]
+        modules = list(self._modules())
+        self.targets.learn(modules)
+        self.aliases.learn(modules)
 
     # ------------------------------------------------------------ functions
 
@@ -191,9 +188,13 @@ class Summaries:
         while isinstance(root, (ast.Index, ast.Field)):
             return False  # a part of something may belong to somebody else
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
-        if not isinstance(meaning, Variable) or meaning.is_top or meaning.is_parameter or meaning.is_assigned:
+        return isinstance(meaning, Variable) and not meaning.is_top and self._is_made(meaning)
+
+    def _is_made(self, variable: Variable) -> bool:
+        """Whether a variable holds a list or map that is made where it is declared, and never another."""
+        if variable.is_parameter or variable.is_assigned:
             return False
-        values = self.targets.values(meaning)
+        values = self.targets.values(variable)
         return len(values) == 1 and isinstance(values[0][1], (ast.ListLiteral, ast.MapLiteral))
 
     # ------------------------------------------------------------ any code
@@ -278,14 +279,33 @@ class Summaries:
         found: list[Found] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
-            effects: Iterable[str] = ()
+            through = "" if "given" in OFF else getattr(value, "name", "") or "the function it is given"
             if isinstance(value, ast.Lambda):
-                effects = _given_effects({each.effect for each in self._walk(value.body, module, function)} - _INSIDE)
+                found.extend(self._in_lambda(value, node, module, function))
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                effects = function(meaning, True)
+                found.extend(Found(effect, node, through) for effect in sorted(function(meaning, True)))
             elif isinstance(meaning, Variable) and _takes_function(node):
-                effects = {"unknown"}
-            found.extend(Found(effect, node) for effect in sorted(effects))
+                found.append(Found("unknown", node))
+        return found
+
+    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[Found]:
+        """What a lambda does that is called here: it would do so again in its turn, were it looked ahead."""
+        inside = self._walk(value.body, module, function)
+        own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
+        found: list[Found] = []
+        for each in inside:
+            if each.effect in _INSIDE:
+                continue
+            (effect,) = _given_effects([each.effect])
+            at = each.node
+            if each.effect == "change" and not each.through:
+                root = changed(at)
+                meaning = module.meanings.get(id(root)) if root is not None else None
+                if isinstance(meaning, Variable) and id(meaning) in own and self._is_made(meaning):
+                    continue
+            else:
+                at = node
+            found.append(Found(effect, at, "" if "given" in OFF else each.through or "the function it is given"))
         return found
 
     # ------------------------------------------------------------ spawns

@@ -121,6 +121,9 @@ def _looks_ahead(job: Job) -> bool:
 async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
     group.add(call)
+    if call.state == REFUSED:
+        job.state.ahead.setdefault(group.number, Flock()).has_gap = True
+        return
     was_made = _was_made(job, group, call)
     if not was_made and not _looks_ahead(job):
         call.state = REFUSED
