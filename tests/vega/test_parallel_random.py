@@ -44,6 +44,12 @@ SHOWN: dict[str, int | tuple[int, str]] = {
             print(all);
         }""",
     ),
+    "once": (
+        1,
+        """fn g(x) { let r = ""; for i in list::range(0, 14) { r = a <- x; } return r; }
+        try { session budget $0.0091 { let x = g("1"); let y = a <- "2"; print(x + y); } }
+        catch BudgetExceeded(r) { print("caught " + r); }""",
+    ),
     "held": (1, 'let x = a <- "1"; let q = spawn D; let y = q <- "2"; print(q);'),
     "settings": (1, 'let x = a <- "1"; shared = "new"; let v = spawn V; let y = v <- "2"; print(x + y);'),
     "spawn": (

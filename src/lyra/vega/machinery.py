@@ -301,7 +301,7 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
-    return VmEffect("ahead_start", (_group(r[a]), call))
+    return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags)))
 
 
 def _group(value: Any) -> Group:

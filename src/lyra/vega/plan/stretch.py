@@ -60,6 +60,7 @@ class Site:
         self.needs: frozenset[int] = frozenset()
         self.in_loop = False
         self.in_order = True  # no call before it is put later than it
+        self.asks_once = True  # its answer is the end of it: it asks nothing else
         self.why = ""  # it is made in its turn
 
     @property
@@ -387,6 +388,7 @@ class Stretch:
             given = NOT_AHEAD
         if "asks" in summary.effects:
             site = self._site(node)
+            site.asks_once = self.summaries.asks_once(meaning)
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"
