@@ -23,13 +23,13 @@ SHOWN: dict[str, int | tuple[int, str]] = {
         0,
         'try { let x = a <- "m29"; let y = m <- "hi"; } catch Error(r) { print("caught " + r); } print(m <- "last");',
     ),
-    "barrier": 149,
-    "branch": 73,
-    "delivery": 37,
+    "barrier": 225,
+    "branch": 49,
+    "delivery": 30,
     "aliases": 9,
     "copies": 28,
     "same": 9,
-    "first": 8,
+    "first": 36,
     "cancelled": 7,
     "crash": (
         0,
@@ -56,7 +56,7 @@ SHOWN: dict[str, int | tuple[int, str]] = {
         0,
         'try { let x = a <- "m29"; let q = spawn D; let y = q <- "2"; } catch Error(r) { print("caught " + r); }',
     ),
-    "window": 17,
+    "window": 3,
 }
 # An early answer that is not the one wanted only turns up when lists that change are read ahead.
 WITH = {"same": {"same", "aliases"}}
