@@ -77,7 +77,7 @@ def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
             client.register("sim", model)
             kernel.parts["models"] = client
             kernel.on_event(events.append)
-            given = Options(write=lines.append, warn=lambda _: None, **options)
+            given = Options(write=lines.append, **{"warn": lambda _: None, **options})
             world = World(kernel, vega.compile(source, "x.vega"), given)
             began_s = clock.monotonic()
             try:
@@ -107,6 +107,9 @@ OVERLAP = {
     "agents as parameters": ('fn f(p, q) { let x = p <- "1"; let y = q <- "2"; return x + y; } print(f(a, b));', 1.0, 2.0),
     "functions that ask": ('fn f(x) { let d = a <- x; return b <- d; } let x = f("1"); let y = f("2"); print(x + y);', 2.0, 4.0),
     "inside a session": ('session budget $10.00 { let x = a <- "1"; let y = a <- "2"; print(x + y); }', 1.0, 2.0),
+    "functions under a limit": ('fn f(x) { return a <- x; } session budget $10.00 { let x = f("1"); let y = f("2"); let z = b <- "3"; print(x + y + z); }', 1.0, 3.0),
+    "a loop of functions under a limit": ('fn f(x) { return a <- x; } session budget $10.00 { let t = ""; for k in [1, 2, 3] { t = t + f(k); } print(t); }', 1.0, 3.0),
+    "functions with a limit of their own": ('agent C { model "sim/script" budget $1.00 } let c = spawn C; fn f(x) { return c <- x; } session budget $10.00 { let x = f("1"); let y = f("2"); print(x + y); }', 1.0, 2.0),
     "inside a try": ('try { let x = a <- "1"; let y = a <- "2"; print(x + y); } catch Error { }', 1.0, 2.0),
     "a prompt made by a lambda": ('let o = []; for p in list::map([1, 2], |x| "p" + x) { o.push(a <- p); } print(o);', 1.0, 2.0),
     "an agent spawned in between": ('let x = a <- "1"; let c = spawn B; let y = c <- "2"; print(x + y);', 1.0, 2.0),
@@ -412,6 +415,44 @@ def test_a_call_that_may_not_fit_is_not_made_early():
     assert play(source, budget=Money.parse("$1.00")).took_s == pytest.approx(1.0)
 
 
+def test_a_function_that_asks_twice_is_called_in_its_turn_under_a_limit():
+    source = (
+        AB
+        + """fn g(x) { let d = a <- x; return b <- d; } fn h(x) { let r = ""; for y in [x] { r = a <- y; } return r; }
+        let x = a <- "1"; let y = g("2"); let z = h("3"); print(x + y + z);
+    """
+    )
+    ran = play(source, budget=Money.parse("$10.00"))
+    assert ran.lines == ["<1><<2>><3>"]
+    assert ran.took_s == pytest.approx(4.0)
+    assert play(source).took_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("own", ["", "budget $0.50 "], ids=["", "with a limit of each call"])
+def test_a_function_that_may_not_fit_is_not_called_early(own):
+    """The same for the questions of functions, also of an agent that limits each call by itself."""
+    source = f'agent A {{ model "sim/script" max_tokens 100 {own}}} let a = spawn A;\n' + (
+        'fn f(x) { return a <- x; } let x = a <- "1"; let y = f("2"); let z = f("3"); print(x + y + z);'
+    )
+    ran = play(source, budget=Money.parse("$0.015"))
+    assert ran.lines == play(source, budget=Money.parse("$0.015"), sequential=True).lines == ["<1><2><3>"]
+    assert ran.asked == ["1", "2", "3"]
+    assert ran.took_s == pytest.approx(3.0)
+    assert not ran.world.speculative
+    assert play(source, budget=Money.parse("$1.00")).took_s == pytest.approx(1.0)
+
+
+def test_the_error_of_a_function_that_did_not_fit_is_said_once():
+    """It runs in its turn, and whoever called it hears of it; nobody else does."""
+    source = """agent A { model "sim/script" max_tokens 100 } let a = spawn A;
+        fn f(x) { return a <- x; }
+        let x = a <- "1"; try { let y = f("2"); let z = f("bad"); } catch AgentFailed(r) { print(r); }
+    """
+    warned: list[str] = []
+    assert play(source, budget=Money.parse("$0.015"), warn=warned.append).lines == ["refused bad"]
+    assert warned == []
+
+
 def test_a_session_sees_what_was_spent_in_it():
     source = (
         AB
@@ -484,16 +525,32 @@ print(x + y + z);
 """
 
 
-@pytest.mark.parametrize("source", [DURABLE, SPAWNING], ids=["spawned before", "spawned on the way"])
-def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path, source):
+LIMITED = """agent A { model "sim/script" max_tokens 100 }
+let a = spawn A; fn f(x) { return a <- x; }
+session budget $0.015 { let x = a <- "1"; let y = f("slow"); let z = f("3"); print(x + y + z); }
+"""
+# A program, what is asked before it is stopped, what after that, and what it prints.
+STOPPED = {
+    "spawned before": (DURABLE, ["1", "<1>", "slow"], ["slow"], "<1><slow><<1>>"),
+    "spawned on the way": (SPAWNING, ["1", "<1>", "slow"], ["slow"], "<1><slow><<1>>"),
+    "a function that did not fit": (LIMITED, ["1", "slow"], ["slow", "3"], "<1><slow><3>"),
+}
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_again(tmp_path, case):
     """Early calls have keys of their own in the journal, whoever was faster."""
     from lyra.vega.runtime.agents import agent_front
     from lyra.vega.runtime.driver import vega_process
 
+    source, before, after, line = STOPPED[case]
     gate: list[asyncio.Event] = []
     asked: list[str] = []
 
     class Slow(SimProvider):
+        def price(self, model: str) -> Price | None:
+            return PRICE
+
         async def stream(self, request: Request) -> Any:
             asked.append(request.messages[-1].text)
             if request.messages[-1].text == "slow" and gate:
@@ -512,7 +569,7 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         await kernel.start()
         if is_first:
             kernel.spawn(vega_process, "run", None, pid="main", grant=world.rights.grant)
-            while "<1>" not in asked:
+            while len(asked) < len(before):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
             await kernel.close(drain_s=0.0)
@@ -523,10 +580,10 @@ def test_a_run_that_was_stopped_with_calls_under_way_asks_none_of_the_finished_a
         return lines
 
     assert asyncio.run(life(is_first=True)) == []
-    assert sorted(asked) == ["1", "<1>", "slow"]
+    assert sorted(asked) == before
     asked.clear()
-    assert asyncio.run(life(is_first=False)) == ["<1><slow><<1>>"]
-    assert asked == ["slow"]
+    assert asyncio.run(life(is_first=False)) == [line]
+    assert asked == after
 
 
 # ---------------------------------------------------------------- the plan

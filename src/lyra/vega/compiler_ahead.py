@@ -178,7 +178,7 @@ class Ahead(Statements):
             if isinstance(site.node, ast.Send):
                 kind, flags = "ahead", self.send_parts(site.node, first + 1)
             else:
-                kind, flags = "ahead call", int(site.hands_back)
+                kind, flags = "ahead call", int(site.asks_once) | 2 * site.hands_back
                 self.spawned_function(site.node, first + 1)
                 self.globals_of(site.node, first + 3)
             self.at(site.node)

@@ -302,9 +302,9 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
-    if kind == "ahead call" and flags and not _is_fixed(fiber, call.arguments) and "handed" not in OFF:
+    if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments) and "handed" not in OFF:
         call.state = REFUSED  # its own process would hand back a copy of what belongs to this one
-    return VmEffect("ahead_start", (_group(r[a]), call))
+    return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags & 1)))
 
 
 def _group(value: Any) -> Group:

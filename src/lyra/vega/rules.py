@@ -23,6 +23,7 @@ RULES: Final[dict[str, str]] = {
     "crash": "an agent crashes when the program comes to the failure, not before",
     "spend": "what a call cost is spent when the program comes to it, and only if its budget would have allowed it",
     "reserve": "a call is made early only if it fits beside all calls before it",
+    "once": "under a limit a function is called early only if it asks one question at most",
     "held": "nothing is asked across a spawn whose process is seen by others than those who ask it",
     "settings": "an agent is asked before it is spawned only if its settings are known then",
     "spawn": "a process is started when the program comes to its spawn, and not before",

@@ -61,6 +61,7 @@ class Site:
         self.in_loop = False
         self.in_order = True  # no call before it is put later than it
         self.hands_back = False  # its value may be something that the caller has, or hold it
+        self.asks_once = True  # its answer is the end of it: it asks nothing else
         self.why = ""  # it is made in its turn
 
     @property
@@ -395,6 +396,7 @@ class Stretch:
         if "asks" in summary.effects:
             site = self._site(node)
             site.hands_back = self.aliases.hands_back(meaning)
+            site.asks_once = self.summaries.asks_once(meaning)
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"

@@ -83,6 +83,7 @@ _LIBRARY_EFFECTS: Final = {
     "math::random": "read",
     "math::random_int": "read",
 }
+_CALLS_MAX: Final = 20  # functions that call each other, looked through for the questions they ask
 _PLAIN_SETTINGS: Final = (ast.Literal, ast.ListLiteral, ast.MapLiteral, ast.Interpolation, ast.Binary, ast.Unary)
 _READ_CAPABILITIES: Final = frozenset({"fs.read", "file.read", "http.get", "env.read", "time.read"})
 _QUIET: Final = frozenset({"change", "read", "method", *_INSIDE, "try"})  # what a tool may do and still only read
@@ -164,6 +165,30 @@ class Summaries:
                 if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
                     found[key], grows = Summary(frozenset(effects), tuple(reads)), True
         self._functions |= found
+
+    def asks_once(self, symbol: Symbol) -> bool:
+        """Whether a function asks one question at most, whatever happens in it."""
+        return self._questions(symbol, _CALLS_MAX) <= 1
+
+    def _questions(self, symbol: Symbol, depth: int) -> int:
+        """How many questions a call of a function asks at most; 2 stands for more."""
+        if not depth:
+            return 2
+        found = 0
+        for node in _below(symbol.node.body):
+            meaning = symbol.module.meanings.get(id(node.callee)) if isinstance(node, ast.Call) else None
+            if isinstance(node, (ast.While, ast.For, ast.ForIn)):
+                found += 2 if self._asks(node, symbol.module) else 0
+            elif isinstance(node, ast.Send):
+                found += 1
+            elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+                found += self._questions(meaning, depth - 1) if "asks" in self.function(meaning).effects else 0
+            if found > 1:
+                return 2
+        return found
+
+    def _asks(self, node: Any, module: ModuleScope) -> bool:
+        return any(found.effect in ("ask", "asks") for found in self._walk(node, module, self._called))
 
     def _local(self, symbol: Symbol) -> _Local:
         """What a function does by itself, and whom it calls."""

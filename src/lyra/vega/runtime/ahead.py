@@ -114,11 +114,15 @@ def _begin(job: Job) -> Group | None:
 
 
 def _looks_ahead(job: Job) -> bool:
-    # Where the kernel itself limits the process, nothing may be spent apart from it.
+    # Where the kernel itself limits the process, nothing may be spent apart from it; and what runs ahead under a limit
+    # already asks for room in its own order.
+    inside = scopes.get()[-1]
+    if isinstance(inside, Apart) and is_limited(inside.around):
+        return False
     return not job.world.options.sequential and not is_limited(job.ctx._process.budget)
 
 
-async def _start(job: Job, group: Group, call: EarlyCall) -> None:
+async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
     group.add(call)
     if call.state == REFUSED:
@@ -137,7 +141,7 @@ async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     if flock.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
-    if not _may(job, call, flock):
+    if not _may(job, call, flock, asks_once=asks_once):
         call.state = REFUSED
         flock.has_gap = True
         return
@@ -184,15 +188,17 @@ def _path(group: Group, key: str) -> str:
     return f"ahead{group.number}:{key}/"
 
 
-def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
-    """What only the run knows: whether this is an agent without memory, and whether money allows to look ahead."""
+def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
+    """What only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
     if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
         return False  # a call before it comes later, and nobody knows what that one will cost
-    if call.kind == "call":
-        return not limited
+    if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
+        return asks_once or not limited or "once" in OFF
     cell = _cell(job, flock, call.arguments[0].pid)
-    return cell is not None and (not cell.plan.keeps or "ordered" in OFF)
+    if cell is None or "ordered" in OFF:
+        return cell is not None
+    return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
 
 
 # ---------------------------------------------------------------- under way
@@ -202,6 +208,7 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
     name_branch(job.ctx._process, path)
     scopes.set((early.scope,))
     try:
+        await early.scope.those_before()
         early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
@@ -209,6 +216,8 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
     except BaseException as error:  # noqa: BLE001 - it belongs to whoever comes to the call
         early.error = error
         flock.failed.append(early)
+    finally:
+        early.scope.known.set()
 
 
 async def _asked(job: Job, early: Early, flock: Flock) -> Any:
@@ -374,7 +383,11 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments)
     world.recharge_ended(pid, scopes.get())
-    ended = await job.ctx.process(pid).wait()
+    world.awaited.add(pid)
+    try:
+        ended = await job.ctx.process(pid).wait()
+    finally:
+        world.awaited.discard(pid)
     if ended.error is not None:
         raise ended.error
     return world.read(ended.result)

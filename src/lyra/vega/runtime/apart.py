@@ -8,6 +8,7 @@ that the calls before it have set aside, and not before those have. A call that 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ class Apart(Budget):
     """`around` is the innermost scope that the call will be charged to, `before` the scopes of the calls that stand
     before it and are not charged yet."""
 
-    __slots__ = ("_before", "around", "has_asked", "is_over", "peak", "was_refused")
+    __slots__ = ("_before", "around", "is_over", "known", "peak", "was_refused")
 
     def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
         super().__init__(usd=limit)
@@ -43,27 +44,48 @@ class Apart(Budget):
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
-        self.has_asked = False
+        self.known = asyncio.Event()  # set when those behind it can tell what it takes
         self.is_over = False  # charged, or given up
         self.was_refused = False
         self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
 
+    def child(self, value: Any = None, **limits: Any) -> Budget:
+        """The scope of the call that a function makes: it has to find room like any other."""
+        return _Inside(self, super().child(value, **limits))
+
     def reserve(self, usage: Usage) -> Reservation:
+        self.admit(usage)
+        reservation = super().reserve(usage)
+        self.note()
+        return reservation
+
+    def charge_alone(self, usage: Usage) -> None:
+        super().charge_alone(usage)
+        self.note()
+
+    def admit(self, usage: Usage) -> None:
+        """BudgetExceeded where there is no room; it only says: not yet."""
         if "reserve" not in OFF and not self._has_room(usage):
             self.was_refused = True
             marked: dict[str, Any] = {NO_ROOM: True}
             raise BudgetExceeded("there is no room for a call that is made early", **marked)
-        self.has_asked = True
-        reservation = super().reserve(usage)
+        self.known.set()
+
+    def note(self) -> None:
         self.peak = list(map(max, self.peak, self._taken))
-        return reservation
+
+    async def those_before(self) -> None:
+        """Wait until it is known what the calls before it take, where that matters."""
+        if is_limited(self.around) and "reserve" not in OFF:
+            for scope in self._before():
+                await scope.known.wait()
 
     def _has_room(self, usage: Usage) -> bool:
         if not is_limited(self.around):
             return True
         before = [scope for scope in self._before() if not scope.is_over]
-        if any(not scope.has_asked for scope in before):
-            return False  # nobody knows what that one will take
+        if any(scope.was_refused or not scope.known.is_set() for scope in before):
+            return False  # nobody knows what that one will take, or whether the program goes on behind it
         asked = dict(usage.items)
         wanted = [
             self._taken[index] + asked.get(index, 0) + sum(scope._taken[index] for scope in before)
@@ -82,3 +104,19 @@ class Apart(Budget):
             for index, amount in enumerate(wanted)
             if amount
         )
+
+
+class _Inside(Budget):
+    """A limit of one call below the scope of the function that makes it."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self, apart: Apart, limit: Budget) -> None:
+        super().__init__(parent=apart, **limit._limit_data())
+        self._apart = apart
+
+    def reserve(self, usage: Usage) -> Reservation:
+        self._apart.admit(usage)
+        reservation = super().reserve(usage)
+        self._apart.note()
+        return reservation

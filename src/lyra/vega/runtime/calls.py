@@ -33,6 +33,7 @@ from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
+from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
 from lyra.vega.values import Duration, Money, shown
@@ -76,6 +77,9 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     except Divergence:
         raise  # the journal's business, not the agent's
     except Exception as error:
+        early = job.world.early.get(job.ctx.pid)
+        if early is not None and isinstance(error, LyraError) and NO_ROOM in error.fields:
+            early.scope.was_refused = True  # also when an earlier life of the run found no room
         raise failed(job, cell, error) from error
 
 

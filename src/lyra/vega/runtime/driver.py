@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import scopes
 from lyra.errors import Divergence
 from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
+from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.fleet import FUEL, Member
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -110,7 +111,10 @@ async def _answer(job: Job, effect: VmEffect) -> None:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    is_early = job.ctx.pid in job.world.early  # whoever comes to it will say so
-    if not is_main and not is_early and not job.world.is_over:  # one stopped at the end of the run did not fail
+    early = job.world.early.get(job.ctx.pid)
+    if early is not None and early.scope.was_refused:
+        error.fields[NO_ROOM] = True  # for a life in which nobody saw that
+    is_heard = early is not None or job.ctx.pid in job.world.awaited  # whoever comes to it will say so
+    if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

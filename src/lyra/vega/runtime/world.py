@@ -150,6 +150,7 @@ class World:
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
+        self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
