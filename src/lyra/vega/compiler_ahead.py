@@ -8,6 +8,7 @@ comes to it in its turn. An error in the stretch gives up what was asked early a
 
     PAR_BEGIN group           null: nothing is to be made ahead
     … passes: PAR_SPAWN "ahead", PAR_JOIN "look", "promise"     errors go on at the stretch
+    PAR_JOIN "turn"           the look ahead is over
     … the stretch: PAR_JOIN "take", "spawn"                     errors give up the group first
     PAR_JOIN "end"
 """
@@ -47,6 +48,7 @@ __all__ = ["Ahead"]
 _TURNS_MAX: Final = 10_000  # turns of one loop that are looked ahead
 _STATEMENTS_MAX: Final = 5_000  # of one block: a file of more is data, not a program that waits
 _END: Final = ["parallel", "end", 0, 0, 0]
+_TURN: Final = ["parallel", "turn", 0, 0, 0]
 _RUN: Final = 5  # registers of a call: group, target, message, time-out, budget
 
 
@@ -146,6 +148,7 @@ class Ahead(Statements):
         self.next_register = mark
         self.patch_all(self._stops)
         self.handle(start, len(self.code), error)
+        self.emit(OP_PAR_JOIN, self._group + 1, self._group, self.other(_TURN))
 
     def ahead(self, node: Any, ahead: Slice) -> None:
         """What of a statement the pass needs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra import errors
-from lyra.core.limits import VEGA_STRING_CHARS_MAX
+from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.link import Code
@@ -40,6 +40,21 @@ _EFFECT_METHODS: Final = frozenset({"span::end", "stream::close"})
 _EXTRA_METHODS: Final = {"builder::add": (2, 2)}
 
 _SEND_TIMEOUT, _SEND_BUDGET = 1, 2
+
+
+# What asks an agent, or is about to.
+ASKING: Final = frozenset({"ahead_begin", "send", "send_stream"})
+
+
+def too_deep() -> Fault:
+    return Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
+
+
+def look_on(fiber: Fiber) -> None:
+    """A slice of looking ahead is over; after the last one the program goes on where it is."""
+    fiber.looking -= 1
+    if not fiber.looking and "fuel" not in OFF:
+        raise NotAhead("it takes too long")
 
 
 # ---------------------------------------------------------------- calls
@@ -345,6 +360,11 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
     return VmEffect("ahead_look", (r[b], call))
 
 
+def _join_turn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> None:
+    """The look ahead is over: what follows is the program itself."""
+    fiber.looking = 0
+
+
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
     """The program comes to a send: the answer of the early call if there is one, else the send itself."""
     effect = send("send", r, b + 1, flags)
@@ -394,6 +414,7 @@ def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
     "all": _join_all,
     "look": _join_look,
+    "turn": _join_turn,
     "take": _join_take,
     "has": _join_has,
     "promise": _join_promise,

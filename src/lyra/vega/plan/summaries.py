@@ -402,9 +402,8 @@ class Summaries:
             return f"{agent.name} remembers its conversation"
         if "circuit_breaker" in fields:
             return f"the circuit breaker of {agent.name} counts its calls in their order"
-        limit = fields.get("rate_limit")
-        if isinstance(limit, dict) and getattr(limit.get("strategy"), "name", "") == "reject":
-            return f"the rate limit of {agent.name} refuses calls that come too soon"
+        if "rate_limit" in fields and (why := self._why_limited(symbol, fields["rate_limit"])):
+            return why
         if getattr(fields.get("concurrency"), "value", None) == 1:
             return f"the concurrency of {agent.name} is 1"
         for tool in agent.tools:
@@ -412,6 +411,18 @@ class Summaries:
             if why:
                 return f"the tool {tool.name} of {agent.name} {why}"
         return self._why_shared(agent, symbol.module)
+
+    def _why_limited(self, symbol: Symbol, limit: Any) -> str:
+        """Calls that come together wait for the rate, which line by line they would not: that must not fail them."""
+        strategy = limit.get("strategy") if isinstance(limit, dict) else limit
+        word = "queue" if strategy is None else getattr(strategy, "name", "")
+        if word == "reject":
+            return f"the rate limit of {symbol.name} refuses calls that come too soon"
+        if word != "queue":
+            return f"the rate limit of {symbol.name} refuses calls when others wait"
+        if "timeout" in symbol.node.fields or self.targets.is_timed(symbol):
+            return f"waiting for the rate limit of {symbol.name} counts for its time-out"
+        return ""
 
     def _why_shared(self, agent: ast.Agent, module: ModuleScope) -> str:
         named = agent.fields.get("tools")

@@ -29,6 +29,7 @@ class Targets:
         self._holders: dict[int, Variable | None] = {}  # id(Spawn) → the variable that has its process; None: nobody
         self._used: set[int] = set()  # ids of variables that are used otherwise than to ask
         self._bound: set[int] = set()  # ids of variables that get values which nobody sees given
+        self._timed: list[tuple[ModuleScope, Any]] = []  # the receivers of sends that have a time-out
         self._seen: set[int] = set()
         self._modules: list[ModuleScope] = []
 
@@ -47,6 +48,11 @@ class Targets:
     def is_bound(self, variable: Variable) -> bool:
         """Whether a variable gets values that are no part of the source: items of a loop, what a pattern fits, …"""
         return id(variable) in self._bound
+
+    def is_timed(self, agent: Symbol) -> bool:
+        """Whether a question to an agent may have a time-out of its own."""
+        found = (self.agents(target, module) for module, target in self._timed)
+        return any(agents is None or agent in agents for agents in found)
 
     def agents(self, node: Any, module: ModuleScope) -> frozenset[Symbol] | None:
         """The agents that an expression may stand for; None when that is not known."""
@@ -105,6 +111,8 @@ class Targets:
                     self._holders[id(node.value)] = module.declared[id(node)]
             elif isinstance(node, ast.Send):
                 asked.add(id(node.target))
+                if node.timeout is not None:
+                    self._timed.append((module, node.target))
                 if isinstance(node.target, ast.Spawn):
                     self._holders[id(node.target)] = None
             elif isinstance(node, ast.Assign):

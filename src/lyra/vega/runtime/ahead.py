@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core.budget import NOTHING, Usage
-from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
+from lyra.core.limits import (
+    VEGA_AHEAD_CALLS_MAX,
+    VEGA_AHEAD_DEPTH_MAX,
+    VEGA_AHEAD_FUNCTIONS_MAX,
+    VEGA_AHEAD_SLICES_MAX,
+)
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.context import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
@@ -41,11 +46,12 @@ __all__ = ["AHEAD", "Early", "Flock"]
 class Early:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 
-    __slots__ = ("before", "call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
+    __slots__ = ("before", "call", "crashes", "depth", "error", "is_taken", "pids", "scope", "task", "value")
 
-    def __init__(self, call: EarlyCall, scope: Apart) -> None:
+    def __init__(self, call: EarlyCall, scope: Apart, depth: int = 1) -> None:
         self.call = call
         self.scope = scope
+        self.depth = depth  # of early functions inside one another
         self.task: asyncio.Task[None] | None = None
         self.value: Any = None
         self.error: BaseException | None = None
@@ -110,6 +116,7 @@ def _begin(job: Job) -> Group | None:
     """A group, or null where calls are made in their turn and nobody has to find them again."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
+    job.fiber.looking = VEGA_AHEAD_SLICES_MAX
     return Group(job.state.number(), is_kept=job.world.is_durable)
 
 
@@ -176,7 +183,9 @@ def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
         assert cell is not None
         plan = cell.plan
         limit = plan.budget if call.arguments[3] is None else call.arguments[3]
-    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
+    outer = job.world.early.get(job.ctx.pid)
+    depth = 1 if outer is None else outer.depth + 1
+    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit), depth)
     flock.calls[call.key] = early
     work = _made(job, early, _path(group, call.key), flock)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
@@ -193,12 +202,23 @@ def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
     limited = is_limited(scopes.get()[-1])
     if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
         return False  # a call before it comes later, and nobody knows what that one will cost
+    if call.kind == "call" and not _has_depth(job):
+        return False
     if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
         return asks_once or not limited or "once" in OFF
     cell = _cell(job, flock, call.arguments[0].pid)
     if cell is None or "ordered" in OFF:
         return cell is not None
     return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
+
+
+def _has_depth(job: Job) -> bool:
+    """A function that runs early may call others early, but not without end: recursion goes on in its own process,
+    as deep as the line-by-line run would."""
+    outer = job.world.early.get(job.ctx.pid)
+    if outer is None or "depth" in OFF:
+        return True
+    return outer.depth < VEGA_AHEAD_DEPTH_MAX and len(job.world.early) < VEGA_AHEAD_FUNCTIONS_MAX
 
 
 # ---------------------------------------------------------------- under way
@@ -235,7 +255,7 @@ async def _asked(job: Job, early: Early, flock: Flock) -> Any:
 
 async def _called(job: Job, early: Early) -> Any:
     world = job.world
-    pid = start_fiber(job, *early.call.arguments)
+    pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
     early.before += world.recharge_ended(pid, scopes.get())
     world.early[pid] = early
     child = job.ctx.process(pid)
@@ -253,6 +273,11 @@ async def _called(job: Job, early: Early) -> Any:
     if ended.reason != "normal":
         raise Fault("ProcessExit", ended.reason)
     return world.read(ended.result)
+
+
+def _depth(job: Job) -> int:
+    """How deep a function is that its caller waits for, whichever process it runs in."""
+    return 0 if "depth" in OFF else job.fiber.depth + 1
 
 
 # ---------------------------------------------------------------- agents that are not spawned yet
@@ -381,7 +406,7 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
             return await told(job, target, message)
         cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
-    pid = start_fiber(job, *call.arguments)
+    pid = start_fiber(job, *call.arguments, depth=_depth(job))
     world.recharge_ended(pid, scopes.get())
     world.awaited.add(pid)
     try:

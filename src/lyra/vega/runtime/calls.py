@@ -120,7 +120,9 @@ async def asked(
             return read_answer(cell, await answer())
     with job.waiting(pid):
         if is_early:
-            async with cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+            is_ahead = early is not None or job.ctx.pid in job.world.early
+            window = cell.ahead if is_ahead and "window" not in OFF else nullcontext()
+            async with window, cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
                 return read_answer(cell, await answer())
         async with in_time(cell, limit_s), cell:
             return read_answer(cell, await answer())

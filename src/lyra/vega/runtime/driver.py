@@ -41,6 +41,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         world.enter_sessions(seed.get("sessions", ()))
+        job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:

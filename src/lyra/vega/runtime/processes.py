@@ -24,8 +24,11 @@ __all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 # ---------------------------------------------------------------- starting
 
 
-def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None) -> str:
-    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known.
+def start_fiber(
+    job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None, *, depth: int = 0
+) -> str:
+    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known;
+    `depth` is how deep it is in the calls of whoever waits for it.
 
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
@@ -35,8 +38,11 @@ def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] 
     world, maker = job.world, job.ctx._process
     if world.is_durable:
         seed = world.seed(job.fiber, function, arguments, slots)
+        if depth:
+            seed["depth"] = depth
         return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
     fiber = job.fiber.child(function, arguments)
+    fiber.depth = depth
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
     return _tracked(job, process.pid)
