@@ -55,6 +55,7 @@ class Ask:
     budget: Budget | None = None  # the process's
     lost = uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
     lost_tokens = TokenUsage()
+    guess = NOTHING  # what a try that was cut off is thought to have cost, where somebody counts that
     quoted = NOTHING
 
     def __init__(
@@ -121,7 +122,15 @@ class Ask:
             spent += Usage(usd=known.usd)
         self._count_lost(counted)
         self.lost += spent
+        if not spent.usd:
+            self._guess_in_scopes()
         self.settle(self.lost)
+
+    def _guess_in_scopes(self) -> None:
+        """What was on its way is paid for, whoever gave it up: for scopes that count that, what the question costs."""
+        guess = self._usage_of(TokenUsage(input_tokens=self.quoted["input_tokens"]))
+        if any([scope.cut_off(guess) for scope in self.scopes]):
+            self.guess = guess
 
     def _count_lost(self, counted: TokenUsage) -> None:
         if self.estimated:  # a provider that counts more than was thought must not surprise us twice

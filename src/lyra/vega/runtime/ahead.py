@@ -40,7 +40,7 @@ from lyra.vega.values import ErrorValue, Fault, Process
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
-__all__ = ["AHEAD", "Early", "Flock"]
+__all__ = ["AHEAD", "Early", "Flock", "give_up"]
 
 
 class Early:
@@ -343,12 +343,8 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     else:
         if "first" in OFF:
             early = await _first_in_time(job, group, early)
-        try:
-            await _ended(early)
-            await _settled(job, group)
-        except asyncio.CancelledError:
-            await _end(job, group)
-            raise
+        await _ended(early)
+        await _settled(job, group)
         if early.was_refused or not early.scope.is_allowed():
             early = await _now(job, group, call, f"{call.key}.again")
         else:
@@ -452,11 +448,20 @@ async def _first_in_time(job: Job, group: Group, early: Early) -> Early:
 # ---------------------------------------------------------------- the end
 
 
+async def give_up(job: Job) -> None:
+    """The process itself was ended, wherever it was: what it asked early is told and billed all the same."""
+    for flock in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
+        await _over(job, flock)
+
+
 async def _end(job: Job, group: Group) -> None:
     """The stretch is over: what was not taken is cancelled and waited for."""
     flock = job.state.ahead.pop(group.number, None)
-    if flock is None:
-        return
+    if flock is not None:
+        await _over(job, flock)
+
+
+async def _over(job: Job, flock: Flock) -> None:
     left = [early for early in flock.calls.values() if not early.is_taken]
     if "cancelled" not in OFF:
         tasks = [early.task for early in left if early.task is not None and not early.task.done()]
@@ -467,7 +472,7 @@ async def _end(job: Job, group: Group) -> None:
     for early in left:
         early.scope.is_over = True
         take_back(job.world.budget, early.before)
-        job.world.speculative = job.world.speculative + early.scope.usage
+        job.world.speculative = job.world.speculative + early.scope.usage + early.scope.guessed
         early.over(job, "call.speculative")
 
 

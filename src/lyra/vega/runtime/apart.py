@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.core.budget import DIMENSIONS, Budget, Reservation, Usage
+from lyra.core.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 from lyra.vega.rules import OFF
 from lyra.vega.values import Money
@@ -36,7 +36,7 @@ class Apart(Budget):
     """`around` is the innermost scope that the call will be charged to, `before` the scopes of the calls that stand
     before it and are not charged yet."""
 
-    __slots__ = ("_before", "around", "is_over", "known", "peak", "was_refused")
+    __slots__ = ("_before", "around", "guessed", "is_over", "known", "peak", "was_refused")
 
     def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
         super().__init__(usd=limit)
@@ -45,6 +45,7 @@ class Apart(Budget):
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
         self.known = asyncio.Event()  # set when those behind it can tell what it takes
+        self.guessed: Usage = NOTHING  # at what was on its way when it was given up; nobody is charged for it
         self.is_over = False  # charged, or given up
         self.was_refused = False
         self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
@@ -58,6 +59,10 @@ class Apart(Budget):
         reservation = super().reserve(usage)
         self.note()
         return reservation
+
+    def cut_off(self, guess: Usage) -> bool:
+        self.guessed = self.guessed + guess
+        return True
 
     def charge_alone(self, usage: Usage) -> None:
         super().charge_alone(usage)

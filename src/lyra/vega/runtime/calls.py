@@ -186,6 +186,8 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
         ended = await child.wait()
     except asyncio.CancelledError:
         stop(job, child)
+        if early is not None:
+            await _hung_up(job, child.pid)
         raise
     text = _result(plan.name, ended)
     if plan.agent.output is None:
@@ -209,6 +211,17 @@ def stop(job: Job, child: ChildHandle) -> None:
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
             job.ctx.stop(child, grace_s=STOP_S)
+
+
+async def _hung_up(job: Job, pid: str) -> None:
+    """Wait until a call that was given up is over, and what it cost is known."""
+    kernel = job.world.kernel
+    process = kernel.processes.get(pid)
+    if process is None or process.exit is not None or kernel.stopping:
+        return
+    with suppress(TimeoutError, NoSuchProcess):
+        async with asyncio.timeout(2 * STOP_S):
+            await kernel.process(pid).wait()
 
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:

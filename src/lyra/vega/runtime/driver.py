@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.runtime import scopes
 from lyra.errors import Divergence
 from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
+from lyra.vega.rules import OFF
+from lyra.vega.runtime.ahead import give_up
 from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.fleet import FUEL, Member
@@ -48,12 +50,22 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
         saver = world.saver(job) if world.record is not None else None
-        return await _steps(job, asked, saver, is_main=seed is None)
+        return await _lived(job, asked, saver, is_main=seed is None)
     world.fleet.board(job)
     try:
-        return await _steps(job, asked, None, is_main=seed is None)
+        return await _lived(job, asked, None, is_main=seed is None)
     finally:
         world.fleet.leave(job)
+
+
+async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+    """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
+    try:
+        return await _steps(job, asked, saver, is_main=is_main)
+    except asyncio.CancelledError:
+        if job.has_state and job.state.ahead and "cancelled" not in OFF:
+            await give_up(job)
+        raise
 
 
 async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
