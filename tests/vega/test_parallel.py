@@ -205,12 +205,12 @@ APART = {
         "not known ahead",
     ),
     "a lambda that asks behind something else": (
-        'let k = 1; print(str::len(k) + str::join(list::map(["1", "2"], |x| a <- x), ""));',
-        "carried out in its turn",
+        'let k = "k"; print(str::upper(k) + str::join(list::map(["1", "2"], |x| a <- x), ""));',
+        "across the return",
     ),
     "a lambda with a block": (
         'let xs = list::map(["1", "2"], |x| { let y = a <- x; return y; });',
-        "carried out in its turn",
+        "across the return",
     ),
     "one process, in order": (
         'let x = a <- "1"; let y = a <- x; let z = a <- "3"; let w = a <- y;',

@@ -2,8 +2,8 @@
 
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
 prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
-functions that ask, lists that change, lambdas (some that ask), `match`, `defer`, `parallel`, agents that are spawned on the way and
-asked at once. Every program ends.
+functions that ask, lists that change, lambdas (some that ask), `match`, `defer`, `parallel`, agents that are spawned on
+the way and asked at once. Every program ends.
 """
 
 from __future__ import annotations
