@@ -34,8 +34,8 @@ SHOWN: dict[str, tuple[int, str]] = {
     "aliases": (1, _CHANGED),
     "copies": (
         0,
-        'let v = "old"; try { let x = a <- "m29"; v = "new"; let y = b <- "1" + v; }'
-        ' catch Error(r) { print("caught " + r); } print(v);',
+        """try { let x = a <- "m29"; shared = "new"; let y = b <- "1" + shared; }
+        catch Error(r) { print("caught " + r); } print(shared);""",
     ),
     "same": (1, _CHANGED),
     "first": (0, 'try { let x = a <- "m29"; let y = s <- "m85"; } catch Error(r) { print("caught " + r); }'),
