@@ -44,7 +44,7 @@ let p = spawn fn worker(process::self());
 
 _EARLY = ("a", "a", "a", "b", "b", "t", "s")
 _ANY = (*_EARLY, "m", "w")
-_SPAWNED = ("D", "D", "U", "V", "V", "M", "S supervised by { strategy stop }")
+_SPAWNED = ("D", "D", "U", "V", "V", "M", "D supervised by { strategy stop }")
 
 
 class Maker:
