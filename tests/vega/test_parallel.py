@@ -120,6 +120,13 @@ OVERLAP = {
     "an agent spawned on the way is asked with answers": ('let x = a <- "1"; let y = a <- "2"; let c = spawn B; let z = c <- x; let w = b <- y; print(z + w);', 2.0, 4.0),
     "an agent spawned on the way in a session": ('session budget $10.00 { let x = a <- "1"; let c = spawn B; let y = c <- "2"; print(x + y); print(budget::used()); }', 1.0, 2.0),
     "a conversation begun in between": ('agent M { model "sim/script" memory conversation } let x = a <- "1"; let m = spawn M; let y = b <- "2"; print(x + y); print(m <- "3");', 2.0, 3.0),
+    "a lambda that asks": ('let xs = list::map(["1", "2"], |x| a <- x); print(xs);', 1.0, 2.0),
+    "a lambda that asks, in what is printed": ('print(str::join(list::map(["1", "2"], |x| (a <- x) + "!"), ", ") + "?");', 1.0, 2.0),
+    "lambdas that ask, one with what came of the other": ('print(list::map(list::map([1, 2], |x| a <- x), |y| b <- y));', 2.0, 4.0),
+    "a lambda that asks beside others": ('let k = "k"; let r = a <- k; let z = list::map([1, 2], |x| b <- x + k); k = "q"; print(r + z[0] + z[1]);', 1.0, 3.0),
+    "a lambda that calls a function that asks": ('fn g(x) { return a <- x; } fn f(xs) { return list::map(xs, |x| g(x)); } print(f([1, 2]));', 1.0, 2.0),
+    "a lambda in a lambda's block": ('let g = |w| { let v = list::map([w, w + 1], |x| a <- x); return v; }; print(g(1));', 1.0, 2.0),
+    "a lambda that keeps what it is given": ('let k = [[1], [2]]; let t = list::map(k, |x| [x, a <- x[0]]); t[0][0][0] = 5; print(k); print(t);', 1.0, 2.0),
     "hundreds": ("let n = 0; for i in list::range(0, 128) { n = n + str::len(a <- i); } print(n);", 2.0, 128.0),
 }  # fmt: skip
 
@@ -197,6 +204,14 @@ APART = {
         'let x = a <- "1"; tone = "rude"; let c = spawn C; let y = c <- "2"; let z = c <- "3";',
         "not known ahead",
     ),
+    "a lambda that asks behind something else": (
+        'let k = "k"; print(str::upper(k) + str::join(list::map(["1", "2"], |x| a <- x), ""));',
+        "across the return",
+    ),
+    "a lambda with a block": (
+        'let xs = list::map(["1", "2"], |x| { let y = a <- x; return y; });',
+        "across the return",
+    ),
     "one process, in order": (
         'let x = a <- "1"; let y = a <- x; let z = a <- "3"; let w = a <- y;',
         "it needs the answer of line 3",
@@ -251,6 +266,15 @@ def test_a_continue_of_a_loop_around_the_calls_goes_on_with_the_next_turn():
     one, two = play(source, sequential=True), play(source)
     assert two.asked == one.asked == ["1", "1", "2", "2"]
     assert (two.lines, round(two.took_s, 3)) == (one.lines, 2.0)
+
+
+def test_what_is_no_list_is_mapped_as_ever():
+    """The loop that a `list::map` becomes goes over whatever the library's goes over, and refuses what that refuses."""
+    source = 'fn id(x) { return x; } print(list::map(id("ab"), |x| a <- x)); print(list::map(id(5), |x| a <- x));'
+    one, two = play(AB + source, sequential=True), play(AB + source)
+    assert two.lines == one.lines
+    assert two.lines[0] == "[<a>, <b>]"
+    assert "error[TypeError]: cannot loop over int" in two.lines[1]
 
 
 def test_a_call_in_an_arm_is_asked_before_those_behind_it():

@@ -2,8 +2,8 @@
 
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
 prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
-functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`, agents that are spawned on the way and
-asked at once. Every program ends.
+functions that ask, lists that change, lambdas (some that ask), `match`, `defer`, `parallel`, agents that are spawned on
+the way and asked at once. Every program ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ let p = spawn fn worker(process::self());
 
 _EARLY = ("a", "a", "a", "b", "b", "t", "s")
 _ANY = (*_EARLY, "m", "w")
-_SPAWNED = ("D", "D", "U", "V", "V", "M", "S supervised by { strategy stop }")
+_SPAWNED = ("D", "D", "U", "V", "V", "M", "D supervised by { strategy stop }")
 
 
 class Maker:
@@ -138,6 +138,7 @@ class Maker:
             (2, self.reduce),
             (4, self.spawn_ask),
             (1, self.skip),
+            (1, self.mapped),
         ]
         nested: list[tuple[int, Callable[[], str]]] = [
             (3, self.branch),
@@ -263,6 +264,16 @@ class Maker:
         total, item = self.fresh("v"), self.fresh("x")
         text = f'let {total} = ""; for {item} in {self.items()} {{ {total} = {total} + {self.asked_about(item)}; }}'
         self.scopes[-1].append(total)
+        return text
+
+    def mapped(self) -> str:
+        value = self.fresh("v")
+        body = f"{self.asked_about('q')} + {self.text(2)}" if self.often(0.4) else self.asked_about("q")
+        if self.functions and self.often(0.2):
+            name, count = self.functions[self.below(len(self.functions))]
+            body = f"{name}({', '.join(['q'] + ['shared'] * (count - 1))})"
+        text = f'let {value} = str::join(list::map({self.items()}, |q| {body}), "+");'
+        self.scopes[-1].append(value)
         return text
 
     def asked_about(self, item: str) -> str:

@@ -40,6 +40,7 @@ from lyra.vega.opcodes import (
 )
 from lyra.vega.plan.slices import Slice
 from lyra.vega.plan.stretch import Site, Stretch, stretches
+from lyra.vega.plan.unroll import Unroller
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import Symbol, Variable
 
@@ -66,6 +67,8 @@ class Ahead(Statements):
         if self.is_hidden or self._group >= 0 or len(statements) > _STATEMENTS_MAX:
             super().sequence(statements)
             return
+        unroller = Unroller(self.linker.summaries, self.module, self.unit, self.linker.keep)
+        statements = list(unroller.statements(statements))
         for part in stretches(statements, self.linker.summaries, self.module, self.ending):
             if isinstance(part, Stretch):
                 self.linker.notes.stretch(part, self.name)

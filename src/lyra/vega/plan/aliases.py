@@ -93,6 +93,11 @@ class Aliases:
         if first != second:
             self._above[second] = first
 
+    def learn(self, node: ast.ForIn) -> None:
+        """A loop that is not in the file."""
+        self._items[id(self._module.declared[id(node)])] = node.source
+        self._read(node)
+
     # ------------------------------------------------------------ reading
 
     def _read(self, node: ast.Node, module: ModuleScope) -> None:

@@ -19,12 +19,12 @@ from lyra.vega.plan.walk import children, parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 
-__all__ = ["NEVER", "Barrier", "Site", "Stretch", "stretches"]
+__all__ = ["ALLOWED", "NEVER", "Barrier", "Site", "Stretch", "stretches"]
 
 NEVER: Final = 99
 _STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway
 LEVELS_MAX: Final = 4  # questions that wait for answers that wait for answers …: more is a chain, not a web
-_ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "method"})
+ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "method"})
 
 
 class Barrier(Exception):
@@ -122,7 +122,7 @@ class Stretch:
             if found.effect == "continue" and not _is_inside(found.node, node):
                 raise Barrier("the continue", found.node)  # it leaves the stretch
             is_through = bool(found.through) and found.effect in ("change", "global")
-            if found.effect in _ALLOWED and not is_through:
+            if found.effect in ALLOWED and not is_through:
                 continue
             if isinstance(found.node, ast.Spawn):
                 because = self.summaries.why_spawn_stays(found.node, self.module)
