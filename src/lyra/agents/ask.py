@@ -129,8 +129,9 @@ class Ask:
     def _guess_in_scopes(self) -> None:
         """What was on its way is paid for, whoever gave it up: for scopes that count that, what the question costs."""
         guess = self._usage_of(TokenUsage(input_tokens=self.quoted["input_tokens"]))
-        if any([scope.cut_off(guess) for scope in self.scopes]):
-            self.guess = guess
+        for scope in self.scopes:
+            if scope.cut_off(guess):
+                self.guess = guess
 
     def _count_lost(self, counted: TokenUsage) -> None:
         if self.estimated:  # a provider that counts more than was thought must not surprise us twice

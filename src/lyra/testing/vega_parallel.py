@@ -36,7 +36,7 @@ _PRICE: Final = Script.from_data(
 ).price
 _ORDERED: Final = ("M", "W")
 _ONE_IN: Final = (11, 0, 0, 31)  # how often a question fails, program after program
-_CONCURRENCY: Final = {"B": 2}
+_CONCURRENCY: Final = {"B": 2, "D": 2, "A": 64, "N": 64}
 
 
 class Model(SimProvider):
@@ -57,6 +57,8 @@ class Model(SimProvider):
         last = request.messages[-1]
         number = _hash(request.system, texts[-1] or str(last.tool_results))
         facts: dict[str, Any] = {"text": f"r{number % 40}", "first_s": 0.1 + number % (19 if self._one_in else 8) / 10}
+        if request.system == "E":
+            facts["text"] = f'["e{number % 40}", "e"]'
         if last.role == "tool":
             facts["text"] = f"k{number % 40}"
         elif self._one_in and number % self._one_in == 0:

@@ -3,7 +3,9 @@
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
 prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
 functions that ask, lists that change, lambdas (some that ask), `match`, `defer`, `parallel`, agents that are spawned on
-the way and asked at once. Every program ends.
+the way and asked at once. Some programs have functions that hand back what they were given, change what others hold,
+ask whom they have as a default, call themselves, or compute without end where the line-by-line run never comes; agents
+that answer with lists, and agents with a rate. Every program ends.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable
 
 from lyra.core.ids import seeded
 
-__all__ = ["AGENTS", "program"]
+__all__ = ["AGENTS", "HELPERS", "program"]
 
 AGENTS = """
 agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 2 backoff exponential(100ms, 2.0, 1s) } }
@@ -30,16 +32,45 @@ agent U { model "sim/script" system "U" max_tokens 40 retry { max_attempts 1 }
     tool look(x: str) -> str capabilities [fs::read] { return "u" + x + shared; }
 }
 agent V { model "sim/script" system "V ${shared}" max_tokens 40 budget $0.02 retry { max_attempts 1 } }
+agent E { model "sim/script" system "E" output list[str] max_tokens 40 retry { max_attempts 1 } }
+agent G { model "sim/script" system "G" max_tokens 40 timeout 3s retry { max_attempts 1 }
+    rate_limit { requests_per_minute 60 burst 2 strategy queue }
+}
+agent K { model "sim/script" system "K" max_tokens 40 retry { max_attempts 1 }
+    rate_limit { requests_per_minute 60 burst 2 strategy backpressure }
+}
+agent N { model "sim/script" system "N" max_tokens 40 retry { max_attempts 1 }
+    tool look(x: str) -> str capabilities [fs::read] { return "n" + x + log.len(); }
+}
 let a = spawn A;
 let b = spawn B;
 let t = spawn T;
 let m = spawn M;
 let w = spawn W;
 let s = spawn S supervised by { strategy stop };
+let e = spawn E;
+let g = spawn G;
+let k = spawn K;
+let n = spawn N;
 let log = [];
 let shared = "s";
 fn worker(main) { while true { receive { [from, x] => { main <- [x, "got"]; } } } }
 let p = spawn fn worker(process::self());
+"""
+
+# Functions that programs with odd ways use.
+HELPERS = """
+let count = 0;
+fn fnoted(x) { log.push(x); return x; }
+fn fcounted(x) { count = count + 1; return x + count; }
+fn fkept(q) { let r = a <- q; return log; }
+fn fwrapped(q, d) { let r = a <- q; return {"r": r, "d": d}; }
+fn fall() { return log; }
+fn fsized(q) { return a <- q + log.len(); }
+fn fwhom(q, who = w) { let r = who <- q + "1"; let u = who <- q + "2"; return r + u; }
+fn fheld(q, held = log) { return a <- q + held.len(); }
+fn fdown(q, left) { if left == 0 { return ""; } let r = a <- q + left; let u = fdown(q, left - 1); return r + u; }
+fn fspin(x) { while x != 1 { x = x + 2; } return x; }
 """
 
 _EARLY = ("a", "a", "a", "b", "b", "t", "s")
@@ -57,6 +88,7 @@ class Maker:
         self.depth = 0
         self.number = 0
         self.in_function = False
+        self.has_helpers = False
 
     # ------------------------------------------------------------ chance
 
@@ -89,7 +121,8 @@ class Maker:
         parts.append("print(log);")
         parts.extend(f"print({name});" for name in self.scopes[0])
         parts.append('print(budget::used()); print(s <- "last"); print(m <- "last");')
-        return AGENTS + "\n".join(parts) + "\n"
+        helpers = HELPERS if self.has_helpers else ""
+        return AGENTS + helpers + "\n".join(parts) + "\n"
 
     def function(self) -> str:
         name = self.fresh("f")
@@ -139,6 +172,7 @@ class Maker:
             (4, self.spawn_ask),
             (1, self.skip),
             (1, self.mapped),
+            (2, self.odd),
         ]
         nested: list[tuple[int, Callable[[], str]]] = [
             (3, self.branch),
@@ -275,6 +309,100 @@ class Maker:
         text = f'let {value} = str::join(list::map({self.items()}, |q| {body}), "+");'
         self.scopes[-1].append(value)
         return text
+
+    def odd(self) -> str:
+        """What a careless look ahead gets wrong."""
+        self.has_helpers = True
+        makers = (
+            *(self.given, self.handed, self.wrapped, self.stale, self.stale_tool, self.listed, self.by_default),
+            *(self.limited, self.renamed, self.deep, self.spun),
+        )
+        return makers[self.below(len(makers))]()
+
+    def message(self) -> str:
+        return f'"m{self.fresh("")} " + {self.text(2)}'
+
+    def made(self) -> str:
+        name = self.fresh("v")
+        self.scopes[-1].append(name)
+        return name
+
+    def given(self) -> str:
+        """A library function is given one that leaves something behind."""
+        function = self.choice(
+            ("fnoted", "fcounted", "|x| fnoted(x)", "|x| fcounted(x)", "|x| { log.push(x); return x; }")
+        )
+        items = f"[{self.text(2)}, {self.text(2)}]"
+        first, question = self.message(), f'"m{self.fresh("")} "'
+        one, two = self.made(), self.made()
+        joined = f'str::join(list::map({items}, {function}), ",")'
+        return f"let {one} = a <- {first}; let {two} = a <- {question} + {joined}; log.push(count);"
+
+    def handed(self) -> str:
+        one, two = self.fresh("xs"), self.fresh("xs")
+        questions = [self.message(), self.message()]
+        return f"let {one} = fkept({questions[0]}); let {two} = fkept({questions[1]}); {one}.push(1); {two}.push(2);"
+
+    def wrapped(self) -> str:
+        whole, one, two = self.fresh("xs"), self.fresh("xs"), self.fresh("xs")
+        questions = [self.message(), self.message()]
+        return (
+            f"let {whole} = [0]; let {one} = fwrapped({questions[0]}, {whole});"
+            f' let {two} = fwrapped({questions[1]}, {whole}); {one}["d"].push(1); log.push({two}["d"].len());'
+        )
+
+    def stale(self) -> str:
+        """A list that changes under a name that only a function gives it."""
+        alias, function = self.fresh("ys"), self.choice(("fsized", "fheld"))
+        questions, item = [self.message() for _ in range(3)], self.text(2)
+        calls = [f"let {self.made()} = {function}({question});" for question in questions]
+        return f"{calls[0]} let {alias} = fall(); {alias}.push({item}); {calls[1]} {calls[2]}"
+
+    def stale_tool(self) -> str:
+        alias, questions = self.fresh("ys"), [self.message(), self.message()]
+        one, two = self.made(), self.made()
+        return (
+            f"let {one} = n <- {questions[0]}; let {alias} = fall(); {alias}.push(3); let {two} = n <- {questions[1]};"
+        )
+
+    def listed(self) -> str:
+        """An answer that is a list, under two names."""
+        first, alias, questions = self.fresh("xs"), self.fresh("ys"), [self.message() for _ in range(3)]
+        one, two = self.made(), self.made()
+        return (
+            f"let {first} = e <- {questions[0]}; let {alias} = {first}; let {one} = a <- {questions[1]} + {first}[0];"
+            f' {alias}[0] = "new"; let {two} = a <- {questions[2]} + {first}[0];'
+        )
+
+    def by_default(self) -> str:
+        whom = self.choice(("", ", a", ", b"))
+        question = self.message()
+        return f"let {self.made()} = fwhom({question}{whom});"
+
+    def limited(self) -> str:
+        item, whom = self.fresh("x"), self.choice(("g", "k"))
+        return f'for {item} in list::range(0, 6) {{ log.push({whom} <- "m{self.fresh("")} " + {item}); }}'
+
+    def renamed(self) -> str:
+        """One process under two names."""
+        name, questions = self.fresh("q"), [self.message(), self.message()]
+        one, two, three, four = (self.made() for _ in range(4))
+        return (
+            f"let {name} = a; let {one} = {name} <- {questions[0]}; let {two} = {name} <- {one};"
+            f" let {three} = a <- {questions[1]}; let {four} = b <- {two};"
+        )
+
+    def deep(self) -> str:
+        question, left = self.message(), 2 + self.below(20)
+        return f"let {self.made()} = fdown({question}, {left});"
+
+    def spun(self) -> str:
+        """Without end, but for an error before it."""
+        one, two = self.fresh("v"), self.fresh("v")
+        return (
+            f"try {{ let {one} = a <- {self.message()}; let z = 1 / (str::len(shared) * 0); let k = fspin(2);"
+            f' let {two} = a <- "m{self.fresh("")} " + k; }} catch Error(reason) {{ print("caught " + reason); }}'
+        )
 
     def asked_about(self, item: str) -> str:
         return f'({self.choice(_EARLY)} <- "m{self.fresh("")} " + {item})'

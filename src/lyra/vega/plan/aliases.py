@@ -93,10 +93,10 @@ class Aliases:
         if first != second:
             self._above[second] = first
 
-    def learn(self, node: ast.ForIn) -> None:
+    def learn_loop(self, node: ast.ForIn, module: ModuleScope) -> None:
         """A loop that is not in the file."""
-        self._items[id(self._module.declared[id(node)])] = node.source
-        self._read(node)
+        self._items[id(module.declared[id(node)])] = (node.source, module)
+        self._read(node, module)
 
     # ------------------------------------------------------------ reading
 

@@ -346,7 +346,8 @@ class Stretch:
     def _told(self, process: int | None) -> int:
         """The highest level of the questions before that may be to the same process."""
         if process is None:
-            return max((value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"), default=1)
+            told = [value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"]
+            return max(told, default=1)
         return max(self._state.get(("to", who), KNOWN).level for who in (process, None))
 
     def _spawn(self, node: ast.Spawn) -> Value:

@@ -175,7 +175,7 @@ class Summaries:
         if not depth:
             return 2
         found = 0
-        for node in _below(symbol.node.body):
+        for node in _below(_code(symbol.node)):
             meaning = symbol.module.meanings.get(id(node.callee)) if isinstance(node, ast.Call) else None
             if isinstance(node, (ast.While, ast.For, ast.ForIn)):
                 found += 2 if self._asks(node, symbol.module) else 0
@@ -198,10 +198,10 @@ class Summaries:
             local.calls.append((callee, is_given))
             return frozenset()
 
-        for found in self._walk(symbol.node.body, symbol.module, called):
+        for found in self._walk(_code(symbol.node), symbol.module, called):
             if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
                 local.effects.add("asks" if found.effect == "ask" else found.effect)
-        for node in _below(symbol.node.body, into_closures=True):
+        for node in _below(_code(symbol.node), into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
                 local.reads[meaning] = None
@@ -451,6 +451,11 @@ class Summaries:
             if effect not in _QUIET:
                 return f"does more than read: {EFFECTS[effect]}"
         return ""
+
+
+def _code(function: Any) -> list[Any]:
+    """What runs when a function is called: its defaults, and its body."""
+    return [*(() if "defaults" in OFF else function.parameters), function.body]
 
 
 def _given_effects(effects: Iterable[str]) -> frozenset[str]:

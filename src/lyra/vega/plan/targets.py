@@ -1,7 +1,8 @@
 """Which agents a process value may stand for: found by following variables and parameters back to `spawn`.
 
 A variable stands for what every value given to it stands for, a parameter of a function for what every call of the
-function gives it, and its default. Anything else (an item of a list, a message, an imported name that was computed) is not known.
+function gives it, and its default. Anything else (an item of a list, a message, an imported name that was computed) is
+not known.
 
 When a process was started, and as the how-manieth, is seen only where it is *held*: printed, compared, kept in a list,
 handed on. One that is only asked may as well be another.
@@ -135,7 +136,7 @@ class Targets:
                     self._give(meaning.module.declared[id(parameter)], module, None)
 
     def _bind(self, module: ModuleScope, node: ast.Node) -> None:
-        """Variables that get values from elsewhere: loops, patterns, errors, parameters of what nobody calls by name."""
+        """Variables that get values from elsewhere: loops, patterns, errors, parameters of what has no name."""
         if isinstance(node, (ast.ForIn, ast.NamePattern, ast.Catch)):
             if id(node) in module.declared:
                 self._bound.add(id(module.declared[id(node)]))
