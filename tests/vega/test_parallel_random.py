@@ -59,6 +59,43 @@ SHOWN: dict[str, tuple[int, str]] = {
         try { session budget $0.0091 { let x = g("1"); let y = a <- "2"; print(x + y); } }
         catch BudgetExceeded(r) { print("caught " + r); }""",
     ),
+    "early": (
+        1,
+        """fn f(q, who = w) { let x = who <- q + "m3"; let y = who <- q + "m4"; return x + y; }
+        print(f("x", a)); print(f("z"));""",
+    ),
+    "limits": (1, "let t = []; for x in list::range(0, 6) { t.push(slow <- x); } print(t);"),
+    "names": (1, 'let q = a; let x = q <- "1"; let y = q <- x; let z = a <- "3"; let u = b <- y; print(z + u);'),
+    "given": (
+        1,
+        """fn f(x) { log.push(x); return x; }
+        let x = a <- "1"; let y = a <- str::join(list::map(["p", "q"], f), ","); let z = a <- "2"; print(log);""",
+    ),
+    "handed": (
+        1,
+        """fn f(q) { let r = a <- q; return log; }
+        let x = f("1"); let y = f("2"); print(y); x.push("y"); y.push("z"); print(log);""",
+    ),
+    "returns": (
+        1,
+        """fn get() { return log; } fn f(q) { return a <- q + log.len(); }
+        let x = f("1"); let ys = get(); ys.push("b"); let y = f("2"); let z = f("3"); print(x + y + z);""",
+    ),
+    "defaults": (
+        1,
+        """fn f(q, xs = log) { return a <- q + xs.len(); }
+        let x = f("1"); log.push("b"); let y = f("2"); let z = f("3"); print(x + y + z);""",
+    ),
+    "output": (
+        1,
+        """let xs = lists <- "1"; let ys = xs; let x = a <- "2"; ys[0] = "new"; let y = a <- xs[0]; let z = b <- "3";
+        print(x + y + z);""",
+    ),
+    "tools": (
+        1,
+        """fn f(q) { return t <- q; }
+        let x = f("m2"); shared = "long and new"; let y = f("m3"); let z = f("m4"); print(x + y + z);""",
+    ),
     "held": (1, 'let x = a <- "1"; let q = spawn D; let y = q <- "2"; print(q);'),
     "settings": (1, 'let x = a <- "1"; shared = "new"; let v = spawn V; let y = v <- "2"; print(x + y);'),
     "spawn": (
@@ -68,7 +105,10 @@ SHOWN: dict[str, tuple[int, str]] = {
     "window": (1, 'let t = ""; for x in ["1", "2", "3", "4"] { t = t + (b <- x); } print(t);'),
 }
 # An early answer that is not the one wanted only turns up when lists that change are read ahead.
-WITH = {"same": {"same", "aliases"}}
+# Whom the run asks is only a surprise when defaults are forgotten.
+WITH = {"same": {"same", "aliases"}, "early": {"early", "defaults"}}
+# Without these a run does not differ but never ends, or only at a depth of ten thousand: see test_parallel_edges.
+ELSEWHERE = {"depth", "fuel"}
 
 
 @pytest.mark.parametrize("part", range(-(-COUNT // _PART)))
@@ -88,10 +128,10 @@ def test_a_program_is_compiled_to_the_same_code_every_time():
 
 
 def test_every_rule_has_programs_that_show_it():
-    assert SHOWN.keys() == RULES.keys()
+    assert SHOWN.keys() == RULES.keys() - ELSEWHERE
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SHOWN)
 def test_without_a_rule_a_program_differs(rule):
     """The comparison can fail: each rule switched off is noticed by a program that is right with it."""
     seed, shown = SHOWN[rule]

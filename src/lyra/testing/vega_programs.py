@@ -48,10 +48,10 @@ let t = spawn T;
 let m = spawn M;
 let w = spawn W;
 let s = spawn S supervised by { strategy stop };
-let e = spawn E;
-let g = spawn G;
-let k = spawn K;
-let n = spawn N;
+let lists = spawn E;
+let slow = spawn G;
+let press = spawn K;
+let seer = spawn N;
 let log = [];
 let shared = "s";
 fn worker(main) { while true { receive { [from, x] => { main <- [x, "got"]; } } } }
@@ -361,16 +361,14 @@ class Maker:
     def stale_tool(self) -> str:
         alias, questions = self.fresh("ys"), [self.message(), self.message()]
         one, two = self.made(), self.made()
-        return (
-            f"let {one} = n <- {questions[0]}; let {alias} = fall(); {alias}.push(3); let {two} = n <- {questions[1]};"
-        )
+        return f"let {one} = seer <- {questions[0]}; let {alias} = fall(); {alias}.push(3); let {two} = seer <- {questions[1]};"
 
     def listed(self) -> str:
         """An answer that is a list, under two names."""
         first, alias, questions = self.fresh("xs"), self.fresh("ys"), [self.message() for _ in range(3)]
         one, two = self.made(), self.made()
         return (
-            f"let {first} = e <- {questions[0]}; let {alias} = {first}; let {one} = a <- {questions[1]} + {first}[0];"
+            f"let {first} = lists <- {questions[0]}; let {alias} = {first}; let {one} = a <- {questions[1]} + {first}[0];"
             f' {alias}[0] = "new"; let {two} = a <- {questions[2]} + {first}[0];'
         )
 
@@ -380,7 +378,7 @@ class Maker:
         return f"let {self.made()} = fwhom({question}{whom});"
 
     def limited(self) -> str:
-        item, whom = self.fresh("x"), self.choice(("g", "k"))
+        item, whom = self.fresh("x"), self.choice(("slow", "press"))
         return f'for {item} in list::range(0, 6) {{ log.push({whom} <- "m{self.fresh("")} " + {item}); }}'
 
     def renamed(self) -> str:

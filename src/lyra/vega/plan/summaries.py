@@ -111,12 +111,14 @@ class Summary(NamedTuple):
 
 
 class _Local:
-    """A function by itself: `calls` are the functions it calls, and those it gives to library functions to call."""
+    """A function by itself: `calls` are the functions it calls, and those it gives to library functions to call;
+    `tools` are those of the agents it asks, which see the same variables."""
 
     def __init__(self) -> None:
         self.effects: set[str] = set()
         self.reads: dict[Variable, None] = {}
         self.calls: list[tuple[Symbol, bool]] = []
+        self.tools: list[Symbol] = []
 
 
 class Summaries:
@@ -151,7 +153,7 @@ class Summaries:
                 todo.pop()
                 continue
             parts[key] = local = self._local(todo.pop())
-            todo.extend(callee for callee, _ in local.calls)
+            todo.extend([*(callee for callee, _ in local.calls), *local.tools])
         found = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
         grows = True
         while grows:
@@ -162,6 +164,8 @@ class Summaries:
                     inner = found.get(id(callee.node)) or self._functions[id(callee.node)]
                     effects |= _given_effects(inner.effects) if is_given else inner.effects
                     reads |= dict.fromkeys(inner.reads)
+                for tool in local.tools:
+                    reads |= dict.fromkeys((found.get(id(tool.node)) or self._functions[id(tool.node)]).reads)
                 if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
                     found[key], grows = Summary(frozenset(effects), tuple(reads)), True
         self._functions |= found
@@ -205,6 +209,10 @@ class Summaries:
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
                 local.reads[meaning] = None
+            elif isinstance(node, ast.Send) and "tools" not in OFF:
+                agents = self.targets.agents(node.target, symbol.module) or ()
+                for agent in sorted(agents, key=lambda each: each.name):
+                    local.tools += self._tools(agent)
         return local
 
     def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
@@ -385,6 +393,10 @@ class Summaries:
 
     def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
         """The globals that the tools of an agent read when they are called."""
+        tools = self._tools(symbol)
+        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
+
+    def _tools(self, symbol: Symbol) -> list[Symbol]:
         agent: ast.Agent = symbol.node
         tools = [Symbol("tool", tool.name, tool, symbol.module) for tool in agent.tools]
         named = agent.fields.get("tools")
@@ -392,7 +404,7 @@ class Summaries:
             meaning = symbol.module.meanings.get(id(item))
             if isinstance(meaning, Symbol) and meaning.kind in ("tool", "function"):
                 tools.append(meaning)
-        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
+        return tools
 
     def _why_agent(self, symbol: Symbol) -> str:
         agent: ast.Agent = symbol.node
@@ -414,6 +426,8 @@ class Summaries:
 
     def _why_limited(self, symbol: Symbol, limit: Any) -> str:
         """Calls that come together wait for the rate, which line by line they would not: that must not fail them."""
+        if "limits" in OFF:
+            return ""
         strategy = limit.get("strategy") if isinstance(limit, dict) else limit
         word = "queue" if strategy is None else getattr(strategy, "name", "")
         if word == "reject":
