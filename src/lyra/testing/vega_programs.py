@@ -361,14 +361,16 @@ class Maker:
     def stale_tool(self) -> str:
         alias, questions = self.fresh("ys"), [self.message(), self.message()]
         one, two = self.made(), self.made()
-        return f"let {one} = seer <- {questions[0]}; let {alias} = fall(); {alias}.push(3); let {two} = seer <- {questions[1]};"
+        changes = f"let {alias} = fall(); {alias}.push(3);"
+        return f"let {one} = seer <- {questions[0]}; {changes} let {two} = seer <- {questions[1]};"
 
     def listed(self) -> str:
         """An answer that is a list, under two names."""
         first, alias, questions = self.fresh("xs"), self.fresh("ys"), [self.message() for _ in range(3)]
         one, two = self.made(), self.made()
         return (
-            f"let {first} = lists <- {questions[0]}; let {alias} = {first}; let {one} = a <- {questions[1]} + {first}[0];"
+            f"let {first} = lists <- {questions[0]}; let {alias} = {first};"
+            f" let {one} = a <- {questions[1]} + {first}[0];"
             f' {alias}[0] = "new"; let {two} = a <- {questions[2]} + {first}[0];'
         )
 
