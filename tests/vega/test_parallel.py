@@ -637,7 +637,7 @@ def test_a_plan_as_text_graph_and_picture():
     assert len(picture.findall("{*}path")) == 2
 
 
-def test_every_send_is_in_the_plan():
+def test_every_call_is_in_the_plan():
     source = (
         AB
         + """
@@ -648,7 +648,7 @@ def test_every_send_is_in_the_plan():
         print(f(g("6")));
     """
     )
-    assert [call.line for call in plan_of(source).calls] == [4, 5, 5, 6, 6, 7]
+    assert [call.line for call in plan_of(source).calls] == [4, 5, 5, 6, 6, 7, 8]
 
 
 def test_an_agent_whose_tools_read_what_changes_waits_its_turn():

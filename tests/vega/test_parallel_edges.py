@@ -178,3 +178,32 @@ def test_a_time_out_of_one_question_is_enough():
     source = 'agent L { model "sim/echo" rate_limit { requests_per_minute 60 } } let l = spawn L;\nlet x = l <- "1"; let y = l <- "2"; let z = l <- "3" timeout 1s;'
     assert not plan_of(source).groups
     assert plan_of(source.replace(" timeout 1s", "")).groups
+
+
+# ---------------------------------------------------------------- the plan of odd programs
+
+REASONS = {
+    "a function that does more": ('fn f(x) { let c = spawn A; return c <- x; } let x = f("1"); let y = f("2");', "f(", "does more than ask: spawn"),
+    "a function that tries": ('fn f(x) { try { return a <- x; } catch Error { return ""; } } let x = [f("1"), f("2")];', "f(", "does more than ask: try"),
+    "beside such a function": ('fn f(x) { return a <- x; } fn g(x) { try { return a <- x; } catch Error { return ""; } } let x = [f("1"), g("2")];', "f(", "nothing is asked early across `g` (try) on line 3, which is in the same statement"),
+    "for one item after the other": ('fn f(x) { let y = a <- x; return y; } let x = list::map(["1"], f);', "list::map(", "it calls `f` for one item after the other"),
+    "a chain in a loop": ('let t = ""; for x in ["1", "2"] { t = a <- t + x; }', "a <- t", "each turn of the loop needs the answer of the one before"),
+    "in order in a loop": ('for x in ["1", "2"] { let y = a <- x; let z = a <- y; }', "a <- x", "its receiver gets its messages in order"),
+    "a list that changes": ('let xs = ["1"]; let x = a <- xs[0]; xs.push(x); let y = a <- xs[0]; let z = b <- "3";', "a <- xs", "it reads `xs`, which changes beside it"),
+    "a function that reads what changes": ('let xs = []; fn f(x) { return a <- x + xs.len(); } let x = f("1"); xs.push(x); let y = f("2");', "f(", "`f` reads `xs`, which changes beside it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_a_plan_has_every_call_and_says_why(case):
+    source, call, why = REASONS[case]
+    found = [each.why for each in plan_of(AB + source, "x.vega").alone if each.call.text.startswith(call)]
+    assert found
+    assert why in found[0]
+
+
+def test_named_arguments_and_defaults_overlap():
+    source = AB + 'fn f(x, y = "d") { return a <- x + y; } let x = f(y: "1", x: "2"); let z = f("3"); print(x + z);'
+    one, two = play(source, sequential=True), play(source)
+    assert two.lines == one.lines
+    assert (round(two.took_s, 3), round(one.took_s, 3)) == (1.0, 2.0)

@@ -491,7 +491,7 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                 if fuel > 0:
                     continue
                 effect = OUT_OF_FUEL
-            elif depth > VEGA_DEPTH_MAX and effect.kind in machinery.ASKING:
+            elif depth > VEGA_DEPTH_MAX and type(effect) is VmEffect and effect.kind in machinery.ASKING:
                 fiber.destination = -1
                 raise machinery.too_deep()  # between two slices it may be a little deeper, but it asks nobody there
             fiber.code = f

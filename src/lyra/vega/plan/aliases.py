@@ -132,7 +132,7 @@ class Aliases:
             self._give(module.declared[id(node)], node.body, module)
             self._anywhere(node, module)
 
-    def _anywhere(self, node: ast.Lambda | ast.Function, module: ModuleScope) -> None:
+    def _anywhere(self, node: ast.Lambda | ast.Function | ast.Tool, module: ModuleScope) -> None:
         for parameter in node.parameters:
             self._link(id(module.declared[id(parameter)]), [_ANYWHERE])
 

@@ -19,7 +19,7 @@ from lyra.vega.plan.walk import children, parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 
-__all__ = ["ALLOWED", "NEVER", "Barrier", "Site", "Stretch", "stretches"]
+__all__ = ["ALLOWED", "NEVER", "Barrier", "Site", "Stretch", "says", "stretches"]
 
 NEVER: Final = 99
 _STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway
@@ -62,6 +62,7 @@ class Site:
         self.in_order = True  # no call before it is put later than it
         self.hands_back = False  # its value may be something that the caller has, or hold it
         self.asks_once = True  # its answer is the end of it: it asks nothing else
+        self.because = ""  # what keeps its question from being known before, besides answers
         self.why = ""  # it is made in its turn
 
     @property
@@ -86,6 +87,7 @@ class Stretch:
         self._read: set[int] = set()  # classes of lists and maps that were read
         self._captured: set[int] = set()  # ids of variables that a function or lambda was found to read
         self._loops = 0
+        self._because = ""  # why what is looked at is not known ahead
 
     # ------------------------------------------------------------ growing
 
@@ -131,7 +133,7 @@ class Stretch:
                 raise Barrier("the spawn", found.node, because)
             if "barrier" in OFF and found.effect in ("return", "break", "try", "session"):
                 continue
-            raise Barrier(_says(found), found.node)
+            raise Barrier(says(found), found.node)
 
     def _note_writes(self, node: Any) -> None:
         for part in parts(node):
@@ -268,6 +270,7 @@ class Stretch:
                 value |= called
             elif isinstance(node, ast.MethodCall) and node.name not in SAFE_METHODS:
                 value = NOT_AHEAD
+                self._because = f"a map may have a function `{node.name}` of its own"
                 todo.extend(reversed(children(node)))
             else:
                 todo.extend(reversed(children(node)))
@@ -277,7 +280,10 @@ class Stretch:
         meaning = self.module.meanings.get(id(node))
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
-        return NOT_AHEAD if self._is_changed(meaning) else self._state.get(meaning, KNOWN)
+        if self._is_changed(meaning):
+            self._because = f"it reads `{meaning.name}`, which changes beside it"
+            return NOT_AHEAD
+        return self._state.get(meaning, KNOWN)
 
     def _is_changed(self, variable: Variable) -> bool:
         held_by = self.aliases.of(variable)
@@ -328,6 +334,7 @@ class Stretch:
 
     def _send(self, node: ast.Send) -> Value:
         asked = KNOWN
+        self._because = ""
         for part in (node.target, node.message, node.timeout, node.budget):
             if part is not None:
                 asked |= self._expression(part)
@@ -336,9 +343,13 @@ class Stretch:
             self._captured.update(map(id, reads))
             if any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads):
                 asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
+                self._because = f"the tools of {agent.name} read what changes beside it"
         process = self.summaries.targets.process(node.target, self.module)
         if "delivery" not in OFF:
-            asked = Value(max(asked.level, self._told(process)), asked.needs)
+            told = self._told(process)
+            if told > asked.level:
+                self._because = "its receiver gets its messages in order, and one before it is not yet known"
+            asked = Value(max(asked.level, told), asked.needs)
         answer = self._made(self._site(node), asked)
         self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
         return answer
@@ -358,10 +369,14 @@ class Stretch:
         reads = self.summaries.setting_reads(agent) or ()
         self._captured.update(map(id, reads))
         changes = any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads)
-        return NOT_AHEAD if changes and "settings" not in OFF else KNOWN
+        if not changes or "settings" in OFF:
+            return KNOWN
+        self._because = f"the settings of {agent.name} read what changes beside it: they are not known ahead"
+        return NOT_AHEAD
 
     def _made(self, site: Site, asked: Value) -> Value:
         level = NEVER if asked.level > LEVELS_MAX else asked.level
+        site.because = self._because or site.because
         site.level = max(site.level, level)
         site.needs |= asked.needs
         before = self._state.get(("all", None), KNOWN)
@@ -389,11 +404,14 @@ class Stretch:
             return None
         summary = self.summaries.function(meaning)
         given = KNOWN
+        self._because = ""
         for argument in node.arguments:
             given |= self._expression(argument.value)
         self._captured.update(map(id, summary.reads))
-        if any(id(variable) in self.assigned or self._is_changed(variable) for variable in summary.reads):
-            given = NOT_AHEAD
+        for variable in summary.reads:
+            if id(variable) in self.assigned or self._is_changed(variable):
+                given = NOT_AHEAD
+                self._because = f"`{meaning.name}` reads `{variable.name}`, which changes beside it"
         if "asks" in summary.effects:
             site = self._site(node)
             site.hands_back = self.aliases.hands_back(meaning)
@@ -401,8 +419,6 @@ class Stretch:
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"
-            elif any(argument.name for argument in node.arguments):
-                site.why = "its arguments are named"
             return self._made(site, given)
         return NOT_AHEAD if summary.effects else given
 
@@ -413,7 +429,7 @@ def _is_inside(leaving: ast.Node, statement: Any) -> bool:
     return any(part is leaving for loop in loops for part in parts(loop.body))
 
 
-def _says(found: Found) -> str:
+def says(found: Found) -> str:
     if found.through and found.through != "print":
         return f"`{found.through}` ({EFFECTS[found.effect]})"
     return EFFECTS[found.effect] if " " in EFFECTS[found.effect] else f"`{EFFECTS[found.effect]}`"
