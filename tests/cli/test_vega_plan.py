@@ -46,6 +46,18 @@ def test_a_plan_as_a_graph_and_a_picture(vega: Vega):
     assert vega("plan", "reviews.vega", "--svg", "no/such/folder.svg").returncode == 2
 
 
+def test_a_plan_is_asked_for_in_one_way_and_of_a_source(vega: Vega):
+    vega.write("reviews.vega", REVIEWS)
+    assert "give one of them" in vega("plan", "reviews.vega", "--json", "--dot").stderr
+    assert vega("compile", "reviews.vega").returncode == 0
+    assert "reviews.vgb is compiled" in vega("plan", "reviews.vgb").stderr
+
+
+def test_a_picture_of_no_calls_says_so(vega: Vega):
+    vega.write("none.vega", 'print("hi");')
+    assert "none.vega asks no agent" in vega("plan", "none.vega", "--svg", "-").stdout
+
+
 def test_a_plan_of_a_wrong_program_says_what_is_wrong(vega: Vega):
     vega.write("wrong.vega", "let x = nothing;\n")
     done = vega("plan", "wrong.vega")
@@ -66,8 +78,10 @@ def test_sequential_makes_every_call_in_its_turn(vega: Vega):
     assert [record["status"] for record in records(done.stderr)] == ["bad_request", "speculative"]
     told = vega.json("run", "bad.vega", "--model", "sim/script:script.yaml", code=1)
     assert told["speculative_usd"] > 0
-    told = vega.json("run", "bad.vega", "--model", "sim/script:script.yaml", "--sequential", code=1)
-    assert told["speculative_usd"] == 0
+    assert told["speculative_calls"] == 1
+    line_by_line = vega.json("run", "bad.vega", "--model", "sim/script:script.yaml", "--sequential", code=1)
+    assert (line_by_line["speculative_calls"], line_by_line["speculative_usd"]) == (0, 0)
+    assert (told["calls"], told["cost_usd"]) == (line_by_line["calls"], line_by_line["cost_usd"]) == (1, 0)
 
 
 def test_taken_calls_are_traced_once(vega: Vega):

@@ -58,6 +58,7 @@ class Ask:
     call: Ahead | None = None  # that it belongs to, where that is made ahead of its turn
     lost = uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
     lost_tokens = TokenUsage()
+    guess = NOTHING  # what a try that was cut off is thought to have cost, where somebody counts that
     quoted = NOTHING
     is_last = True  # of the models that may be asked
     retry: Retry | None = None
@@ -126,7 +127,16 @@ class Ask:
             spent += Usage(usd=known.usd)
         self._count_lost(counted)
         self.lost += spent
+        if not spent.usd:
+            self._guess_in_scopes()
         self.settle(self.lost)
+
+    def _guess_in_scopes(self) -> None:
+        """What was on its way is paid for, whoever gave it up: for scopes that count that, what the question costs."""
+        guess = self._usage_of(TokenUsage(input_tokens=self.quoted["input_tokens"]))
+        for scope in self.scopes:
+            if scope.cut_off(guess):
+                self.guess = guess
 
     def _count_lost(self, counted: TokenUsage) -> None:
         self.learn(counted)  # a provider that counts more than was thought must not surprise us twice

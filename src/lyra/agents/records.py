@@ -44,7 +44,10 @@ def call_record(
     micro_usd = ask.all_micro_usd
     if not session.turn_span:
         begin_turn(kernel, session)
+    guess = ask.guess
+    guessed = {"guessed_tokens": guess["input_tokens"], "guessed_usd": int(guess.usd) / 1_000_000}
     return {
+        **(guessed if guess.items else {}),
         "trace_id": session.trace_id,
         "span_id": new_span(kernel),
         "agent": session.agent.name,

@@ -27,6 +27,13 @@ def plan(ctx: click.Context, /, *, file: str, as_json: bool, dot: bool, svg: str
     from lyra.vega.plan.plan import plan_of
     from lyra.vega.plan.python import plan_of_python
 
+    if as_json and dot:
+        raise ConfigError("--json and --dot are two ways to print one plan: give one of them", key="--dot")
+    if file.endswith(".vgb"):
+        raise ConfigError(
+            f"{file} is compiled: a plan is about the places in a source",
+            hint="give the .vega file that it was compiled from",
+        )
     files = Files(file)
     try:
         if file.endswith(".py"):

@@ -9,7 +9,7 @@ on after a crash with `vega resume ID`; which runs are durable is `vega_durable`
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -262,6 +262,9 @@ class Output:
             sys.stdout.flush()
 
 
+_GUESSED: Final = ("guessed_tokens", "guessed_usd")  # of a call that was cut off, where somebody counts that
+
+
 class Calls:
     """A listener: one record for each agent call, all its model calls together; `trace` is where lines of them go. What
     was asked ahead of its turn is told when the program comes to it, or as `speculative` when it never does."""
@@ -271,6 +274,7 @@ class Calls:
     def __init__(self, *, trace: Callable[[str], object] | None, model: str | None = None) -> None:
         self.count = 0
         self.cost_usd = 0.0
+        self.speculative = 0
         self.speculative_usd = 0.0
         self._trace = trace
         self._model = model or ""
@@ -301,12 +305,12 @@ class Calls:
         if event.kind == "model.called":
             self._parts.setdefault(data["parent_span"], []).append(data)
             if event.pid in self._early and self._early[event.pid] is None:
-                self._early[event.pid] = data  # one that is cut off has no more than this
+                self._early[event.pid] = {**data}  # one that is cut off has no more than this
         elif event.kind == "agent.answered":
             parts = self._parts.pop(data["span_id"], [])
             record = _record(data, parts, self._named(data["agent"], parts))
             if event.pid in self._early:
-                self._early[event.pid] = record
+                self._early[event.pid] = record | {key: part[key] for part in parts for key in part if key in _GUESSED}
             else:
                 self._tell(record)
         elif event.kind == "call.ahead":
@@ -317,15 +321,23 @@ class Calls:
     def _over(self, record: dict[str, Any] | None, *, is_taken: bool) -> None:
         if record is None:
             return  # it never got as far as a model
+        guessed_tokens, guessed_usd = record.pop("guessed_tokens", 0), record.pop("guessed_usd", 0.0)
         if is_taken:
             self._tell(record)
             return
-        self.speculative_usd += record["cost_usd"] or 0.0
-        self._tell({**record, "status": "speculative"})
+        record["input_tokens"] = record["input_tokens"] or guessed_tokens
+        record["cost_usd"] = record["cost_usd"] or guessed_usd
+        self.speculative += 1
+        self.speculative_usd += record["cost_usd"]
+        self._write({**record, "status": "speculative"})
 
     def _tell(self, record: dict[str, Any]) -> None:
+        """A call of the program: what it made ahead of its turn and never came to is none, and counted apart."""
         self.count += 1
         self.cost_usd += record["cost_usd"] or 0.0
+        self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
         if self._trace is not None:
             import json
 
@@ -365,6 +377,7 @@ def tell(
             "error": None if failed is None else error_data(failed),
             "calls": calls.count,
             "cost_usd": round(calls.cost_usd, 6),
+            "speculative_calls": calls.speculative,
             "speculative_usd": round(calls.speculative_usd, 6),
         }
     )

@@ -318,6 +318,10 @@ class Budget:
                 taken[index] -= amount
         return NOTHING if over is None else Usage._from_pairs(tuple(over))
 
+    def cut_off(self, guess: Usage) -> bool:  # noqa: ARG002 - for scopes that count it
+        """A call was cut off, and nobody will say what it came to; whether this scope counts a guess at it."""
+        return False
+
     def release(self, reservation: Reservation) -> None:
         """Give a reservation back: the act did not happen."""
         self.settle(reservation, NOTHING)

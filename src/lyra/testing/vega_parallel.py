@@ -2,8 +2,9 @@
 
 `compare(seed)` runs one program of `vega_programs` both ways against a model whose answers, failures and pauses depend
 on the question alone, and gives what differs: what was printed, how the run ended, what agents with a memory were asked
-in which order, what was spent. Beside that it checks what overlap may not do: ask more than the line-by-line run where
-nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency, or deliver out of order.
+in which order, what was spent, which agents were spawned. Beside that it checks what overlap may not do: ask more than
+the line-by-line run where nothing failed, leave a call under way at a print or at the end, pass an agent's concurrency,
+or deliver out of order.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PRICE: Final = Script.from_data(
 ).price
 _ORDERED: Final = ("M", "W")
 _ONE_IN: Final = (11, 0, 0, 31)  # how often a question fails, program after program
-_CONCURRENCY: Final = {"B": 2}
+_CONCURRENCY: Final = {"B": 2, "D": 2, "A": 64, "N": 64}
 
 
 class Model(SimProvider):
@@ -56,6 +57,8 @@ class Model(SimProvider):
         last = request.messages[-1]
         number = _hash(request.system, texts[-1] or str(last.tool_results))
         facts: dict[str, Any] = {"text": f"r{number % 40}", "first_s": 0.1 + number % (19 if self._one_in else 8) / 10}
+        if request.system == "E":
+            facts["text"] = f'["e{number % 40}", "e"]'
         if last.role == "tool":
             facts["text"] = f"k{number % 40}"
         elif self._one_in and number % self._one_in == 0:
@@ -87,6 +90,7 @@ class Outcome(NamedTuple):
     end: str
     ordered: list[tuple[str, tuple[str, ...]]]
     spent: int
+    spawned: list[str]  # the agents that have or had a process, in the order in which they were spawned
     asked: list[tuple[str, tuple[str, ...]]]
     took_s: float
     speculative: int
@@ -107,6 +111,8 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
         if sum(model.under_way.values()) and not line.startswith("note "):
             late.append(line)
 
+    spawned: list[str] = []
+
     async def main() -> tuple[str, int, int, float, int]:
         async with Kernel(clock=clock) as kernel:
             client = LLMClient()
@@ -123,12 +129,13 @@ def play(source: str, *, sequential: bool, budget: Any = None, one_in: int = 11)
             except LyraError as error:
                 end = f"{type(error).__name__}: {error}"
             left = sum(model.under_way.values())
+            spawned.extend(cell.plan.name for cell in world.cells.values())
             took_s = clock.monotonic() - began_s
             return end, int(world.budget.usage.usd), int(world.speculative.usd), took_s, left
 
     end, spent, speculative, took_s, left = run_in_virtual_time(main(), clock=clock)
     ordered = [asked for asked in model.asked if asked[0] in _ORDERED]
-    return Outcome(lines, end, ordered, spent, model.asked, took_s, speculative, late, model.most, left)
+    return Outcome(lines, end, ordered, spent, spawned, model.asked, took_s, speculative, late, model.most, left)
 
 
 class Compared(NamedTuple):
@@ -163,6 +170,7 @@ def compare(seed: int, source: str | None = None) -> Compared:
             ("end", one.end, two.end),
             ("ordered agents were asked", one.ordered, two.ordered),
             ("spent", one.spent, two.spent),
+            ("spawned", one.spawned, two.spawned),
         )
         if was != now
     ]

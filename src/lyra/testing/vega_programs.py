@@ -2,7 +2,10 @@
 
 Sends to agents of every kind (without memory, with it, with tools that read, with one that prints, with limits),
 prints, branches, loops with `break` and `continue`, `try`, sessions with budgets, failures, `receive`, streams,
-functions that ask, lists that change, lambdas, `match`, `defer`, `parallel`. Every program ends.
+functions that ask, lists that change, lambdas (some that ask), `match`, `defer`, `parallel`, agents that are spawned on
+the way and asked at once. Some programs have functions that hand back what they were given, change what others hold,
+ask whom they have as a default, call themselves, or compute without end where the line-by-line run never comes; agents
+that answer with lists, and agents with a rate. Every program ends.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable
 
 from lyra.core.ids import seeded
 
-__all__ = ["AGENTS", "program"]
+__all__ = ["AGENTS", "HELPERS", "program"]
 
 AGENTS = """
 agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 2 backoff exponential(100ms, 2.0, 1s) } }
@@ -24,31 +27,68 @@ agent W { model "sim/script" system "W" retry { max_attempts 1 }
     tool note(x: str) -> str { print("note " + x); return "noted"; }
 }
 agent S { model "sim/script" system "S" max_tokens 40 retry { max_attempts 1 } }
+agent D { model "sim/script" system "D" max_tokens 40 concurrency 2 timeout 1750ms retry { max_attempts 1 } }
+agent U { model "sim/script" system "U" max_tokens 40 retry { max_attempts 1 }
+    tool look(x: str) -> str capabilities [fs::read] { return "u" + x + shared; }
+}
+agent V { model "sim/script" system "V ${shared}" max_tokens 40 budget $0.02 retry { max_attempts 1 } }
+agent E { model "sim/script" system "E" output list[str] max_tokens 40 retry { max_attempts 1 } }
+agent G { model "sim/script" system "G" max_tokens 40 timeout 3s retry { max_attempts 1 }
+    rate_limit { requests_per_minute 60 burst 2 strategy queue }
+}
+agent K { model "sim/script" system "K" max_tokens 40 retry { max_attempts 1 }
+    rate_limit { requests_per_minute 60 burst 2 strategy backpressure }
+}
+agent N { model "sim/script" system "N" max_tokens 40 retry { max_attempts 1 }
+    tool look(x: str) -> str capabilities [fs::read] { return "n" + x + log.len(); }
+}
 let a = spawn A;
 let b = spawn B;
 let t = spawn T;
 let m = spawn M;
 let w = spawn W;
 let s = spawn S supervised by { strategy stop };
+let lists = spawn E;
+let slow = spawn G;
+let press = spawn K;
+let seer = spawn N;
 let log = [];
 let shared = "s";
 fn worker(main) { while true { receive { [from, x] => { main <- [x, "got"]; } } } }
 let p = spawn fn worker(process::self());
 """
 
+# Functions that programs with odd ways use.
+HELPERS = """
+let count = 0;
+fn fnoted(x) { log.push(x); return x; }
+fn fcounted(x) { count = count + 1; return x + count; }
+fn fkept(q) { let r = a <- q; return log; }
+fn fwrapped(q, d) { let r = a <- q; return {"r": r, "d": d}; }
+fn fall() { return log; }
+fn fsized(q) { return a <- q + log.len(); }
+fn fwhom(q, who = w) { let r = who <- q + "1"; let u = who <- q + "2"; return r + u; }
+fn fheld(q, held = log) { return a <- q + held.len(); }
+fn fdown(q, left) { if left == 0 { return ""; } let r = a <- q + left; let u = fdown(q, left - 1); return r + u; }
+fn fspin(x) { while x != 1 { x = x + 2; } return x; }
+"""
+
 _EARLY = ("a", "a", "a", "b", "b", "t", "s")
 _ANY = (*_EARLY, "m", "w")
+_SPAWNED = ("D", "D", "U", "V", "V", "M", "D supervised by { strategy stop }")
 
 
 class Maker:
     def __init__(self, seed: int) -> None:
         self._random = seeded(seed)
         self.scopes: list[list[str]] = [["shared"]]
+        self.processes: list[list[str]] = [[]]  # agents that were spawned on the way, beside the scopes
         self.functions: list[tuple[str, int]] = []
         self.loops = 0
         self.depth = 0
         self.number = 0
         self.in_function = False
+        self.has_helpers = False
 
     # ------------------------------------------------------------ chance
 
@@ -71,7 +111,8 @@ class Maker:
     # ------------------------------------------------------------ the whole
 
     def program(self) -> str:
-        parts = [self.function() for _ in range(self.below(3))]
+        parts = [self.held()] if self.often(0.2) else []
+        parts += [self.function() for _ in range(self.below(3))]
         for _ in range(1 + self.below(3)):
             name, count = self.fresh("main"), 0
             parts.append(self.named_function(name, count))
@@ -80,7 +121,8 @@ class Maker:
         parts.append("print(log);")
         parts.extend(f"print({name});" for name in self.scopes[0])
         parts.append('print(budget::used()); print(s <- "last"); print(m <- "last");')
-        return AGENTS + "\n".join(parts) + "\n"
+        helpers = HELPERS if self.has_helpers else ""
+        return AGENTS + helpers + "\n".join(parts) + "\n"
 
     def function(self) -> str:
         name = self.fresh("f")
@@ -88,21 +130,23 @@ class Maker:
 
     def named_function(self, name: str, count: int, *, asks_only: bool = False) -> str:
         names = [self.fresh("p") for _ in range(count)]
-        saved = self.scopes, self.loops, self.in_function
-        self.scopes, self.loops, self.in_function = [["shared"], list(names)], 0, True
+        saved = self.scopes, self.processes, self.loops, self.in_function
+        self.scopes, self.processes, self.loops, self.in_function = [["shared"], list(names)], [[]], 0, True
         if asks_only:
             body, result = self.let_ask(), self.ask()
         else:
             body, result = self.statements(2 + self.below(5)), self.text()
-        self.scopes, self.loops, self.in_function = saved
+        self.scopes, self.processes, self.loops, self.in_function = saved
         if count:
             self.functions.append((name, count))
         return f"fn {name}({', '.join(names)}) {{\n{body}\nreturn {result};\n}}"
 
     def block(self, count: int | None = None) -> str:
         self.scopes.append([])
+        self.processes.append([])
         body = self.statements(1 + self.below(3) if count is None else count)
         self.scopes.pop()
+        self.processes.pop()
         return f"{{\n{body}\n}}"
 
     def statements(self, count: int) -> str:
@@ -125,6 +169,10 @@ class Maker:
             (1, self.stream),
             (1, self.exchange),
             (2, self.reduce),
+            (4, self.spawn_ask),
+            (1, self.skip),
+            (1, self.mapped),
+            (2, self.odd),
         ]
         nested: list[tuple[int, Callable[[], str]]] = [
             (3, self.branch),
@@ -147,7 +195,9 @@ class Maker:
     # ------------------------------------------------------------ simple statements
 
     def ask(self, agents: tuple[str, ...] = _EARLY) -> str:
-        text = f'({self.choice(agents)} <- "m{self.fresh("")} " + {self.text(1)}'
+        spawned = [name for names in self.processes for name in names]
+        whom = self.choice(spawned if spawned and self.often(0.4) else agents)
+        text = f'({whom} <- "m{self.fresh("")} " + {self.text(1)}'
         if self.often(0.05):
             text += " timeout 950ms"
         if self.often(0.05):
@@ -163,6 +213,22 @@ class Maker:
         name = self.fresh("v")
         self.scopes[-1].append(name)
         return f"let {name} = {value};"
+
+    def spawn_ask(self) -> str:
+        """An agent of the statement's own, asked at once and perhaps later; its process is never looked at."""
+        value, agent = self.fresh("v"), self.choice(_SPAWNED)
+        before = f"shared = {self.text(1)}; " if agent == "V" and self.often(0.4) else ""  # which its settings read
+        question = f'"m{self.fresh("")} " + {self.text(1)}'
+        self.scopes[-1].append(value)
+        if self.often(0.2):
+            return f"{before}let {value} = (spawn {agent}) <- {question};"
+        process = self.fresh("q")
+        self.processes[-1].append(process)
+        return f"{before}let {process} = spawn {agent}; let {value} = {process} <- {question};"
+
+    def held(self) -> str:
+        """A process that is looked at: its name tells what was started before it."""
+        return 'try { let h = a <- "h1"; let q = spawn D; let g = q <- "h2"; print(q); } catch Error(r) { print(r); }'
 
     def call(self) -> str:
         name, count = self.functions[self.below(len(self.functions))]
@@ -206,6 +272,13 @@ class Maker:
             return f"if {self.condition()} {{ throw {self.choice(('X', 'Y'))}({self.text(1)}); }}"
         return "log.push(1 / (str::len(shared) - 1));" if self.often(0.3) else self.show()
 
+    def skip(self) -> str:
+        """Goes on with the next turn from among calls that overlap."""
+        text = self.let_ask()
+        if self.loops:
+            text += f" {self.let_ask()} if str::len(shared) > {self.below(4)} {{ continue; }}"
+        return text
+
     def ordered(self) -> str:
         name = self.fresh("v")
         value = self.ask(("m", "w"))
@@ -226,6 +299,110 @@ class Maker:
         text = f'let {total} = ""; for {item} in {self.items()} {{ {total} = {total} + {self.asked_about(item)}; }}'
         self.scopes[-1].append(total)
         return text
+
+    def mapped(self) -> str:
+        value = self.fresh("v")
+        body = f"{self.asked_about('q')} + {self.text(2)}" if self.often(0.4) else self.asked_about("q")
+        if self.functions and self.often(0.2):
+            name, count = self.functions[self.below(len(self.functions))]
+            body = f"{name}({', '.join(['q'] + ['shared'] * (count - 1))})"
+        text = f'let {value} = str::join(list::map({self.items()}, |q| {body}), "+");'
+        self.scopes[-1].append(value)
+        return text
+
+    def odd(self) -> str:
+        """What a careless look ahead gets wrong."""
+        self.has_helpers = True
+        makers = (
+            *(self.given, self.handed, self.wrapped, self.stale, self.stale_tool, self.listed, self.by_default),
+            *(self.limited, self.renamed, self.deep, self.spun),
+        )
+        return makers[self.below(len(makers))]()
+
+    def message(self) -> str:
+        return f'"m{self.fresh("")} " + {self.text(2)}'
+
+    def made(self) -> str:
+        name = self.fresh("v")
+        self.scopes[-1].append(name)
+        return name
+
+    def given(self) -> str:
+        """A library function is given one that leaves something behind."""
+        function = self.choice(
+            ("fnoted", "fcounted", "|x| fnoted(x)", "|x| fcounted(x)", "|x| { log.push(x); return x; }")
+        )
+        items = f"[{self.text(2)}, {self.text(2)}]"
+        first, question = self.message(), f'"m{self.fresh("")} "'
+        one, two = self.made(), self.made()
+        joined = f'str::join(list::map({items}, {function}), ",")'
+        return f"let {one} = a <- {first}; let {two} = a <- {question} + {joined}; log.push(count);"
+
+    def handed(self) -> str:
+        one, two = self.fresh("xs"), self.fresh("xs")
+        questions = [self.message(), self.message()]
+        return f"let {one} = fkept({questions[0]}); let {two} = fkept({questions[1]}); {one}.push(1); {two}.push(2);"
+
+    def wrapped(self) -> str:
+        whole, one, two = self.fresh("xs"), self.fresh("xs"), self.fresh("xs")
+        questions = [self.message(), self.message()]
+        return (
+            f"let {whole} = [0]; let {one} = fwrapped({questions[0]}, {whole});"
+            f' let {two} = fwrapped({questions[1]}, {whole}); {one}["d"].push(1); log.push({two}["d"].len());'
+        )
+
+    def stale(self) -> str:
+        """A list that changes under a name that only a function gives it."""
+        alias, function = self.fresh("ys"), self.choice(("fsized", "fheld"))
+        questions, item = [self.message() for _ in range(3)], self.text(2)
+        calls = [f"let {self.made()} = {function}({question});" for question in questions]
+        return f"{calls[0]} let {alias} = fall(); {alias}.push({item}); {calls[1]} {calls[2]}"
+
+    def stale_tool(self) -> str:
+        alias, questions = self.fresh("ys"), [self.message(), self.message()]
+        one, two = self.made(), self.made()
+        changes = f"let {alias} = fall(); {alias}.push(3);"
+        return f"let {one} = seer <- {questions[0]}; {changes} let {two} = seer <- {questions[1]};"
+
+    def listed(self) -> str:
+        """An answer that is a list, under two names."""
+        first, alias, questions = self.fresh("xs"), self.fresh("ys"), [self.message() for _ in range(3)]
+        one, two = self.made(), self.made()
+        return (
+            f"let {first} = lists <- {questions[0]}; let {alias} = {first};"
+            f" let {one} = a <- {questions[1]} + {first}[0];"
+            f' {alias}[0] = "new"; let {two} = a <- {questions[2]} + {first}[0];'
+        )
+
+    def by_default(self) -> str:
+        whom = self.choice(("", ", a", ", b"))
+        question = self.message()
+        return f"let {self.made()} = fwhom({question}{whom});"
+
+    def limited(self) -> str:
+        item, whom = self.fresh("x"), self.choice(("slow", "press"))
+        return f'for {item} in list::range(0, 6) {{ log.push({whom} <- "m{self.fresh("")} " + {item}); }}'
+
+    def renamed(self) -> str:
+        """One process under two names."""
+        name, questions = self.fresh("q"), [self.message(), self.message()]
+        one, two, three, four = (self.made() for _ in range(4))
+        return (
+            f"let {name} = a; let {one} = {name} <- {questions[0]}; let {two} = {name} <- {one};"
+            f" let {three} = a <- {questions[1]}; let {four} = b <- {two};"
+        )
+
+    def deep(self) -> str:
+        question, left = self.message(), 2 + self.below(20)
+        return f"let {self.made()} = fdown({question}, {left});"
+
+    def spun(self) -> str:
+        """Without end, but for an error before it."""
+        one, two = self.fresh("v"), self.fresh("v")
+        return (
+            f"try {{ let {one} = a <- {self.message()}; let z = 1 / (str::len(shared) * 0); let k = fspin(2);"
+            f' let {two} = a <- "m{self.fresh("")} " + k; }} catch Error(reason) {{ print("caught " + reason); }}'
+        )
 
     def asked_about(self, item: str) -> str:
         return f'({self.choice(_EARLY)} <- "m{self.fresh("")} " + {item})'

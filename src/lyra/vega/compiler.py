@@ -219,6 +219,7 @@ class Linker:
             if len(main.node.parameters) > 1:
                 raise complaint(self.source, main.node, "`main` has at most one parameter: the arguments")
         self.summaries.prepare()
+        self.mark_early()
         self.drain()
         self.notes.finish(self.modules.values(), self.summaries)
         start = FunctionCompiler(self, main_module, main_module.unit, "start", is_hidden=True)
@@ -303,6 +304,13 @@ class Linker:
                 unit = module.units[id(statement)]
                 function = self.function(module, statement, unit, f"test {statement.name}")
                 program.tests.append(TestInfo(name=statement.name, function=function))
+
+    def mark_early(self) -> None:
+        """A host asks an agent ahead of its turn only where that is written down, whoever was thought to be asked."""
+        for module in self.modules.values():
+            for symbol in module.symbols.values():
+                if symbol.kind == "agent":
+                    self.program.agents[symbol.key].is_early = not self.summaries.why_agent_ordered(symbol)
 
     def key(self, symbol: Symbol, taken: Collection[str]) -> str:
         """The name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the file's

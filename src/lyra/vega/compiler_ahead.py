@@ -7,8 +7,9 @@ which such a call takes the early answer. An error while looking ahead ends the 
 comes to it in its turn. An error in the stretch gives up what was asked early and goes on to its handler.
 
     PAR_BEGIN group           null: nothing is to be made ahead
-    … passes: PAR_SPAWN "ahead", PAR_JOIN "look"      errors go on at the stretch
-    … the stretch: PAR_JOIN "take"                    errors give up the group first
+    … passes: PAR_SPAWN "ahead", PAR_JOIN "look", "promise"     errors go on at the stretch
+    PAR_JOIN "turn"           the look ahead is over
+    … the stretch: PAR_JOIN "take", "spawn"                     errors give up the group first
     PAR_JOIN "end"
 """
 
@@ -39,6 +40,7 @@ from lyra.vega.opcodes import (
 )
 from lyra.vega.plan.slices import Slice
 from lyra.vega.plan.stretch import Site, Stretch, stretches
+from lyra.vega.plan.unroll import Unroller
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import Symbol, Variable
 
@@ -47,12 +49,14 @@ __all__ = ["Ahead"]
 _TURNS_MAX: Final = 10_000  # turns of one loop that are looked ahead
 _STATEMENTS_MAX: Final = 5_000  # of one block: a file of more is data, not a program that waits
 _END: Final = ["parallel", "end", 0, 0, 0]
+_TURN: Final = ["parallel", "turn", 0, 0, 0]
 _RUN: Final = 5  # registers of a call: group, target, message, time-out, budget
 
 
 class Ahead(Statements):
     _group = -1  # the register of the group of the stretch being compiled
     _sites: dict[int, Site]  # its early calls, by id(node)
+    _spawns: dict[int, int]  # the numbers of its spawns, the same
     _pass = 0  # the level that is looked for; 0 in the stretch itself
     _copies: dict[int, int] | None = None  # id(Variable) → register, while looking ahead
     _stops: list[int]  # jumps that end the looking
@@ -63,6 +67,8 @@ class Ahead(Statements):
         if self.is_hidden or self._group >= 0 or len(statements) > _STATEMENTS_MAX:
             super().sequence(statements)
             return
+        unroller = Unroller(self.linker.summaries, self.module, self.unit, self.linker.keep)
+        statements = list(unroller.statements(statements))
         for part in stretches(statements, self.linker.summaries, self.module, self.ending):
             if isinstance(part, Stretch):
                 self.linker.notes.stretch(part, self.name)
@@ -90,7 +96,7 @@ class Ahead(Statements):
         self.emit(OP_PAR_BEGIN, group, 1)
         off = self.emit(OP_UNLESS_NE, 0, group, self.constant(None))
         self._group, self._sites = group, {id(site.node): site for site in stretch.early}
-        self._stops = [off]
+        self._spawns, self._stops = stretch.spawns, [off]
         self.look_ahead(stretch, error)
         start = len(self.code)
         value = self.in_turn(stretch)
@@ -100,7 +106,7 @@ class Ahead(Statements):
         self.emit(OP_PAR_JOIN, group + 1, group, self.other(_END))
         self.emit(OP_RETHROW, error)
         self.patch(past)
-        self._group, self._sites = -1, {}
+        self._group, self._sites, self._spawns = -1, {}, {}
         if stretch.end is not None:
             self.finish_end(stretch.statements[-1], value)
 
@@ -145,6 +151,7 @@ class Ahead(Statements):
         self.next_register = mark
         self.patch_all(self._stops)
         self.handle(start, len(self.code), error)
+        self.emit(OP_PAR_JOIN, self._group + 1, self._group, self.other(_TURN))
 
     def ahead(self, node: Any, ahead: Slice) -> None:
         """What of a statement the pass needs."""
@@ -177,7 +184,7 @@ class Ahead(Statements):
             if isinstance(site.node, ast.Send):
                 kind, flags = "ahead", self.send_parts(site.node, first + 1)
             else:
-                kind, flags = "ahead call", 0
+                kind, flags = "ahead call", int(site.asks_once) | 2 * site.hands_back
                 self.spawned_function(site.node, first + 1)
                 self.globals_of(site.node, first + 3)
             self.at(site.node)
@@ -298,6 +305,23 @@ class Ahead(Statements):
         self.next_register = mark
         return into
 
+    def spawn(self, node: ast.Spawn, into: int | None) -> int:
+        """In its turn a process is started; for code that looks ahead it is promised, so that it can be asked."""
+        number = self._spawns.get(id(node)) if self._group >= 0 else None
+        if number is None:
+            return super().spawn(node, into)
+        into = self.target(into)
+        mark = self.next_register
+        first = self.register(_RUN)
+        self.emit(OP_MOVE, first, self._group)
+        _, name = self.spawned(node, node.target, first + 1, is_function=False)
+        self.constant(name, first + 2)
+        self.at(node)
+        kind = "promise" if self._pass else "spawn"
+        self.emit(OP_PAR_JOIN, into, first, self.other(["parallel", kind, 0, number, self._pass]))
+        self.next_register = mark
+        return into
+
     def globals_of(self, node: ast.Call, into: int) -> None:
         """The slots of the globals that a function reads: what its process needs, whenever it is started."""
         meaning = self.module.meanings[id(node.callee)]
@@ -344,4 +368,4 @@ class Ahead(Statements):
         return into
 
 
-Ahead.rules = {**Statements.rules, ast.Send: Ahead.send, ast.Call: Ahead.call}
+Ahead.rules = {**Statements.rules, ast.Send: Ahead.send, ast.Call: Ahead.call, ast.Spawn: Ahead.spawn}

@@ -66,6 +66,7 @@ class Fiber:
         "fault",
         "globals",
         "linked",
+        "looking",
         "mailbox",
         "paused",
         "pc",
@@ -82,6 +83,7 @@ class Fiber:
         self.registers = registers
         self.stack: Frame | None = None
         self.depth = 0
+        self.looking = 0  # slices that are left to look ahead; 0: it does not
         self.globals = globals_
         self.mailbox: deque[Any] | None = None
         self.budgets = 0  # scopes open

@@ -5,13 +5,16 @@ started early: which place in the source makes it (`site`), what was asked, and 
 n-th time the program comes to a site it takes the site's n-th call, if that is the very call it makes now; else it
 makes it then and there. So a call made ahead can save time and can never change what the program sees. Nothing here
 knows how calls are made: the host finds its own part by the group's number and the call's key.
+
+An agent may be asked before the program comes to its `spawn`. Until then a Process that nobody else can have stands
+for it (`promised`); the spawn puts the real one in its place.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from lyra.vega.values import Closure, Fault, equal
+from lyra.vega.values import Closure, Fault, Process, equal
 
 __all__ = ["EarlyCall", "Group", "NotAhead"]
 
@@ -83,6 +86,19 @@ class Group:
         self.turns[name] = number + 1
         calls = self.calls.get(site, ())
         return calls[number] if number < len(calls) else None
+
+    def promised(self, turn: int, spawn: int) -> Process:
+        """Who stands for the process of a spawn that a pass (0: the program itself) comes to now."""
+        name = f"{turn}.spawn{spawn}"
+        number = self.turns.get(name, 0)
+        self.turns[name] = number + 1
+        return Process(f"~{self.number}:{spawn}.{number}")
+
+    def keep(self, promised: Process, process: Process) -> None:
+        """The program has spawned what was promised: whoever was asked, it was this one."""
+        for call in (call for calls in self.calls.values() for call in calls):
+            if call.kind == "send" and call.arguments[0] == promised:
+                call.arguments[0] = process
 
     def take(self, site: int, kind: str, arguments: list[Any], *, is_same: bool = False) -> EarlyCall | None:
         """The call that the program comes to, if the host has to know of it; None: it is simply made."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra import errors
-from lyra.core.limits import VEGA_STRING_CHARS_MAX
+from lyra.core.limits import VEGA_DEPTH_MAX, VEGA_STRING_CHARS_MAX
 from lyra.vega.fiber import Done, Fiber, VmEffect, wrong_count
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.link import Code
@@ -17,6 +17,7 @@ from lyra.vega.rules import OFF
 from lyra.vega.stdlib.natives import native
 from lyra.vega.stdlib.table import METHODS, entry
 from lyra.vega.values import (
+    SHARED,
     UNSET,
     Closure,
     Duration,
@@ -40,6 +41,21 @@ _EFFECT_METHODS: Final = frozenset({"span::end", "stream::close"})
 _EXTRA_METHODS: Final = {"builder::add": (2, 2)}
 
 _SEND_TIMEOUT, _SEND_BUDGET = 1, 2
+
+
+# What asks an agent, or is about to.
+ASKING: Final = frozenset({"ahead_begin", "send", "send_stream"})
+
+
+def too_deep() -> Fault:
+    return Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
+
+
+def look_on(fiber: Fiber) -> None:
+    """A slice of looking ahead is over; after the last one the program goes on where it is."""
+    fiber.looking -= 1
+    if not fiber.looking and "fuel" not in OFF:
+        raise NotAhead("it takes too long")
 
 
 # ---------------------------------------------------------------- calls
@@ -303,7 +319,9 @@ def _par_spawn(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -
         return VmEffect("parallel_call", (r[a], r[a + 1], r[a + 2]))
     what = "send" if kind == "ahead" else "call"
     call = EarlyCall(site, what, _asked(r, a, what, flags), in_order=bool(in_order))
-    return VmEffect("ahead_start", (_group(r[a]), call))
+    if kind == "ahead call" and flags & 2 and not _is_fixed(fiber, call.arguments) and "handed" not in OFF:
+        call.state = REFUSED  # its own process would hand back a copy of what belongs to this one
+    return VmEffect("ahead_start", (_group(r[a]), call, what == "send" or bool(flags & 1)))
 
 
 def _group(value: Any) -> Group:
@@ -317,6 +335,12 @@ def _asked(r: list[Any], first: int, kind: str, flags: int) -> list[Any]:
     if kind == "send":
         return list(send("send", r, first + 1, flags).arguments)
     return [r[first + 1], copied(r[first + 2]), list(r[first + 3])]
+
+
+def _is_fixed(fiber: Fiber, arguments: list[Any]) -> bool:
+    """Whether all that a function is given and reads can never change: then what it hands back is its own."""
+    _, given, slots = arguments
+    return all(type(value) in SHARED for value in (*given, *(fiber.globals[slot] for slot in slots)))
 
 
 def _par_join(fiber: Fiber, code: Code, a: int, b: int, c: int, r: list[Any]) -> VmEffect | None:
@@ -336,6 +360,11 @@ def _join_look(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int
         raise NotAhead("it was not asked early")
     fiber.destination = a
     return VmEffect("ahead_look", (r[b], call))
+
+
+def _join_turn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> None:
+    """The look ahead is over: what follows is the program itself."""
+    fiber.looking = 0
 
 
 def _join_take(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
@@ -362,6 +391,22 @@ def _come_to(group: Any, site: int, kind: str, arguments: list[Any]) -> EarlyCal
     return group.take(site, kind, arguments, is_same="same" in OFF)
 
 
+def _join_promise(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """An agent that the program has not come to spawn, for code that looks ahead."""
+    group = _group(r[b])
+    fiber.destination = a
+    return VmEffect("ahead_promise", (group, group.promised(turn, site), r[b + 2], r[b + 1]))
+
+
+def _join_spawn(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect:
+    """The program comes to a spawn: of an agent that may have been asked already, where anything was."""
+    group = r[b]
+    fiber.destination = a
+    if type(group) is not Group or not group.calls:
+        return VmEffect("spawn", ("agent", r[b + 2], r[b + 1], None, None, False))
+    return VmEffect("ahead_spawn", (group, group.promised(0, site), r[b + 2], r[b + 1]))
+
+
 def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int, turn: int) -> VmEffect | None:
     """The stretch is over, or was left by an error: what was asked early and not taken is given up."""
     group, r[b] = r[b], None
@@ -371,8 +416,11 @@ def _join_end(fiber: Fiber, r: list[Any], a: int, b: int, flags: int, site: int,
 _JOINS: Final[dict[str, Callable[..., VmEffect | None]]] = {
     "all": _join_all,
     "look": _join_look,
+    "turn": _join_turn,
     "take": _join_take,
     "has": _join_has,
+    "promise": _join_promise,
+    "spawn": _join_spawn,
     "end": _join_end,
 }
 

@@ -241,7 +241,8 @@ _ROWS: Final = (
         "to",
         "run",
         "constant",
-        "waits for the group in b (all: a list in the order of the source), for one call (look, take), or ends it",
+        "waits for the group in b (all: a list in the order of the source), for one call (look, take), or ends it; "
+        "spawns an agent that it may have asked",
         5,
         "names",
     ),

@@ -80,12 +80,14 @@ class ToolInfo(msgspec.Struct, kw_only=True):
 
 
 class AgentInfo(msgspec.Struct, kw_only=True):
-    """An agent or supervisor: `configuration` is the function that gives its fields as a map when it is spawned."""
+    """An agent or supervisor: `configuration` is the function that gives its fields as a map when it is spawned;
+    `is_early` says that nothing about the agent keeps it from being asked ahead of its turn."""
 
     name: str
     kind: str
     configuration: int
     tools: list[ToolInfo] = []
+    is_early: bool = False
     file: int = 0
     line: int = 0
     column: int = 0

@@ -197,6 +197,8 @@ def to_data(fiber: Fiber) -> dict[str, Any]:
         "budgets": fiber.budgets,
         "receives": fiber.receives,
         "ticks": fiber.ticks,
+        "depth": fiber.depth,
+        "looking": fiber.looking,
         "fault": None if fault is None else [fault.name, fault.text],
         "heap": writer.finish(),
     }
@@ -237,7 +239,8 @@ def _restored(linked: Linked, data: dict[str, Any]) -> Fiber:
     fiber = Fiber(linked, code, registers, globals_)
     if len(fiber.globals) != len(linked.program.globals):
         raise ValueError("it has other globals than the program")
-    fiber.pc, fiber.destination, fiber.stack, fiber.depth = pc, destination, stack, len(below)
+    fiber.pc, fiber.destination, fiber.stack = pc, destination, stack
+    fiber.depth, fiber.looking = int(data.get("depth", len(below))), int(data.get("looking", 0))
     mailbox = reader.values(data["mailbox"])
     fiber.mailbox = deque(mailbox) if mailbox else None
     fiber.budgets, fiber.receives, fiber.ticks = int(data["budgets"]), int(data["receives"]), int(data["ticks"])

@@ -19,6 +19,7 @@ from lyra.vega.work import WORK
 __all__ = [
     "INT_MAX",
     "INT_MIN",
+    "SHARED",
     "STREAM_IS_OVER",
     "UNITS",
     "UNSET",
@@ -409,14 +410,14 @@ def _mark(value: Any) -> int:
 
 # ---------------------------------------------------------------- copied
 
-_SHARED: Final = frozenset(
+SHARED: Final = frozenset(
     {type(None), bool, int, float, str, Duration, Money, Process, Future, Stream, Response, Span, ErrorValue, Unset}
 )
 
 
 def copied(value: Any) -> Any:
     """The value as another process may hold it: nothing that can change is shared, and identity inside is kept."""
-    if type(value) in _SHARED:
+    if type(value) in SHARED:
         return value
     memo: dict[int, Any] = {}
     root = _shell(value, memo)
@@ -442,7 +443,7 @@ def copied(value: Any) -> Any:
 
 
 def _copied_part(item: Any, memo: dict[int, Any], todo: list[tuple[Any, Any]]) -> Any:
-    if type(item) in _SHARED:
+    if type(item) in SHARED:
         return item
     known = memo.get(id(item))
     if known is None:

@@ -523,10 +523,15 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                 fuel -= SLICE - 1 - ticks  # one slice, and what large steps owe
                 ticks = SLICE
                 if depth > VEGA_DEPTH_MAX:
-                    raise Fault("StackOverflow", f"stack overflow: calls are nested more than {VEGA_DEPTH_MAX} deep")
+                    raise machinery.too_deep()
+                if fiber.looking:
+                    machinery.look_on(fiber)
                 if fuel > 0:
                     continue
                 effect = OUT_OF_FUEL
+            elif depth > VEGA_DEPTH_MAX and type(effect) is VmEffect and effect.kind in machinery.ASKING:
+                fiber.destination = -1
+                raise machinery.too_deep()  # between two slices it may be a little deeper, but it asks nobody there
             fiber.code = f
             fiber.pc = pc
             fiber.registers = r

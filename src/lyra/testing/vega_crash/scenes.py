@@ -36,6 +36,17 @@ for i in [1, 2, 3, 4, 5] {
     total = total + str::len(found);
     print("${i}: ${total}");
 }
+let one = spawn A;
+let first = one <- "the first of two";
+let two = spawn A;
+let second = two <- "the second of two";
+print(first + second);
+let told = "";
+for name in ["red", "green"] {
+    let own = spawn A;
+    told = told + (own <- "tell of ${name}");
+}
+print(told);
 try { print(a <- "please fail"); } catch AgentFailed { print("it failed"); }
 print(a <- "at last");
 """,

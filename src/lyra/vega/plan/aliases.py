@@ -1,18 +1,24 @@
 """Which variables may hold parts of one list or map: those whose content may change when another's does.
 
-Variables are put together, whatever the order of statements, when one is given the other, a part of it, or something
-that holds it; a push or a store puts what is stored together with where. Values that cannot be changed (texts, numbers,
-answers of agents) hold nothing, and keep variables apart that would otherwise all hang together.
+Variables are put together, whatever the order of statements and whichever file they stand in, when one is given the
+other, a part of it, or something that holds it; a push or a store puts what is stored together with where. What a
+function returns is a variable of its own, and so is whatever is handed to functions that nobody can name. Values that
+cannot be changed (texts, numbers, answers of agents that are texts) hold nothing, and keep variables apart that would
+otherwise all hang together.
+
+`hands_back` asks the other way round: whether the value of a function may hold something that its caller has too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from lyra.vega import ast
 from lyra.vega.facts import every_node
-from lyra.vega.plan.targets import Targets
-from lyra.vega.plan.walk import children
+from lyra.vega.plan.targets import Given, Targets
+from lyra.vega.plan.walk import children, own_parts
+from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY, Entry
 
@@ -22,170 +28,318 @@ CHANGING: Final = frozenset({"push", "pop", "insert", "remove", "set", "add"})  
 _SCALARS: Final = frozenset({"str", "int", "float", "bool", "null", "duration", "money", "process"})
 _OF_SCALARS: Final = frozenset({"range", "split", "lines", "keys", "find_all"})  # library functions that list such
 _DEPTH_MAX: Final = 50  # functions that return what others return: further ones may return anything
-_PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Send, ast.Spawn, ast.Unary)
+_PLAIN: Final = (ast.Literal, ast.Interpolation, ast.Spawn, ast.Unary)
+_FUNCTIONS: Final = ("function", "tool")
+_ANYWHERE: Final = 0  # what functions that nobody can name are given; no id() is 0
 
 
 class Aliases:
-    """The classes of one file."""
+    """The classes of a whole program. A key is the id of a Variable, or of a function: what that returns."""
 
-    def __init__(self, module: ModuleScope, targets: Targets) -> None:
-        self._module = module
+    def __init__(self, targets: Targets) -> None:
         self._targets = targets
-        self._above: dict[int, int] = {}  # id(Variable) → another of its class
+        self._above: dict[int, int] = {}  # key → another of its class
         self._scalar: dict[int, bool] = {}
+        self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
+        self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
+        self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
+        self._foreign: set[int] = {_ANYWHERE}  # keys of what a function has not made itself
+        self._owned: dict[int, bool] = {}
         self._depth = 0
-        nodes = list(every_node([module.module]))
-        self._items = {id(module.declared[id(node)]): node.source for node in nodes if isinstance(node, ast.ForIn)}
-        for node in nodes:
-            self._read(node)
+        self._assumed: list[int] = []  # what was found to be scalar since the outermost question began
+
+    def learn(self, modules: Iterable[ModuleScope]) -> None:
+        nodes = [(node, module) for module in modules for node in every_node([module.module])]
+        for node, module in nodes:
+            if isinstance(node, ast.ForIn):
+                self._items[id(module.declared[id(node)])] = (node.source, module)
+        for node, module in nodes:
+            self._read(node, module)
 
     def of(self, variable: Variable) -> int:
         """What all variables of a class have in common."""
-        at = id(variable)
-        while at in self._above:
-            at = self._above[at]
-        return at
+        return self._class(id(variable))
 
-    def _join(self, one: Variable, other: Variable) -> None:
-        first, second = self.of(one), self.of(other)
+    def hands_back(self, function: Symbol) -> bool:
+        """Whether what a function returns may hold a list or map that it was given, or that others know."""
+        key = id(function.node)
+        if key not in self._owned:
+            self._owned[key] = self._is_owned(key)
+        return not self._owned[key]
+
+    def _is_owned(self, key: int) -> bool:
+        put: dict[int, list[int]] = {}
+        for whole, item in self._put:
+            put.setdefault(self._class(whole), []).append(item)
+        seen: set[int] = set()
+        todo = [key]
+        while todo:
+            at = todo.pop()
+            if at in self._foreign:
+                return False
+            if at not in seen:
+                seen.add(at)
+                todo += self._given.get(at, ())
+                todo += put.get(self._class(at), ())
+        return True
+
+    def _class(self, key: int) -> int:
+        while key in self._above:
+            key = self._above[key]
+        return key
+
+    def _join(self, one: int, other: int) -> None:
+        first, second = self._class(one), self._class(other)
         if first != second:
             self._above[second] = first
 
+    def learn_loop(self, node: ast.ForIn, module: ModuleScope) -> None:
+        """A loop that is not in the file."""
+        self._items[id(module.declared[id(node)])] = (node.source, module)
+        self._read(node, module)
+
     # ------------------------------------------------------------ reading
 
-    def _read(self, node: ast.Node) -> None:
-        module = self._module
-        if isinstance(node, (ast.Let, ast.Const)) and id(node) in module.declared:
-            self._give(module.declared[id(node)], node.value)
+    def _read(self, node: ast.Node, module: ModuleScope) -> None:
+        declared = module.declared
+        if isinstance(node, (ast.Let, ast.Const)) and id(node) in declared:
+            self._give(declared[id(node)], node.value, module)
         elif isinstance(node, ast.ForIn):
-            self._give(module.declared[id(node)], node.source)
+            self._give(declared[id(node)], node.source, module)
         elif isinstance(node, ast.Assign):
-            for variable in self._holders(node.target):
-                self._give(variable, node.value)
-        elif isinstance(node, ast.MethodCall) and node.name in CHANGING:
-            self._put(node.target, [argument.value for argument in node.arguments])
+            self._assign(node, module)
+        elif isinstance(node, ast.MethodCall):
+            self._method(node, module)
         elif isinstance(node, ast.Call):
-            self._read_call(node)
+            self._call(node, module)
         elif isinstance(node, ast.Match):
             for part in every_node([arm.pattern for arm in node.arms]):
-                if id(part) in module.declared:
-                    self._give(module.declared[id(part)], node.subject)
+                if id(part) in declared:
+                    self._give(declared[id(part)], node.subject, module)
+        elif isinstance(node, (ast.Function, ast.Tool)):
+            self._function(node, module)
+        elif isinstance(node, ast.Parameter) and id(node) in declared and node.default is not None:
+            if "defaults" not in OFF:
+                self._give(declared[id(node)], node.default, module)
+        elif isinstance(node, ast.Lambda):
+            self._anywhere(node, module)
 
-    def _read_call(self, node: ast.Call) -> None:
-        meaning = self._module.meanings.get(id(node.callee))
+    def _function(self, node: ast.Function | ast.Tool, module: ModuleScope) -> None:
+        for part in own_parts(node.body):
+            if isinstance(part, ast.Return):
+                self._hold(id(node), part.value, module)
+        if id(node) in module.declared:  # inside another function: a value that holds what it sees
+            self._give(module.declared[id(node)], node.body, module)
+            self._anywhere(node, module)
+
+    def _anywhere(self, node: ast.Lambda | ast.Function | ast.Tool, module: ModuleScope) -> None:
+        for parameter in node.parameters:
+            self._link(id(module.declared[id(parameter)]), [_ANYWHERE])
+
+    def _assign(self, node: ast.Assign, module: ModuleScope) -> None:
+        meaning = module.meanings.get(id(node.target))
+        if isinstance(meaning, Variable):
+            self._give(meaning, node.value, module)
+        else:
+            self._put_in(node.target, [node.value], module)
+
+    def _method(self, node: ast.MethodCall, module: ModuleScope) -> None:
+        values = [argument.value for argument in node.arguments]
+        if node.name in CHANGING:
+            self._put_in(node.target, values, module)
+        self._higher([node.target, *values], module)
+
+    def _call(self, node: ast.Call, module: ModuleScope) -> None:
+        meaning = module.meanings.get(id(node.callee))
+        values = [argument.value for argument in node.arguments]
         if isinstance(meaning, Symbol):
             parameters = getattr(meaning.node, "parameters", [])
             names = [parameter.name for parameter in parameters]
             for position, argument in enumerate(node.arguments):
                 index = names.index(argument.name) if argument.name in names else position
-                if meaning.module is self._module and index < len(parameters):
-                    self._give(self._module.declared[id(parameters[index])], argument.value)
-        elif isinstance(node.callee, ast.Path) and node.callee.name in CHANGING and node.arguments:
-            self._put(node.arguments[0].value, [argument.value for argument in node.arguments[1:]])
+                if index < len(parameters):
+                    self._give(meaning.module.declared[id(parameters[index])], argument.value, module)
+        elif meaning is not None or not isinstance(node.callee, (ast.Name, ast.Path)):
+            for value in values:
+                self._hold(_ANYWHERE, value, module)
+        else:
+            if isinstance(node.callee, ast.Path) and node.callee.name in CHANGING and values:
+                self._put_in(values[0], values[1:], module)
+            self._higher(values, module)
 
-    def _put(self, whole: Any, items: list[Any]) -> None:
-        for variable in self._holders(whole):
+    def _higher(self, values: list[Any], module: ModuleScope) -> None:
+        """A library function may call the functions among its arguments with what is in the others."""
+        if any(self._is_function(value, module) for value in values):
+            for value in values:
+                self._hold(_ANYWHERE, value, module)
+
+    def _is_function(self, value: Any, module: ModuleScope) -> bool:
+        meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+        if isinstance(meaning, Symbol):
+            return meaning.kind in _FUNCTIONS
+        return isinstance(value, ast.Lambda) or (
+            isinstance(meaning, Variable)
+            and not self._is_scalar_variable(meaning)
+            and not any(isinstance(given, ast.ListLiteral) for _, given in self._targets.values(meaning))
+        )
+
+    def _put_in(self, whole: Any, items: list[Any], module: ModuleScope) -> None:
+        for key in self._holders(whole, module):
             for item in items:
-                self._give(variable, item)
+                found = self._holders(item, module)
+                self._put += [(key, each) for each in found]
+                self._link(key, found, is_part=True)
 
-    def _give(self, variable: Variable, value: Any) -> None:
-        for source in self._holders(value):
-            self._join(variable, source)
+    def _give(self, variable: Variable, value: Any, module: ModuleScope) -> None:
+        if not self._is_scalar_variable(variable):
+            self._hold(id(variable), value, module)
 
-    def _holders(self, root: Any) -> list[Variable]:
-        """The variables whose lists and maps a value may be, be in, or hold."""
-        found: list[Variable] = []
+    def _hold(self, key: int, value: Any, module: ModuleScope) -> None:
+        self._link(key, self._holders(value, module))
+
+    def _link(self, key: int, sources: list[int], *, is_part: bool = False) -> None:
+        for source in sources:
+            self._join(key, source)
+            if not is_part:
+                self._given.setdefault(key, []).append(source)
+
+    def _holders(self, root: Any, module: ModuleScope) -> list[int]:
+        """The keys of those whose lists and maps a value may be, be in, or hold."""
+        found: list[int] = []
         todo = [root]
         while todo:
             node = todo.pop()
-            if node is None or isinstance(node, _PLAIN):
-                continue
+            if node is None or isinstance(node, (*_PLAIN, ast.Send)):
+                continue  # what an agent answers, it has made
             if isinstance(node, (ast.Name, ast.Path)):
-                meaning = self._module.meanings.get(id(node))
-                if isinstance(meaning, Variable) and not self._is_scalar_variable(meaning):
-                    found.append(meaning)
+                found += self._named(module.meanings.get(id(node)))
             elif isinstance(node, ast.Binary):
-                if node.operator == "+" and not self.is_scalar(node):
+                if node.operator == "+" and not self.is_scalar(node, module):
                     todo += [node.left, node.right]
             elif isinstance(node, (ast.Index, ast.Field)):
                 todo.append(node.target)
-            elif not (isinstance(node, ast.Call) and self.is_scalar(node)):
+            elif isinstance(node, ast.Call):
+                found += self._result(node, module, todo)
+            else:
                 todo.extend(children(node))
         return found
 
+    def _named(self, meaning: Variable | Symbol | None) -> list[int]:
+        if isinstance(meaning, Variable) and not self._is_scalar_variable(meaning):
+            if meaning.is_top or meaning.is_parameter or meaning.is_captured:
+                self._foreign.add(id(meaning))
+            return [id(meaning)]
+        if isinstance(meaning, Symbol) and meaning.kind in _FUNCTIONS and "returns" not in OFF:
+            for parameter in meaning.node.parameters:  # it may be called by anybody
+                self._link(id(meaning.module.declared[id(parameter)]), [_ANYWHERE])
+            return [id(meaning.node)]
+        return []
+
+    def _result(self, node: ast.Call, module: ModuleScope, todo: list[Any]) -> list[int]:
+        """What the value of a call may hold; its arguments, where one cannot see into it, go on the list."""
+        if self.is_scalar(node, module):
+            return []
+        meaning = module.meanings.get(id(node.callee))
+        if isinstance(meaning, Symbol):
+            if meaning.kind in _FUNCTIONS and "returns" not in OFF:
+                return [id(meaning.node)]
+            todo.extend(node.arguments)
+            return []
+        todo.extend(children(node))
+        return [] if meaning is None and isinstance(node.callee, (ast.Name, ast.Path)) else [_ANYWHERE]
+
     # ------------------------------------------------------------ values that hold nothing
 
-    def is_scalar(self, root: Any) -> bool:
+    def is_scalar(self, root: Any, module: ModuleScope) -> bool:
         """Whether a value can surely not be changed."""
         node = root
         while True:
             if node is None or isinstance(node, _PLAIN):
-                return not (isinstance(node, ast.Send) and node.is_stream)
+                return True
+            if isinstance(node, ast.Send):
+                return self._answers_text(node, module)
             if isinstance(node, ast.Binary):
                 if node.operator != "+":
                     return True
-                if self.is_scalar(node.right):  # a long sum is deep on its left side
+                if self.is_scalar(node.right, module):  # a long sum is deep on its left side
                     return True
                 node = node.left
                 continue
             if isinstance(node, (ast.Name, ast.Path)):
-                meaning = self._module.meanings.get(id(node))
+                meaning = module.meanings.get(id(node))
                 return isinstance(meaning, Variable) and self._is_scalar_variable(meaning)
-            return isinstance(node, ast.Call) and self._gives_scalar(node)
+            return isinstance(node, ast.Call) and self._gives_scalar(node, module)
 
-    def _gives_scalar(self, node: ast.Call) -> bool:
-        meaning = self._module.meanings.get(id(node.callee))
+    def _answers_text(self, node: ast.Send, module: ModuleScope) -> bool:
+        """An agent with `output` may answer with a list."""
+        if node.is_stream:
+            return False
+        agents = self._targets.agents(node.target, module)
+        if "output" in OFF:
+            return True
+        return agents is not None and all(_is_text(agent.node.fields.get("output")) for agent in agents)
+
+    def _gives_scalar(self, node: ast.Call, module: ModuleScope) -> bool:
+        meaning = module.meanings.get(id(node.callee))
         if isinstance(meaning, Symbol):
-            return meaning.module is self._module and self._returns_scalars(meaning.node)
-        row = self._library(node) if meaning is None else None
+            return self._returns_scalars(meaning)
+        row = _library(node) if meaning is None else None
         return row is not None and row.result in _SCALARS
 
-    def _library(self, node: ast.Call) -> Entry | None:
-        callee = node.callee
-        return LIBRARY.get(callee.module, {}).get(callee.name) if isinstance(callee, ast.Path) else None
-
-    def _returns_scalars(self, function: Any) -> bool:
+    def _returns_scalars(self, symbol: Symbol) -> bool:
+        function = symbol.node
         body = getattr(function, "body", None)
         if body is None:
             return False
-        if id(function) not in self._scalar:
+        returns = [(symbol.module, node.value) for node in own_parts(body) if isinstance(node, ast.Return)]
+        return self._all_scalar(id(function), returns)
+
+    def _all_scalar(self, key: int, values: Iterable[Given]) -> bool:
+        """Whether all that a key is given is scalar. While it is examined it is taken to be: `x = x + 1` says nothing
+        against it. Where that was wrong, what was found on the strength of it is forgotten."""
+        if key not in self._scalar:
             if self._depth == _DEPTH_MAX:
                 return False
-            self._scalar[id(function)] = True  # while it is examined
+            self._scalar[key] = True
+            mark = len(self._assumed)
             self._depth += 1
-            returns = [node.value for node in every_node([body]) if isinstance(node, ast.Return)]
-            self._scalar[id(function)] = all(map(self.is_scalar, returns))
+            found = all(value is not None and self.is_scalar(value, module) for module, value in values)
             self._depth -= 1
-        return self._scalar[id(function)]
+            if found:
+                self._assumed.append(key)
+            else:
+                for each in self._assumed[mark:]:
+                    del self._scalar[each]
+                del self._assumed[mark:]
+                self._scalar[key] = False
+            if not self._depth:
+                self._assumed.clear()
+        return self._scalar[key]
 
-    def _has_scalar_items(self, source: Any) -> bool:
+    def _has_scalar_items(self, source: Any, module: ModuleScope) -> bool:
         """Whether a loop over a value gives what cannot be changed, as far as one sees where it is made."""
         if isinstance(source, ast.ListLiteral):
-            return all(map(self.is_scalar, source.items))
-        if isinstance(source, ast.Call) and id(source.callee) not in self._module.meanings:
+            return all(self.is_scalar(item, module) for item in source.items)
+        if isinstance(source, ast.Call) and id(source.callee) not in module.meanings:
             return getattr(source.callee, "name", "") in _OF_SCALARS
-        meaning = self._module.meanings.get(id(source)) if isinstance(source, ast.Name) else None
-        if not isinstance(meaning, Variable) or meaning.is_parameter:
-            return False
-        values = self._targets.values(meaning)
-        return bool(values) and all(
-            not isinstance(value, ast.Name) and self._has_scalar_items(value) for _, value in values
-        )
+        return False
 
     def _is_scalar_variable(self, variable: Variable) -> bool:
-        key = id(variable)
-        known = self._scalar.get(key)
-        if known is None:
-            if self._depth == _DEPTH_MAX:
+        if variable.literal is not None:
+            return True
+        key, values = id(variable), self._targets.values(variable)
+        if key in self._items:
+            if not self._has_scalar_items(*self._items[key]):
                 return False
-            self._scalar[key] = True  # while it is examined: `x = x + 1` says nothing against it
-            self._depth += 1
-            values = self._targets.values(variable)
-            of_items = key not in self._items or self._has_scalar_items(self._items[key])
-            known = (bool(values) or key in self._items) and of_items
-            known = known and all(
-                module is self._module and value is not None and self.is_scalar(value) for module, value in values
-            )
-            self._depth -= 1
-            self._scalar[key] = known or variable.literal is not None
-        return self._scalar[key]
+        elif not values or self._targets.is_bound(variable):
+            return False
+        return self._all_scalar(key, values)
+
+
+def _library(node: ast.Call) -> Entry | None:
+    callee = node.callee
+    return LIBRARY.get(callee.module, {}).get(callee.name) if isinstance(callee, ast.Path) else None
+
+
+def _is_text(output: Any) -> bool:
+    return output is None or getattr(getattr(output, "type", None), "name", "") in _SCALARS

@@ -5,17 +5,20 @@ Kept while a program is compiled, so a plan shows the code that runs and not an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from lyra.vega import ast
-from lyra.vega.plan.stretch import Site, Stretch
-from lyra.vega.plan.summaries import Summaries
+from lyra.vega.plan.stretch import ALLOWED, Site, Stretch, says
+from lyra.vega.plan.summaries import EFFECTS, Summaries
+from lyra.vega.plan.walk import children
 from lyra.vega.scopes import ModuleScope, Symbol
 
 __all__ = ["Alone", "Notes", "Overlapping", "PlannedCall"]
+
+_Key = tuple[str, int, int]  # file, and where a call begins and ends
 
 
 class PlannedCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,7 +54,7 @@ class Notes:
     def __init__(self) -> None:
         self.groups: list[Overlapping] = []
         self.alone: list[Alone] = []
-        self._known: dict[int, Any] = {}  # id(node) → what was noted of it; alive as long as the trees are
+        self._known: dict[_Key, Any] = {}  # what was noted of a call
         self._keep: list[Any] = []
 
     def stretch(self, stretch: Stretch, function: str) -> None:
@@ -62,29 +65,26 @@ class Notes:
             self.groups.append(Overlapping(function, sites[0].level, calls))
         in_groups = {id(site) for sites in together for site in sites}
         for site in stretch.sites.values():
+            key = _key(site.node, stretch.module)
             if id(site) in in_groups:
-                self._known[id(site.node)] = None
-            elif self._known.get(id(site.node), "") is not None:
-                self._known[id(site.node)] = (self._planned(site, stretch), self._why(site, stretch))
+                self._known[key] = None
+            elif key not in self._known:  # a loop that does not overlap is looked into once more, and knows less
+                self._known[key] = (self._planned(site, stretch), self._why(site, stretch))
 
     def declared(self, calls: list[Any], module: ModuleScope, summaries: Summaries, function: str) -> None:
         """Calls that a `parallel` block starts together."""
         if len(calls) > 1:
             planned = tuple(_call(node, module, summaries) for node in calls)
             self.groups.append(Overlapping(function, 1, planned, is_declared=True))
-            self._known.update((id(node), None) for node in calls)
+            self._known.update((_key(node, module), None) for node in calls)
 
     def finish(self, modules: Iterable[ModuleScope], summaries: Summaries) -> None:
         """Calls that no stretch has: those to ordered agents, and those in statements that are barriers themselves."""
-        from lyra.vega.facts import every_node
-
         for module in modules:
-            sends = (node for node in every_node([module.module]) if isinstance(node, ast.Send))
-            for node in sends:
-                if id(node) not in self._known:
-                    why = "its answer comes in pieces" if node.is_stream else summaries.why_ordered(node, module)
-                    why = why or "the statement it stands in is carried out in its turn"
-                    self._known[id(node)] = (_call(node, module, summaries), why)
+            for statement, node in _asking(module, summaries):
+                if _key(node, module) not in self._known:
+                    why = _why_left(statement, node, module, summaries)
+                    self._known[_key(node, module)] = (_call(node, module, summaries), why)
         self.alone = [Alone(*noted) for noted in self._known.values() if noted is not None]
         self.alone.sort(key=lambda each: (each.call.file, each.call.line, each.call.column))
         self.groups.sort(key=lambda each: (each.calls[0].file, each.calls[0].line, each.step))
@@ -99,17 +99,82 @@ class Notes:
     def _why(self, site: Site, stretch: Stretch) -> str:
         if site.why:
             return site.why
-        needed = sorted({stretch.module.source.place(each.node.at)[0] for each in self._needed(site, stretch)})
+        needed = self._needed(site, stretch)
+        if site.in_loop and site in needed:
+            return "each turn of the loop needs the answer of the one before"
         if needed:
-            return f"it needs the answer of line {_lines(needed)}"
+            lines = sorted({stretch.module.source.place(each.node.at)[0] for each in needed})
+            return f"it needs the answer of line {_lines(lines)}"
         if site.level > 1:
-            return "it is computed from something that is not known ahead, or its receiver is still being asked"
-        if len(stretch.sites) > 1:
+            return site.because or "what it asks is not known ahead"
+        others = [each for each in stretch.sites.values() if each is not site]
+        if any(site.number in each.needs for each in others):
             return "the calls after it need its answer"
+        if others:
+            line = stretch.module.source.place(others[0].node.at)[0]
+            return f"the call beside it on line {line} is made in its turn"
         if stretch.barrier is not None:
             line = stretch.module.source.place(stretch.barrier.node.at)[0]
-            return f"nothing is asked early across {stretch.barrier.why} on line {line}"
+            why = f"nothing is asked early across {stretch.barrier.why} on line {line}"
+            return f"{why}: {stretch.barrier.because}" if stretch.barrier.because else why
         return "no other call stands beside it"
+
+
+def _key(node: ast.Node, module: ModuleScope) -> _Key:
+    """A call by its place: some are made anew while a program is compiled."""
+    return module.source.name, node.at, node.end
+
+
+# ---------------------------------------------------------------- calls that no stretch has
+
+
+def _asking(module: ModuleScope, summaries: Summaries) -> Iterator[tuple[Any, Any]]:
+    """Every call in a file, with the innermost statement or function value around it."""
+    todo: list[tuple[Any, Any]] = [(module.module, module.module)]
+    while todo:
+        around, node = todo.pop()
+        if isinstance(node, (ast.Statement, ast.Lambda)):
+            around = node
+        if isinstance(node, ast.Send) or _asked_by(node, module, summaries):
+            yield around, node
+        todo.extend((around, part) for part in children(node))
+
+
+def _asked_by(node: Any, module: ModuleScope, summaries: Summaries) -> Symbol | None:
+    """The function that asks and that a call calls, itself or by way of a library function."""
+    if not isinstance(node, (ast.Call, ast.MethodCall)):
+        return None
+    values = [argument.value for argument in node.arguments]
+    if isinstance(node, ast.Call):
+        values.insert(0, node.callee)
+    for value in values:
+        meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
+        if not isinstance(meaning, Symbol) or meaning.kind not in ("function", "tool"):
+            continue
+        if "asks" in summaries.function(meaning).effects:
+            return meaning
+    return None
+
+
+def _why_left(around: Any, node: Any, module: ModuleScope, summaries: Summaries) -> str:
+    if isinstance(node, ast.Send):
+        why = "its answer comes in pieces" if node.is_stream else summaries.why_ordered(node, module)
+        if why:
+            return why
+    function = _asked_by(node, module, summaries)
+    if function is not None:
+        if module.meanings.get(id(getattr(node, "callee", None))) is not function:
+            return f"it calls `{function.name}` for one item after the other"
+        more = sorted(summaries.function(function).effects - {"asks"})
+        if more:
+            return f"`{function.name}` does more than ask: {EFFECTS[more[0]]}"
+    if isinstance(around, ast.Lambda):
+        return "it stands in a function that is only known when it runs"
+    for found in summaries.effects(around, module):
+        if found.effect not in ALLOWED and found.node is not around:
+            line = module.source.place(found.node.at)[0]
+            return f"nothing is asked early across {says(found)} on line {line}, which is in the same statement"
+    return "the statement it stands in is carried out in its turn"
 
 
 def _call(node: ast.Send | ast.Call, module: ModuleScope, summaries: Summaries, **facts: Any) -> PlannedCall:

@@ -124,8 +124,9 @@ def svg_of(plan: Plan) -> str:
             body.append(_box(x, y, _label(call), call, ""))
             y += _BOX[1] + _GAP[1]
         y += _GAP[1]
-    if plan.alone:
-        body.append(_text(_MARGIN, y + 12, "in their turn", "title"))
+    if plan.alone or not plan.groups:
+        title = "in their turn" if plan.alone else f"{plan.name} asks no agent"
+        body.append(_text(_MARGIN, y + 12, title, "title"))
         y += 22
     for each in plan.alone:
         x = _MARGIN + (_BOX[0] + _GAP[0] if each.call.after else 0)

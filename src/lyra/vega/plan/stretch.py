@@ -19,21 +19,22 @@ from lyra.vega.plan.walk import children, parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 
-__all__ = ["NEVER", "Barrier", "Site", "Stretch", "stretches"]
+__all__ = ["ALLOWED", "NEVER", "Barrier", "Site", "Stretch", "says", "stretches"]
 
 NEVER: Final = 99
 _STATEMENTS_MAX: Final = 128  # of one stretch: more calls than that are not under way together anyway
 LEVELS_MAX: Final = 4  # questions that wait for answers that wait for answers …: more is a chain, not a web
-_ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "method"})
+ALLOWED: Final = frozenset({"ask", "asks", "change", "global", "continue", "method"})
 
 
 class Barrier(Exception):
-    """A statement that ends a stretch: what it does and where."""
+    """A statement that ends a stretch: what it does and where, and why that is in the way where it need not be."""
 
-    def __init__(self, why: str, node: ast.Node) -> None:
+    def __init__(self, why: str, node: ast.Node, because: str = "") -> None:
         super().__init__(why)
         self.why = why
         self.node = node
+        self.because = because
 
 
 class Value(NamedTuple):
@@ -59,6 +60,9 @@ class Site:
         self.needs: frozenset[int] = frozenset()
         self.in_loop = False
         self.in_order = True  # no call before it is put later than it
+        self.hands_back = False  # its value may be something that the caller has, or hold it
+        self.asks_once = True  # its answer is the end of it: it asks nothing else
+        self.because = ""  # what keeps its question from being known before, besides answers
         self.why = ""  # it is made in its turn
 
     @property
@@ -70,11 +74,12 @@ class Stretch:
     def __init__(self, summaries: Summaries, module: ModuleScope) -> None:
         self.summaries = summaries
         self.module = module
-        self.aliases: Aliases = summaries.aliases(module)
+        self.aliases: Aliases = summaries.aliases
         self.statements: list[ast.Statement] = []
         self.end: ast.Expression | None = None  # what the last statement, a print or return, needs
         self.barrier: Barrier | None = None  # what ends it
         self.sites: dict[int, Site] = {}  # by id(node), in the order of the program
+        self.spawns: dict[int, int] = {}  # the numbers of the spawns in it, by id(node)
         self.levels: dict[int, int] = {}  # of the statements that give variables a value
         self.assigned: set[int] = set()  # ids of variables that get a value in it
         self._state: dict[Any, Value] = {}
@@ -82,6 +87,7 @@ class Stretch:
         self._read: set[int] = set()  # classes of lists and maps that were read
         self._captured: set[int] = set()  # ids of variables that a function or lambda was found to read
         self._loops = 0
+        self._because = ""  # why what is looked at is not known ahead
 
     # ------------------------------------------------------------ growing
 
@@ -101,7 +107,7 @@ class Stretch:
         self.statements.append(statement)
 
     def _again(self) -> None:
-        self._state, self.levels, self.sites, self._loops = {}, {}, {}, 0
+        self._state, self.levels, self.sites, self.spawns, self._loops = {}, {}, {}, {}, 0
         for statement in self.statements:
             self._statement(statement)
 
@@ -115,12 +121,19 @@ class Stretch:
 
     def check(self, node: Any) -> None:
         for found in self.summaries.effects(node, self.module):
+            if found.effect == "continue" and not _is_inside(found.node, node):
+                raise Barrier("the continue", found.node)  # it leaves the stretch
             is_through = bool(found.through) and found.effect in ("change", "global")
-            if found.effect in _ALLOWED and not is_through:
+            if found.effect in ALLOWED and not is_through:
                 continue
+            if isinstance(found.node, ast.Spawn):
+                because = self.summaries.why_spawn_stays(found.node, self.module)
+                if not because:
+                    continue
+                raise Barrier("the spawn", found.node, because)
             if "barrier" in OFF and found.effect in ("return", "break", "try", "session"):
                 continue
-            raise Barrier(_says(found), found.node)
+            raise Barrier(says(found), found.node)
 
     def _note_writes(self, node: Any) -> None:
         for part in parts(node):
@@ -244,6 +257,8 @@ class Stretch:
                 value |= self._send(node)
             elif isinstance(node, (ast.Name, ast.Path)):
                 value |= self._name(node)
+            elif isinstance(node, ast.Spawn):
+                value |= self._spawn(node)
             elif isinstance(node, ast.Lambda):
                 value |= self._lambda(node)
             elif isinstance(node, ast.Match):
@@ -255,6 +270,7 @@ class Stretch:
                 value |= called
             elif isinstance(node, ast.MethodCall) and node.name not in SAFE_METHODS:
                 value = NOT_AHEAD
+                self._because = f"a map may have a function `{node.name}` of its own"
                 todo.extend(reversed(children(node)))
             else:
                 todo.extend(reversed(children(node)))
@@ -264,7 +280,10 @@ class Stretch:
         meaning = self.module.meanings.get(id(node))
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
-        return NOT_AHEAD if self._is_changed(meaning) else self._state.get(meaning, KNOWN)
+        if self._is_changed(meaning):
+            self._because = f"it reads `{meaning.name}`, which changes beside it"
+            return NOT_AHEAD
+        return self._state.get(meaning, KNOWN)
 
     def _is_changed(self, variable: Variable) -> bool:
         held_by = self.aliases.of(variable)
@@ -299,7 +318,9 @@ class Stretch:
         asking = [part for part in parts(node) if isinstance(part, ast.Send) or self._asks(part)]
         for part in asking:
             self._site(part).why = why
-            self._state["all"] = NOT_AHEAD
+            self._state["all", None] = NOT_AHEAD
+            if isinstance(part, ast.Send):
+                self._state["to", self.summaries.targets.process(part.target, self.module)] = NOT_AHEAD
         return NOT_AHEAD if asking else self._expression(node)
 
     # ------------------------------------------------------------ calls
@@ -313,6 +334,7 @@ class Stretch:
 
     def _send(self, node: ast.Send) -> Value:
         asked = KNOWN
+        self._because = ""
         for part in (node.target, node.message, node.timeout, node.budget):
             if part is not None:
                 asked |= self._expression(part)
@@ -321,20 +343,45 @@ class Stretch:
             self._captured.update(map(id, reads))
             if any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads):
                 asked = NOT_AHEAD  # its tools would see what the program has not yet come to change
+                self._because = f"the tools of {agent.name} read what changes beside it"
         process = self.summaries.targets.process(node.target, self.module)
         if "delivery" not in OFF:
-            asked = Value(max(asked.level, self._state.get(("to", process), KNOWN).level), asked.needs)
+            told = self._told(process)
+            if told > asked.level:
+                self._because = "its receiver gets its messages in order, and one before it is not yet known"
+            asked = Value(max(asked.level, told), asked.needs)
         answer = self._made(self._site(node), asked)
         self._state["to", process] = Value(max(answer.level - 1, 1), frozenset())
         return answer
 
+    def _told(self, process: int | None) -> int:
+        """The highest level of the questions before that may be to the same process."""
+        if process is None:
+            told = [value.level for key, value in self._state.items() if type(key) is tuple and key[0] == "to"]
+            return max(told, default=1)
+        return max(self._state.get(("to", who), KNOWN).level for who in (process, None))
+
+    def _spawn(self, node: ast.Spawn) -> Value:
+        """A process that is started in its turn: who will be asked is known as soon as its settings are."""
+        self.spawns.setdefault(id(node), len(self.spawns))
+        agent = self.module.meanings[id(node.target)]
+        assert isinstance(agent, Symbol)
+        reads = self.summaries.setting_reads(agent) or ()
+        self._captured.update(map(id, reads))
+        changes = any(id(variable) in self.assigned or self._is_changed(variable) for variable in reads)
+        if not changes or "settings" in OFF:
+            return KNOWN
+        self._because = f"the settings of {agent.name} read what changes beside it: they are not known ahead"
+        return NOT_AHEAD
+
     def _made(self, site: Site, asked: Value) -> Value:
         level = NEVER if asked.level > LEVELS_MAX else asked.level
+        site.because = self._because or site.because
         site.level = max(site.level, level)
         site.needs |= asked.needs
-        before = self._state.get("all", KNOWN)
+        before = self._state.get(("all", None), KNOWN)
         site.in_order = site.in_order and before.level <= site.level
-        self._state["all"] = before | Value(site.level if site.is_early else NEVER, frozenset())
+        self._state["all", None] = before | Value(site.level if site.is_early else NEVER, frozenset())
         if not site.is_early:
             return Value(NEVER, frozenset({site.number}))
         return Value(site.level + 1, frozenset({site.number}))
@@ -357,23 +404,32 @@ class Stretch:
             return None
         summary = self.summaries.function(meaning)
         given = KNOWN
+        self._because = ""
         for argument in node.arguments:
             given |= self._expression(argument.value)
         self._captured.update(map(id, summary.reads))
-        if any(id(variable) in self.assigned or self._is_changed(variable) for variable in summary.reads):
-            given = NOT_AHEAD
+        for variable in summary.reads:
+            if id(variable) in self.assigned or self._is_changed(variable):
+                given = NOT_AHEAD
+                self._because = f"`{meaning.name}` reads `{variable.name}`, which changes beside it"
         if "asks" in summary.effects:
             site = self._site(node)
+            site.hands_back = self.aliases.hands_back(meaning)
+            site.asks_once = self.summaries.asks_once(meaning)
             if summary.effects != {"asks"}:
                 other = next(iter(sorted(summary.effects - {"asks"})))
                 site.why = f"`{meaning.name}` does more than ask: {EFFECTS[other]}"
-            elif any(argument.name for argument in node.arguments):
-                site.why = "its arguments are named"
             return self._made(site, given)
         return NOT_AHEAD if summary.effects else given
 
 
-def _says(found: Found) -> str:
+def _is_inside(leaving: ast.Node, statement: Any) -> bool:
+    """Whether the loop of a `continue` is in the statement too."""
+    loops = (part for part in parts(statement) if isinstance(part, (ast.While, ast.For, ast.ForIn)))
+    return any(part is leaving for loop in loops for part in parts(loop.body))
+
+
+def says(found: Found) -> str:
     if found.through and found.through != "print":
         return f"`{found.through}` ({EFFECTS[found.effect]})"
     return EFFECTS[found.effect] if " " in EFFECTS[found.effect] else f"`{EFFECTS[found.effect]}`"

@@ -16,6 +16,7 @@ import msgspec
 from lyra.vega import ast
 from lyra.vega.plan.aliases import CHANGING, Aliases
 from lyra.vega.plan.targets import Targets
+from lyra.vega.plan.walk import children, own_parts
 from lyra.vega.rules import OFF
 from lyra.vega.scopes import ModuleScope, Symbol, Variable
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
@@ -82,6 +83,8 @@ _LIBRARY_EFFECTS: Final = {
     "math::random": "read",
     "math::random_int": "read",
 }
+_CALLS_MAX: Final = 20  # functions that call each other, looked through for the questions they ask
+_PLAIN_SETTINGS: Final = (ast.Literal, ast.ListLiteral, ast.MapLiteral, ast.Interpolation, ast.Binary, ast.Unary)
 _READ_CAPABILITIES: Final = frozenset({"fs.read", "file.read", "http.get", "env.read", "time.read"})
 _QUIET: Final = frozenset({"change", "read", "method", *_INSIDE, "try"})  # what a tool may do and still only read
 _METHODS: Final = frozenset(
@@ -108,12 +111,14 @@ class Summary(NamedTuple):
 
 
 class _Local:
-    """A function by itself: `calls` are the functions it calls, and those it gives to library functions to call."""
+    """A function by itself: `calls` are the functions it calls, and those it gives to library functions to call;
+    `tools` are those of the agents it asks, which see the same variables."""
 
     def __init__(self) -> None:
         self.effects: set[str] = set()
         self.reads: dict[Variable, None] = {}
         self.calls: list[tuple[Symbol, bool]] = []
+        self.tools: list[Symbol] = []
 
 
 class Summaries:
@@ -123,15 +128,12 @@ class Summaries:
         self._host_names = host_names
         self._functions: dict[int, Summary] = {}
         self._agents: dict[int, str] = {}
-        self._aliases: dict[int, Aliases] = {}
+        self.aliases = Aliases(self.targets)
 
     def prepare(self) -> None:
-        self.targets.learn(self._modules())
-
-    def aliases(self, module: ModuleScope) -> Aliases:
-        if id(module) not in self._aliases:
-            self._aliases[id(module)] = Aliases(module, self.targets)
-        return self._aliases[id(module)]
+        modules = list(self._modules())
+        self.targets.learn(modules)
+        self.aliases.learn(modules)
 
     # ------------------------------------------------------------ functions
 
@@ -151,7 +153,7 @@ class Summaries:
                 todo.pop()
                 continue
             parts[key] = local = self._local(todo.pop())
-            todo.extend(callee for callee, _ in local.calls)
+            todo.extend([*(callee for callee, _ in local.calls), *local.tools])
         found = {key: Summary(frozenset(local.effects), tuple(local.reads)) for key, local in parts.items()}
         grows = True
         while grows:
@@ -162,9 +164,35 @@ class Summaries:
                     inner = found.get(id(callee.node)) or self._functions[id(callee.node)]
                     effects |= _given_effects(inner.effects) if is_given else inner.effects
                     reads |= dict.fromkeys(inner.reads)
+                for tool in local.tools:
+                    reads |= dict.fromkeys((found.get(id(tool.node)) or self._functions[id(tool.node)]).reads)
                 if len(effects) > len(found[key].effects) or len(reads) > len(found[key].reads):
                     found[key], grows = Summary(frozenset(effects), tuple(reads)), True
         self._functions |= found
+
+    def asks_once(self, symbol: Symbol) -> bool:
+        """Whether a function asks one question at most, whatever happens in it."""
+        return self._questions(symbol, _CALLS_MAX) <= 1
+
+    def _questions(self, symbol: Symbol, depth: int) -> int:
+        """How many questions a call of a function asks at most; 2 stands for more."""
+        if not depth:
+            return 2
+        found = 0
+        for node in _below(_code(symbol.node)):
+            meaning = symbol.module.meanings.get(id(node.callee)) if isinstance(node, ast.Call) else None
+            if isinstance(node, (ast.While, ast.For, ast.ForIn)):
+                found += 2 if self._asks(node, symbol.module) else 0
+            elif isinstance(node, ast.Send):
+                found += 1
+            elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
+                found += self._questions(meaning, depth - 1) if "asks" in self.function(meaning).effects else 0
+            if found > 1:
+                return 2
+        return found
+
+    def _asks(self, node: Any, module: ModuleScope) -> bool:
+        return any(found.effect in ("ask", "asks") for found in self._walk(node, module, self._called))
 
     def _local(self, symbol: Symbol) -> _Local:
         """What a function does by itself, and whom it calls."""
@@ -174,13 +202,17 @@ class Summaries:
             local.calls.append((callee, is_given))
             return frozenset()
 
-        for found in self._walk(symbol.node.body, symbol.module, called):
+        for found in self._walk(_code(symbol.node), symbol.module, called):
             if found.effect not in _INSIDE and not (found.effect == "change" and self._is_own(found.node, symbol)):
                 local.effects.add("asks" if found.effect == "ask" else found.effect)
-        for node in _below(symbol.node.body, into_closures=True):
+        for node in _below(_code(symbol.node), into_closures=True):
             meaning = symbol.module.meanings.get(id(node)) if isinstance(node, (ast.Name, ast.Path)) else None
             if isinstance(meaning, Variable) and meaning.is_top:
                 local.reads[meaning] = None
+            elif isinstance(node, ast.Send) and "tools" not in OFF:
+                agents = self.targets.agents(node.target, symbol.module) or ()
+                for agent in sorted(agents, key=lambda each: each.name):
+                    local.tools += self._tools(agent)
         return local
 
     def _is_own(self, node: ast.Node, symbol: Symbol) -> bool:
@@ -189,9 +221,13 @@ class Summaries:
         while isinstance(root, (ast.Index, ast.Field)):
             return False  # a part of something may belong to somebody else
         meaning = symbol.module.meanings.get(id(root)) if root is not None else None
-        if not isinstance(meaning, Variable) or meaning.is_top or meaning.is_parameter or meaning.is_assigned:
+        return isinstance(meaning, Variable) and not meaning.is_top and self._is_made(meaning)
+
+    def _is_made(self, variable: Variable) -> bool:
+        """Whether a variable holds a list or map that is made where it is declared, and never another."""
+        if variable.is_parameter or variable.is_assigned:
             return False
-        values = self.targets.values(meaning)
+        values = self.targets.values(variable)
         return len(values) == 1 and isinstance(values[0][1], (ast.ListLiteral, ast.MapLiteral))
 
     # ------------------------------------------------------------ any code
@@ -276,15 +312,75 @@ class Summaries:
         found: list[Found] = []
         for value in values:
             meaning = module.meanings.get(id(value)) if isinstance(value, (ast.Name, ast.Path)) else None
-            effects: Iterable[str] = ()
+            through = "" if "given" in OFF else getattr(value, "name", "") or "the function it is given"
             if isinstance(value, ast.Lambda):
-                effects = _given_effects({each.effect for each in self._walk(value.body, module, function)} - _INSIDE)
+                found.extend(self._in_lambda(value, node, module, function))
             elif isinstance(meaning, Symbol) and meaning.kind in ("function", "tool"):
-                effects = function(meaning, True)
+                found.extend(Found(effect, node, through) for effect in sorted(function(meaning, True)))
             elif isinstance(meaning, Variable) and _takes_function(node):
-                effects = {"unknown"}
-            found.extend(Found(effect, node) for effect in sorted(effects))
+                found.append(Found("unknown", node))
         return found
+
+    def _in_lambda(self, value: ast.Lambda, node: ast.Node, module: ModuleScope, function: _Called) -> list[Found]:
+        """What a lambda does that is called here: it would do so again in its turn, were it looked ahead."""
+        inside = self._walk(value.body, module, function)
+        own = {id(module.declared[id(part)]) for part in own_parts(value.body) if id(part) in module.declared}
+        found: list[Found] = []
+        for each in inside:
+            if each.effect in _INSIDE:
+                continue
+            (effect,) = _given_effects([each.effect])
+            at = each.node
+            if each.effect == "change" and not each.through:
+                root = changed(at)
+                meaning = module.meanings.get(id(root)) if root is not None else None
+                if isinstance(meaning, Variable) and id(meaning) in own and self._is_made(meaning):
+                    continue
+            else:
+                at = node
+            found.append(Found(effect, at, "" if "given" in OFF else each.through or "the function it is given"))
+        return found
+
+    # ------------------------------------------------------------ spawns
+
+    def why_spawn_stays(self, node: ast.Spawn, module: ModuleScope) -> str:
+        """Why nothing may be asked across a spawn, as a plan says it; "" where it may."""
+        meaning = module.meanings.get(id(node.target))
+        if node.is_function or not isinstance(meaning, Symbol) or meaning.kind != "agent":
+            return "what it starts is no agent"
+        if node.is_async:
+            return "somebody awaits what it starts"
+        if node.supervision is not None:
+            return "it says how the process is supervised"
+        if self.targets.is_held(node) and "held" not in OFF:
+            return "its process is used for more than to ask it"
+        return f"the settings of {meaning.name} are computed" if self.setting_reads(meaning) is None else ""
+
+    def setting_reads(self, symbol: Symbol) -> tuple[Variable, ...] | None:
+        """The variables that the settings of an agent are made of; None where more than that is computed."""
+        agent: ast.Agent = symbol.node
+        todo: list[tuple[Any, ModuleScope]] = [(agent.fields, symbol.module)]
+        todo += [(tool.settings, symbol.module) for tool in agent.tools]
+        found: dict[Variable, None] = {}
+        tools: set[int] = set()
+        while todo:
+            node, module = todo.pop()
+            if isinstance(node, (ast.Name, ast.Path)):
+                meaning = module.meanings.get(id(node))
+                if isinstance(meaning, Variable) and meaning.literal is None:
+                    found[meaning] = None
+                elif isinstance(meaning, Symbol) and meaning.kind == "tool" and id(meaning.node) not in tools:
+                    tools.add(id(meaning.node))
+                    todo.append((meaning.node.settings, meaning.module))
+            elif isinstance(node, ast.Call) and module.meanings.get(id(node.callee)) is None:
+                todo.extend((argument.value, module) for argument in node.arguments)  # a word: `window(10)`
+            elif isinstance(node, dict):
+                todo.extend((value, module) for value in node.values())
+            elif isinstance(node, (*_PLAIN_SETTINGS, list, tuple)):
+                todo.extend((part, module) for part in children(node))
+            elif isinstance(node, ast.Node) and not isinstance(node, ast.TypeLiteral):
+                return None
+        return tuple(found)
 
     # ------------------------------------------------------------ agents
 
@@ -297,6 +393,10 @@ class Summaries:
 
     def tool_reads(self, symbol: Symbol) -> tuple[Variable, ...]:
         """The globals that the tools of an agent read when they are called."""
+        tools = self._tools(symbol)
+        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
+
+    def _tools(self, symbol: Symbol) -> list[Symbol]:
         agent: ast.Agent = symbol.node
         tools = [Symbol("tool", tool.name, tool, symbol.module) for tool in agent.tools]
         named = agent.fields.get("tools")
@@ -304,7 +404,7 @@ class Summaries:
             meaning = symbol.module.meanings.get(id(item))
             if isinstance(meaning, Symbol) and meaning.kind in ("tool", "function"):
                 tools.append(meaning)
-        return tuple(dict.fromkeys(variable for tool in tools for variable in self.function(tool).reads))
+        return tools
 
     def _why_agent(self, symbol: Symbol) -> str:
         agent: ast.Agent = symbol.node
@@ -314,9 +414,8 @@ class Summaries:
             return f"{agent.name} remembers its conversation"
         if "circuit_breaker" in fields:
             return f"the circuit breaker of {agent.name} counts its calls in their order"
-        limit = fields.get("rate_limit")
-        if isinstance(limit, dict) and getattr(limit.get("strategy"), "name", "") == "reject":
-            return f"the rate limit of {agent.name} refuses calls that come too soon"
+        if "rate_limit" in fields and (why := self._why_limited(symbol, fields["rate_limit"])):
+            return why
         if getattr(fields.get("concurrency"), "value", None) == 1:
             return f"the concurrency of {agent.name} is 1"
         for tool in agent.tools:
@@ -324,6 +423,20 @@ class Summaries:
             if why:
                 return f"the tool {tool.name} of {agent.name} {why}"
         return self._why_shared(agent, symbol.module)
+
+    def _why_limited(self, symbol: Symbol, limit: Any) -> str:
+        """Calls that come together wait for the rate, which line by line they would not: that must not fail them."""
+        if "limits" in OFF:
+            return ""
+        strategy = limit.get("strategy") if isinstance(limit, dict) else limit
+        word = "queue" if strategy is None else getattr(strategy, "name", "")
+        if word == "reject":
+            return f"the rate limit of {symbol.name} refuses calls that come too soon"
+        if word != "queue":
+            return f"the rate limit of {symbol.name} refuses calls when others wait"
+        if "timeout" in symbol.node.fields or self.targets.is_timed(symbol):
+            return f"waiting for the rate limit of {symbol.name} counts for its time-out"
+        return ""
 
     def _why_shared(self, agent: ast.Agent, module: ModuleScope) -> str:
         named = agent.fields.get("tools")
@@ -352,6 +465,11 @@ class Summaries:
             if effect not in _QUIET:
                 return f"does more than read: {EFFECTS[effect]}"
         return ""
+
+
+def _code(function: Any) -> list[Any]:
+    """What runs when a function is called: its defaults, and its body."""
+    return [*(() if "defaults" in OFF else function.parameters), function.body]
 
 
 def _given_effects(effects: Iterable[str]) -> frozenset[str]:

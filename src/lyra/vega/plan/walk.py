@@ -9,7 +9,9 @@ import msgspec
 
 from lyra.vega import ast
 
-__all__ = ["children", "parts"]
+__all__ = ["children", "own_parts", "parts"]
+
+_CLOSED = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
 
 
 def children(node: Any) -> list[Any]:
@@ -30,3 +32,14 @@ def parts(root: Any) -> Iterator[Any]:
         if isinstance(node, ast.Node):
             yield node
         todo.extend(reversed(children(node)))
+
+
+def own_parts(root: Any) -> Iterator[Any]:
+    """The same without what is inside functions made there: what runs when the node itself does."""
+    todo: list[Any] = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Node):
+            yield node
+        if node is root or not isinstance(node, _CLOSED):
+            todo.extend(reversed(children(node)))

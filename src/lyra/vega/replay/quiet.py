@@ -13,7 +13,7 @@ from lyra.vega.group import Group, NotAhead
 
 __all__ = ["QUIET", "answered"]
 
-QUIET: Final = frozenset({"ahead_begin", "ahead_start", "ahead_look", "ahead_end"})
+QUIET: Final = frozenset({"ahead_begin", "ahead_start", "ahead_promise", "ahead_look", "ahead_end"})
 
 
 def answered(fiber: Fiber, effect: VmEffect) -> bool:

@@ -92,7 +92,7 @@ class StillWorld(World):
         kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
         return super().plan(name, kept)
 
-    def cell(self, pid: str, plan: AgentPlan) -> Cell:
+    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:  # noqa: ARG002 - nobody asks early
         return self.cells.setdefault(pid, _Absent(plan))
 
     def fiber(self, seed: Any, linked: Linked | None = None) -> Fiber:

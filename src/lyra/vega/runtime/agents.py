@@ -1,7 +1,8 @@
 """Agents as processes: what a declaration becomes, and the process that stands for it.
 
 `AgentPlan` is the lyra Agent made from the settings, and what Vega adds: memory, concurrency, a time-out and a budget
-for each call. It is made once for equal settings, so that all processes of it share rate limits and circuit breaker.
+for each call. It is made once for equal settings, so that all processes of it share concurrency, rate limits and
+circuit breaker.
 `agent_front` is the process: it lives, crashes and is restarted as supervision says. Calls do not run in it: without
 memory each is a process of its own, so they may overlap; with memory one process holds the conversation. The `Cell` is
 where callers find the process that stands for the agent now, and wait while it is restarted.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.agent import Agent
+from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
 from lyra.core.policy import CircuitBreaker, RateLimit, Retry
 from lyra.errors import AgentFailed, ConfigError
 from lyra.kernel.programs import program_of
@@ -36,7 +38,7 @@ CRASH: Final = "vega.crash"  # the key of the message that ends an agent's proce
 
 
 class AgentPlan:
-    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "older", "output", "priority", "timeout_s")
+    __slots__ = ("agent", "budget", "concurrency", "keeps", "name", "older", "output", "priority", "timeout_s", "turns")
 
     def __init__(self, world: World, name: str, settings: Mapping[str, Any]) -> None:
         self.name = name
@@ -44,6 +46,7 @@ class AgentPlan:
         memory = settings.get("memory", "none")
         self.keeps = memory != "none"
         self.concurrency: int | None = settings.get("concurrency")
+        self.turns = None if self.concurrency is None else asyncio.Semaphore(self.concurrency)
         self.priority: str | None = settings.get("priority")
         self.budget: Money | None = settings.get("budget")
         self.timeout_s = seconds(settings["timeout"], "timeout") if "timeout" in settings else None
@@ -107,19 +110,26 @@ def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
 class Cell:
     """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
 
-    __slots__ = ("_gone", "_turns", "_waiters", "front", "plan", "session")
+    __slots__ = ("_gone", "_waiters", "ahead", "front", "is_promised", "plan", "session")
 
     def __init__(self, plan: AgentPlan) -> None:
         self.plan = plan
         self.front: KernelProcess | None = None
         self.session: KernelProcess | None = None  # of an agent that remembers
+        self.is_promised = False  # the program has not come to its spawn, and asks it already
         self._gone: str | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._turns = None if plan.concurrency is None else asyncio.Semaphore(plan.concurrency)
+        self.ahead = asyncio.Semaphore(VEGA_AHEAD_CALLS_MAX)  # of calls that are made ahead of their turn
 
     def up(self, front: KernelProcess, session: KernelProcess | None) -> None:
         self.front, self.session = front, session
         self._wake()
+
+    def keep(self, other: Cell | None) -> None:
+        """The program has spawned what was promised; `other` stood for it, in a run that comes back."""
+        self.is_promised = False
+        if other is not None:
+            self.front, self.session = other.front, other.session
 
     def down(self) -> None:
         self.front = self.session = None
@@ -140,7 +150,7 @@ class Cell:
 
     async def ready(self) -> None:
         """Wait until there is a process; AgentFailed when there will be none."""
-        while self.front is None:
+        while self.front is None and not self.is_promised:
             if self._gone is not None:
                 raise AgentFailed(self._gone, status="gone")
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -155,8 +165,8 @@ class Cell:
 
     async def __aenter__(self) -> None:
         """A call's turn: once the agent is there, and not too many others are running."""
-        if self._turns is not None:
-            await self._turns.acquire()
+        if self.plan.turns is not None:
+            await self.plan.turns.acquire()
         try:
             await self.ready()
         except BaseException:
@@ -167,8 +177,8 @@ class Cell:
         self.leave()
 
     def leave(self) -> None:
-        if self._turns is not None:
-            self._turns.release()
+        if self.plan.turns is not None:
+            self.plan.turns.release()
 
 
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:

@@ -4,44 +4,54 @@ Each early call is a branch of the process with a key of its own (`ahead2:1.0/`:
 time), so a replay finds its answer whoever was faster. It spends from a scope apart, and nothing that its end means to
 others (an agent's crash, money spent, an error) happens before the program comes to it. What the program never comes
 to is cancelled, waited for, and told as speculative.
+
+An agent that the program has not come to spawn can be asked: a call without memory needs no process of the agent, only
+its settings. Its Cell is there already, and the process moves in when the program spawns it. If it never does, there
+never was one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
-from lyra.core.apart import Apart as AnyApart
 from lyra.core.budget import NOTHING, Usage
-from lyra.core.limits import VEGA_AHEAD_CALLS_MAX
-from lyra.errors import Divergence, LyraError, VegaError
+from lyra.core.limits import (
+    VEGA_AHEAD_CALLS_MAX,
+    VEGA_AHEAD_DEPTH_MAX,
+    VEGA_AHEAD_FUNCTIONS_MAX,
+    VEGA_AHEAD_SLICES_MAX,
+)
+from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
 from lyra.kernel.context import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
+from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
 from lyra.vega.runtime.calls import asked, crash, crash_again, failed
 from lyra.vega.runtime.errors import fault_of
-from lyra.vega.runtime.processes import PROCESSES, start_fiber
-from lyra.vega.values import ErrorValue, Fault
+from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
+from lyra.vega.values import ErrorValue, Fault, Process
 
 if TYPE_CHECKING:
-    from lyra.vega.runtime.agents import Cell
     from lyra.vega.runtime.job import Job
 
-__all__ = ["AHEAD", "Early", "Flock"]
+__all__ = ["AHEAD", "Early", "Flock", "give_up"]
 
 
 class Early:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 
-    __slots__ = ("before", "call", "crashes", "error", "is_taken", "pids", "scope", "task", "value")
+    __slots__ = ("before", "call", "crashes", "depth", "error", "is_taken", "pids", "scope", "task", "value")
 
-    def __init__(self, call: EarlyCall, scope: Apart) -> None:
+    def __init__(self, call: EarlyCall, scope: Apart, depth: int = 1) -> None:
         self.call = call
         self.scope = scope
+        self.depth = depth  # of early functions inside one another
         self.task: asyncio.Task[None] | None = None
         self.value: Any = None
         self.error: BaseException | None = None
@@ -79,16 +89,19 @@ def _publish(job: Job, kind: str, pid: str) -> None:
 class Flock:
     """The early calls of one group in this life of the process, in the order they were started."""
 
-    __slots__ = ("calls", "failed", "has_gap", "under_way")
+    __slots__ = ("calls", "failed", "has_gap", "promised", "spawned", "too_soon", "under_way")
 
     def __init__(self) -> None:
         self.calls: dict[str, Early] = {}
+        self.promised: dict[str, Cell] = {}  # agents that the program has not come to spawn
+        self.spawned: list[Cell] = []  # those it has, whose processes may not have begun
+        self.too_soon: dict[str, Process] = {}  # where a rule is off
         self.failed: list[Early] = []  # in the order of time
         self.has_gap = False  # a call was not made early: what it will cost is not known to those behind it
         self.under_way: set[asyncio.Task[None]] = set()
 
-    def scopes_before(self, early: Early) -> list[AnyApart]:
-        found: list[AnyApart] = []
+    def scopes_before(self, early: Early) -> list[Apart]:
+        found: list[Apart] = []
         for each in self.calls.values():
             if each is early:
                 break
@@ -103,28 +116,39 @@ def _begin(job: Job) -> Group | None:
     """A group, or null where calls are made in their turn and nobody has to find them again."""
     if not job.world.is_durable and not _looks_ahead(job):
         return None
+    job.fiber.looking = VEGA_AHEAD_SLICES_MAX
     return Group(job.state.number(), is_kept=job.world.is_durable)
 
 
 def _looks_ahead(job: Job) -> bool:
-    # Where the kernel itself limits the process, nothing may be spent apart from it.
+    # Where the kernel itself limits the process, nothing may be spent apart from it; and what runs ahead under a limit
+    # already asks for room in its own order.
+    inside = scopes.get()[-1]
+    if isinstance(inside, Apart) and is_limited(inside.around):
+        return False
     return not job.world.options.sequential and not is_limited(job.ctx._process.budget)
 
 
-async def _start(job: Job, group: Group, call: EarlyCall) -> None:
+async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> None:
     """Start a call; NotAhead when no more of them are worth it, and the looking ends."""
     group.add(call)
+    if call.state == REFUSED:
+        job.state.ahead.setdefault(group.number, Flock()).has_gap = True
+        return
     was_made = _was_made(job, group, call)
     if not was_made and not _looks_ahead(job):
         call.state = REFUSED
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
+    if not was_made and not _has_room(job):
+        call.state = REFUSED
+        raise NotAhead("processes are scarce")
     if call.kind == "send" and call.arguments[0].pid in job.world.expected:
         await job.world.cell_of(call.arguments[0].pid)  # it comes back with the run
     if flock.failed and not was_made:
         call.state = REFUSED
         raise NotAhead("a call before it has failed")
-    if not _may(job, call, flock):
+    if not _may(job, call, flock, asks_once=asks_once):
         call.state = REFUSED
         flock.has_gap = True
         return
@@ -136,6 +160,16 @@ async def _start(job: Job, group: Group, call: EarlyCall) -> None:
     _launch(job, group, call, flock)
 
 
+def _has_room(job: Job) -> bool:
+    """Calls under way are processes; they must not be what keeps the program from starting one."""
+    kernel = job.world.kernel
+    return kernel.live + 4 * VEGA_AHEAD_CALLS_MAX < kernel.processes_max
+
+
+def _cell(job: Job, flock: Flock, pid: str) -> Cell | None:
+    return flock.promised.get(pid) or job.world.cells.get(pid)
+
+
 def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
     recall = job.ctx._process.recall
@@ -145,9 +179,13 @@ def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
 def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
     limit = None
     if call.kind == "send":
-        plan = job.world.cells[call.arguments[0].pid].plan
+        cell = _cell(job, flock, call.arguments[0].pid)
+        assert cell is not None
+        plan = cell.plan
         limit = plan.budget if call.arguments[3] is None else call.arguments[3]
-    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit))
+    outer = job.world.early.get(job.ctx.pid)
+    depth = 1 if outer is None else outer.depth + 1
+    early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit), depth)
     flock.calls[call.key] = early
     work = _made(job, early, _path(group, call.key), flock)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
@@ -159,15 +197,28 @@ def _path(group: Group, key: str) -> str:
     return f"ahead{group.number}:{key}/"
 
 
-def _may(job: Job, call: EarlyCall, flock: Flock) -> bool:
-    """What only the run knows: whether this is an agent without memory, and whether money allows to look ahead."""
+def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
+    """What only the run knows: who is asked, and whether money allows to look ahead."""
     limited = is_limited(scopes.get()[-1])
     if limited and (flock.has_gap or not call.in_order) and "reserve" not in OFF:
         return False  # a call before it comes later, and nobody knows what that one will cost
-    if call.kind == "call":
-        return not limited
-    cell = job.world.cells.get(call.arguments[0].pid)
-    return cell is not None and (not cell.plan.keeps or "ordered" in OFF)
+    if call.kind == "call" and not _has_depth(job):
+        return False
+    if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
+        return asks_once or not limited or "once" in OFF
+    cell = _cell(job, flock, call.arguments[0].pid)
+    if cell is None or "ordered" in OFF:
+        return cell is not None
+    return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
+
+
+def _has_depth(job: Job) -> bool:
+    """A function that runs early may call others early, but not without end: recursion goes on in its own process,
+    as deep as the line-by-line run would."""
+    outer = job.world.early.get(job.ctx.pid)
+    if outer is None or "depth" in OFF:
+        return True
+    return outer.depth < VEGA_AHEAD_DEPTH_MAX and len(job.world.early) < VEGA_AHEAD_FUNCTIONS_MAX
 
 
 # ---------------------------------------------------------------- under way
@@ -177,19 +228,23 @@ async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
     name_branch(job.ctx._process, path)
     scopes.set((early.scope,))
     try:
-        early.value = await (_asked if early.call.kind == "send" else _called)(job, early)
+        await early.scope.those_before()
+        early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
         raise
     except BaseException as error:  # noqa: BLE001 - it belongs to whoever comes to the call
         early.error = error
         flock.failed.append(early)
+    finally:
+        early.scope.known.set()
 
 
-async def _asked(job: Job, early: Early) -> Any:
+async def _asked(job: Job, early: Early, flock: Flock) -> Any:
     """The answer, or the error as it is: what it means for the agent is decided when its turn comes."""
     target, message, timeout, budget = early.call.arguments
-    cell = job.world.cells[target.pid]
+    cell = _cell(job, flock, target.pid)
+    assert cell is not None
     try:
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True, early=early)
     except LyraError as error:
@@ -200,7 +255,7 @@ async def _asked(job: Job, early: Early) -> Any:
 
 async def _called(job: Job, early: Early) -> Any:
     world = job.world
-    pid = start_fiber(job, *early.call.arguments)
+    pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
     early.before += world.recharge_ended(pid, scopes.get())
     world.early[pid] = early
     child = job.ctx.process(pid)
@@ -218,6 +273,52 @@ async def _called(job: Job, early: Early) -> Any:
     if ended.reason != "normal":
         raise Fault("ProcessExit", ended.reason)
     return world.read(ended.result)
+
+
+def _depth(job: Job) -> int:
+    """How deep a function is that its caller waits for, whichever process it runs in."""
+    return 0 if "depth" in OFF else job.fiber.depth + 1
+
+
+# ---------------------------------------------------------------- agents that are not spawned yet
+
+
+def _promise(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+    """Somebody to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
+    if not _looks_ahead(job) and job.ctx._process.recall is None:
+        raise NotAhead("every call is made in its turn")
+    flock = job.state.ahead.setdefault(group.number, Flock())
+    if promised.pid not in flock.promised:
+        flock.promised[promised.pid] = cell = Cell(job.world.plan(name, settings))
+        cell.is_promised = True
+        if "spawn" in OFF:
+            flock.too_soon[promised.pid] = spawn_agent(job, name, settings, cell)
+    return promised
+
+
+def _spawn(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
+    """The program comes to the spawn: the process is started now, and was asked already if it is what was promised."""
+    flock = job.state.ahead.get(group.number)
+    if flock is None:
+        return spawn_agent(job, name, settings)
+    cell = flock.promised.get(promised.pid)
+    process = flock.too_soon.get(promised.pid) or spawn_agent(job, name, settings, cell)
+    now = job.world.cells[process.pid]
+    if now is cell:
+        group.keep(promised, process)
+    flock.spawned.append(now)
+    return process
+
+
+async def _settled(job: Job, group: Group) -> None:
+    """A call of the line-by-line run takes time, in which processes begin that were started before it."""
+    flock = job.state.ahead.get(group.number)
+    if flock is None or job.ctx.replaying:
+        return
+    spawned, flock.spawned = flock.spawned, []
+    for cell in spawned:
+        with suppress(AgentFailed):
+            await cell.ready()
 
 
 # ---------------------------------------------------------------- coming to a call
@@ -242,11 +343,8 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     else:
         if "first" in OFF:
             early = await _first_in_time(job, group, early)
-        try:
-            await _ended(early)
-        except asyncio.CancelledError:
-            await _end(job, group)
-            raise
+        await _ended(early)
+        await _settled(job, group)
         if early.was_refused or not early.scope.is_allowed():
             early = await _now(job, group, call, f"{call.key}.again")
         else:
@@ -304,9 +402,13 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
             return await told(job, target, message)
         cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
-    pid = start_fiber(job, *call.arguments)
+    pid = start_fiber(job, *call.arguments, depth=_depth(job))
     world.recharge_ended(pid, scopes.get())
-    ended = await job.ctx.process(pid).wait()
+    world.awaited.add(pid)
+    try:
+        ended = await job.ctx.process(pid).wait()
+    finally:
+        world.awaited.discard(pid)
     if ended.error is not None:
         raise ended.error
     return world.read(ended.result)
@@ -346,11 +448,20 @@ async def _first_in_time(job: Job, group: Group, early: Early) -> Early:
 # ---------------------------------------------------------------- the end
 
 
+async def give_up(job: Job) -> None:
+    """The process itself was ended, wherever it was: what it asked early is told and billed all the same."""
+    for flock in [job.state.ahead.pop(number) for number in list(job.state.ahead)]:
+        await _over(job, flock)
+
+
 async def _end(job: Job, group: Group) -> None:
     """The stretch is over: what was not taken is cancelled and waited for."""
     flock = job.state.ahead.pop(group.number, None)
-    if flock is None:
-        return
+    if flock is not None:
+        await _over(job, flock)
+
+
+async def _over(job: Job, flock: Flock) -> None:
     left = [early for early in flock.calls.values() if not early.is_taken]
     if "cancelled" not in OFF:
         tasks = [early.task for early in left if early.task is not None and not early.task.done()]
@@ -361,7 +472,7 @@ async def _end(job: Job, group: Group) -> None:
     for early in left:
         early.scope.is_over = True
         take_back(job.world.budget, early.before)
-        job.world.speculative = job.world.speculative + early.scope.usage
+        job.world.speculative = job.world.speculative + early.scope.usage + early.scope.guessed
         early.over(job, "call.speculative")
 
 
@@ -383,5 +494,7 @@ AHEAD: Final[dict[str, Callable[..., Any]]] = {
     "ahead_start": _start,
     "ahead_look": _look,
     "ahead_take": _take,
+    "ahead_promise": _promise,
+    "ahead_spawn": _spawn,
     "ahead_end": _end,
 }

@@ -33,6 +33,7 @@ from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
+from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
 from lyra.vega.runtime.renewals import made_with
@@ -77,6 +78,9 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     except Divergence:
         raise  # the journal's business, not the agent's
     except Exception as error:
+        early = job.world.early.get(job.ctx.pid)
+        if early is not None and isinstance(error, LyraError) and NO_ROOM in error.fields:
+            early.scope.was_refused = True  # also when an earlier life of the run found no room
         raise failed(job, cell, error) from error
 
 
@@ -118,7 +122,9 @@ async def asked(
             return read_answer(cell, await answer())
     with job.waiting(pid):
         if is_early:
-            async with cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+            is_ahead = early is not None or job.ctx.pid in job.world.early
+            window = cell.ahead if is_ahead and "window" not in OFF else nullcontext()
+            async with window, cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
                 return read_answer(cell, await answer())
         async with in_time(cell, limit_s), cell:
             return read_answer(cell, await answer())
@@ -182,6 +188,8 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
         ended = await child.wait()
     except asyncio.CancelledError:
         stop(job, child)
+        if early is not None:
+            await _hung_up(job, child.pid)
         raise
     text = _result(plan.name, ended)
     if plan.agent.output is None:
@@ -205,6 +213,17 @@ def stop(job: Job, child: ChildHandle) -> None:
     if not job.world.kernel.stopping:
         with suppress(NoSuchProcess):
             job.ctx.stop(child, grace_s=STOP_S)
+
+
+async def _hung_up(job: Job, pid: str) -> None:
+    """Wait until a call that was given up is over, and what it cost is known."""
+    kernel = job.world.kernel
+    process = kernel.processes.get(pid)
+    if process is None or process.exit is not None or kernel.stopping:
+        return
+    with suppress(TimeoutError, NoSuchProcess):
+        async with asyncio.timeout(2 * STOP_S):
+            await kernel.process(pid).wait()
 
 
 async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:

@@ -15,6 +15,9 @@ from lyra.agents.runtime import scopes
 from lyra.core.limits import TICK_S
 from lyra.errors import Divergence
 from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
+from lyra.vega.rules import OFF
+from lyra.vega.runtime.ahead import give_up
+from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.fleet import FUEL, Member
 from lyra.vega.runtime.handlers import HANDLERS, handler
@@ -41,18 +44,29 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         world.enter_sessions(seed.get("sessions", ()))
+        job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:
             scopes.set((world.early[ctx.pid].scope,))
     if world.picture is not None:
         world.picture.began(job, is_main=seed is None)
     if world.fleet is None:
         saver = world.saver(job) if world.record is not None else None
-        return await _steps(job, asked, saver, is_main=seed is None)
+        return await _lived(job, asked, saver, is_main=seed is None)
     world.fleet.board(job)
     try:
-        return await _steps(job, asked, None, is_main=seed is None)
+        return await _lived(job, asked, None, is_main=seed is None)
     finally:
         world.fleet.leave(job)
+
+
+async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
+    """All steps of a process; one that is ended from outside gives up what it has asked ahead of its turn."""
+    try:
+        return await _steps(job, asked, saver, is_main=is_main)
+    except asyncio.CancelledError:
+        if job.has_state and job.state.ahead and "cancelled" not in OFF:
+            await give_up(job)
+        raise
 
 
 async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *, is_main: bool) -> Any:
@@ -112,7 +126,10 @@ async def _answer(job: Job, effect: VmEffect) -> None:
 def _uncaught(job: Job, outcome: Done, *, is_main: bool) -> VegaError:
     assert outcome.error is not None
     error = VegaError.of(outcome.error)
-    is_early = job.ctx.pid in job.world.early  # whoever comes to it will say so
-    if not is_main and not is_early and not job.world.is_over:  # one stopped at the end of the run did not fail
+    early = job.world.early.get(job.ctx.pid)
+    if early is not None and early.scope.was_refused:
+        error.fields[NO_ROOM] = True  # for a life in which nobody saw that
+    is_heard = early is not None or job.ctx.pid in job.world.awaited  # whoever comes to it will say so
+    if not is_main and not is_heard and not job.world.is_over:  # one stopped at the end of the run did not fail
         job.world.options.warn(f"process {job.ctx.pid} ended: {error.render()}")
     return error

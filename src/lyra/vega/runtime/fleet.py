@@ -74,6 +74,7 @@ class Member(Fiber):
         self.registers = registers
         self.stack: Frame | None = None
         self.depth = 0
+        self.looking = 0
         self.globals = globals_
         self.mailbox: deque[Any] | None = None
         self.budgets = 0

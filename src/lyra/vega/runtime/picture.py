@@ -135,6 +135,7 @@ class Picture:
         self._kernel: Kernel | None = None
         self._seen: dict[str, _Seen] = {}
         self._calls: dict[str, _Seen] = {}  # by the pid of the process that asks the model
+        self._promised: dict[Cell, _Seen] = {}  # agents that were asked before they were spawned
         self._budget: Budget | None = None
         self._session: Budget | None = None
         self._ended = self._model_calls = self._tokens = self._micro_usd = self._restarts = 0
@@ -155,6 +156,8 @@ class Picture:
     def agent(self, process: Process, cell: Cell) -> None:
         """An agent is there, or there again."""
         is_new = _key(process) not in self._seen
+        if cell in self._promised:
+            self._seen[_key(process)] = self._promised.pop(cell)
         seen = self._met("agent", cell.plan.name, process)
         if cell.session is not None:
             self._calls[cell.session.pid] = seen
@@ -166,7 +169,10 @@ class Picture:
 
     def called(self, pid: str, cell: Cell) -> None:
         """The process of this pid asks the model for an agent."""
-        seen = None if cell.front is None else self._seen.get(_key(cell.front))
+        if cell.is_promised:
+            seen: _Seen | None = self._promised.setdefault(cell, _Seen("agent", cell.plan.name))
+        else:
+            seen = None if cell.front is None else self._seen.get(_key(cell.front))
         if seen is not None:
             self._calls[pid] = seen
 

@@ -16,15 +16,19 @@ from lyra.vega.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
     from lyra.kernel.process import Process as KernelProcess
+    from lyra.vega.runtime.agents import Cell
 
-__all__ = ["PROCESSES", "start_fiber"]
+__all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 
 
 # ---------------------------------------------------------------- starting
 
 
-def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None) -> str:
-    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known.
+def start_fiber(
+    job: Job, function: Any, arguments: list[Any], slots: list[int] | None = None, *, depth: int = 0
+) -> str:
+    """A process of its own for one function; gives its pid. `slots` are the globals it needs, where that is known;
+    `depth` is how deep it is in the calls of whoever waits for it.
 
     Without a journal it has no parent: a chain of spawns may be longer than a tree of processes may be deep, and a
     process that ended leaves nothing behind. What it may do and spend is its maker's all the same.
@@ -34,8 +38,11 @@ def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] 
     world, maker = job.world, job.ctx._process
     if world.is_durable:
         seed = world.seed(job.fiber, function, arguments, slots, maker)
+        if depth:
+            seed["depth"] = depth
         return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
     fiber = job.fiber.child(function, arguments)
+    fiber.depth = depth
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)
     process.grant, process.budget = maker.grant, maker.budget
     return _tracked(job, process.pid)
@@ -44,7 +51,10 @@ def start_fiber(job: Job, function: Any, arguments: list[Any], slots: list[int] 
 def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
     if kind == "function":
         return _spawn_function(job, what, arguments, settings, is_async)
-    return (_spawn_agent if kind == "agent" else _spawn_supervisor)(job, name, what, settings, is_async)
+    if kind == "supervisor":
+        return _spawn_supervisor(job, name, what, settings, is_async)
+    process = spawn_agent(job, name, what, supervised=settings)
+    return Future(process.pid) if is_async else process
 
 
 def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
@@ -60,7 +70,8 @@ def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async
     return _given(_tracked(job, handle.pid), is_async)
 
 
-def _spawn_agent(job: Job, name: str, what: Any, settings: Any, is_async: bool) -> Any:
+def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *, supervised: Any = None) -> Process:
+    """The process of an agent; `promised` is where callers find it already, if they do."""
     world = job.world
     plan = world.plan(name, what)
     handle = job.ctx.spawn(
@@ -68,15 +79,15 @@ def _spawn_agent(job: Job, name: str, what: Any, settings: Any, is_async: bool) 
         world.run_id,
         name,
         world.spawned_as(job.ctx._process, name, what),
-        supervision=supervision(settings),
+        supervision=supervision(supervised),
         priority=plan.priority,
     )
-    cell = world.cell(handle.pid, plan)
+    cell = world.cell(handle.pid, plan, promised)
     if world.picture is not None:
         world.picture.agent(world.kernel.processes[handle.pid], cell)
-    if escalates(job, settings):
+    if escalates(job, supervised):
         job.ctx.link(handle)
-    return _given(_tracked(job, handle.pid), is_async)
+    return Process(_tracked(job, handle.pid))
 
 
 async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_async: bool) -> Any:

@@ -158,6 +158,7 @@ class World:
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
+        self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
         self.started = Started(kernel)  # where the kernel outlives the run
         self.tracks_processes = False
@@ -294,19 +295,25 @@ class World:
         was = self.read(before[1])
         return before[1] if any(is_alike(was, one) for one in self.renewals.versions(name, settings)) else kept
 
-    def cell(self, pid: str, plan: AgentPlan) -> Cell:
-        """Where callers find the agent that a pid stands for."""
+    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
+        """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
         from lyra.vega.runtime.agents import Cell
 
-        found = self.cells.get(pid)
-        if found is None:
-            found = self.cells[pid] = Cell(plan)
-            self.expected.pop(pid, None)
-            process = self.kernel.find_again(pid)
-            if process.exit is not None:
-                found.gone(process)
-            else:
-                process.watch((found.gone, None))
+        known = self.cells.get(pid)
+        if promised is not None and promised.plan is plan:
+            promised.keep(known)
+            found = promised
+        elif known is not None:
+            return known
+        else:
+            found = Cell(plan)
+        self.cells[pid] = found
+        self.expected.pop(pid, None)
+        process = self.kernel.find_again(pid)
+        if process.exit is not None:
+            found.gone(process)
+        else:
+            process.watch((found.gone, None))
         return found
 
     def is_agent(self, pid: str) -> bool:
@@ -428,11 +435,8 @@ def padded(linked: Linked, globals_: list[Any]) -> list[Any]:
 
 def _is_due(loop: Any) -> bool:
     """Whether the time of a loop's next timer has come."""
-    try:
-        handle = getattr(loop, "_scheduled", ())[0]  # another loop than Python's own keeps them elsewhere
-    except IndexError:
-        return False
-    return bool(handle._when <= loop.time())
+    timers: Any = getattr(loop, "_scheduled", None)  # another loop than Python's own keeps them elsewhere
+    return bool(timers and timers[0]._when <= loop.time())
 
 
 def _has_come(loop: Any) -> bool:

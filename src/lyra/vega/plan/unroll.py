@@ -1,0 +1,128 @@
+"""`list::map` with a lambda that asks, as the loop that it is: so its questions overlap like those of any loop.
+
+    print(str::join(list::map(parts, |part| a <- part), ", "));
+
+    let made = [];
+    for part in parts { made.push(a <- part); }
+    print(str::join(made, ", "));
+
+The statement has to come to the `list::map` before anything else of it, so that everything happens in the order in
+which it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from lyra.vega import ast
+from lyra.vega.plan.stretch import ALLOWED
+from lyra.vega.plan.summaries import Summaries
+from lyra.vega.plan.walk import parts
+from lyra.vega.scopes import ModuleScope, Unit, Variable
+
+__all__ = ["Unroller"]
+
+_WITH_VALUE = (ast.Let, ast.Const, ast.Assign, ast.Return, ast.ExpressionStatement)
+
+
+class Unroller:
+    """For the statements of one function. `keep` holds the nodes made here: what they mean goes by their ids."""
+
+    def __init__(self, summaries: Summaries, module: ModuleScope, unit: Unit, keep: list[Any]) -> None:
+        self._summaries = summaries
+        self._module = module
+        self._unit = unit
+        self._keep = keep
+
+    def statements(self, statements: Sequence[ast.Statement]) -> Iterator[ast.Statement]:
+        for statement in statements:
+            last = statement
+            while (unrolled := self._unrolled(last)) is not None:
+                *before, last = unrolled
+                yield from before
+            yield last
+
+    def _unrolled(self, statement: Any) -> list[ast.Statement] | None:
+        """The loop of the `list::map` that a statement begins with, and the statement with the list in its place."""
+        *path, call = self._beginning(statement.value) if isinstance(statement, _WITH_VALUE) else [None]
+        if call is None:
+            return None
+        source, function = (argument.value for argument in call.arguments)
+        place = {"at": call.at, "end": call.end}
+        made = Variable("list::map", self._unit)
+        value: Any = self._name(made, place)
+        for node in reversed(path):
+            value = _begun_with(node, value)
+        question = ast.Argument(value=function.body.statements[0].value)
+        push = ast.MethodCall(target=self._name(made, place), name="push", arguments=[question], **place)
+        body = ast.Block(statements=[ast.ExpressionStatement(value=push, **place)], **place)
+        first = ast.Let(name=made.name, value=ast.ListLiteral(items=[], **place), **place)
+        loop = ast.ForIn(name=function.parameters[0].name, source=source, body=body, **place)
+        last = replace(statement, value=value)
+        declared = self._module.declared
+        declared[id(first)], declared[id(loop)] = made, declared[id(function.parameters[0])]
+        if id(statement) in declared:
+            declared[id(last)] = declared[id(statement)]
+        self._keep += [first, loop, last]
+        self._summaries.aliases.learn_loop(loop, self._module)
+        return [first, loop, last]
+
+    def _name(self, variable: Variable, place: dict[str, int]) -> ast.Name:
+        name = ast.Name(name=variable.name, **place)
+        self._module.meanings[id(name)] = variable
+        self._keep.append(name)
+        return name
+
+    # ------------------------------------------------------------ which are meant
+
+    def _beginning(self, node: Any) -> list[Any]:
+        """The parts of an expression down to the `list::map` that it begins with; a None at the end: it does not."""
+        path = [node]
+        while not self._is_meant(node):
+            if isinstance(node, ast.Call) and isinstance(node.callee, (ast.Name, ast.Path)) and node.arguments:
+                is_value = isinstance(self._module.meanings.get(id(node.callee)), Variable)
+                node = None if is_value else node.arguments[0].value
+            elif isinstance(node, ast.Binary) and node.operator not in ("&&", "||"):
+                node = node.left
+            else:
+                node = node.target if isinstance(node, ast.MethodCall) else None
+            path.append(node)
+            if node is None:
+                break
+        return path
+
+    def _is_meant(self, node: Any) -> bool:
+        if not isinstance(node, ast.Call) or len(node.arguments) != 2 or any(each.name for each in node.arguments):
+            return False
+        callee, (source, function) = node.callee, (argument.value for argument in node.arguments)
+        if not isinstance(callee, ast.Path) or (callee.module, callee.name) != ("list", "map"):
+            return False
+        return id(callee) not in self._module.meanings and _is_plain(function) and self._only_asks(source, function)
+
+    def _only_asks(self, source: ast.Expression, function: Any) -> bool:
+        """Whether the lambda asks, and nothing happens that has to wait for its turn."""
+        inside, around = (
+            {found.effect for found in self._summaries.effects(node, self._module)}
+            for node in (function.body.statements[0].value, source)
+        )
+        return bool(inside & {"ask", "asks"}) and inside | around <= ALLOWED
+
+
+def _is_plain(function: Any) -> bool:
+    """A lambda of one parameter and one expression, without another function in it."""
+    if not isinstance(function, ast.Lambda) or len(function.parameters) != 1 or len(function.body.statements) != 1:
+        return False
+    (parameter,), (statement,) = function.parameters, function.body.statements
+    if parameter.type is not None or parameter.default is not None or not isinstance(statement, ast.Return):
+        return False
+    return not any(isinstance(part, (ast.Lambda, ast.Match)) for part in parts(statement.value))
+
+
+def _begun_with(node: Any, first: ast.Expression) -> Any:
+    """An expression with another one in the place of the part that it begins with."""
+    if isinstance(node, ast.Call):
+        return replace(node, arguments=[replace(node.arguments[0], value=first), *node.arguments[1:]])
+    return replace(node, left=first) if isinstance(node, ast.Binary) else replace(node, target=first)
