@@ -66,6 +66,7 @@ class Ahead:
         "has_failed",
         "is_due",
         "is_over",
+        "was_held",
     )
 
     def __init__(self, before: Callable[[], list[Ahead]], changes: Changes) -> None:
@@ -80,6 +81,7 @@ class Ahead:
         self.has_failed = False
         self.is_due = False  # the program has come to it
         self.is_over = False  # taken, or given up
+        self.was_held = False  # it had to wait for room
 
     # ------------------------------------------------------------ budgets
 
@@ -127,6 +129,7 @@ class Ahead:
         """Wait until the budgets hold a question beside what the calls before it may take, or until its turn comes."""
         held = [scope for scope in scopes if isinstance(scope, Apart)]
         while not self.is_due and (self._is_hopeless() or not all(scope.has_room(expected) for scope in held)):
+            self.was_held = True
             await self._changes.wait()
         if not self.has_asked:
             self.has_asked = True
