@@ -135,7 +135,6 @@ def test_a_plain_function_overlaps_too():
     ("settings", "why"),
     [
         ({"memory": True}, "it keeps notes"),
-        
         ({"system": lambda: "now"}, "its prompt is made anew"),
     ],
 )
@@ -374,11 +373,16 @@ def test_random_functions_are_quicker():
     assert sum(took(seed, decorated=True) for seed in seeds) < 0.95 * written
 
 
+NOTICED = {"keys": 173, "behind": 179, "room": 69, "live": 55, "ordered": 40}  # the functions that need a rule are few
+
+
 @pytest.mark.parametrize("rule", sorted(rules.RULES))
 def test_each_rule_is_needed(rule: str):
+    assert check(NOTICED.get(rule, 0)) == []
     rules.OFF.add(rule)
     try:
-        assert any(_differs(seed) for seed in range(400)), f"nobody notices that {rule!r} is not kept"
+        seeds = (NOTICED.get(rule, 0), *range(400))
+        assert any(_differs(seed) for seed in seeds), f"nobody notices that {rule!r} is not kept"
     finally:
         rules.OFF.discard(rule)
 

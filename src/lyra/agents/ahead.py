@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
+from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from lyra.agents.overlap.rules import OFF
-from lyra.core.apart import Apart
+from lyra.core.apart import Apart, is_limited
 from lyra.core.budget import NOTHING, Budget, Usage
+from lyra.errors import LyraError
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process
+    from lyra.models.tokens import Estimator
 
 __all__ = ["Ahead", "Changes", "ahead"]
 
@@ -59,6 +63,7 @@ class Ahead:
         "_before",
         "_changes",
         "_is_settled",
+        "_lessons",
         "_scopes",
         "_turns",
         "children",
@@ -74,6 +79,7 @@ class Ahead:
         self._changes = changes
         self._scopes: list[Apart] = []
         self._asked: list[tuple[Kernel, str]] = []  # which processes work on it
+        self._lessons: list[Callable[[], None] | tuple[Estimator, str, tuple[float, float, int]]] = []
         self._turns = 0  # of conversations that it is in
         self.children: list[Process] = []  # that were started for it, in a program
         self._is_settled = False
@@ -119,34 +125,55 @@ class Ahead:
     def _set_aside(self) -> list[Apart] | None:
         found: list[Apart] = []
         for call in self._before():
+            if call.has_failed or not call.has_asked:
+                return None
             if not call.is_over:
-                if not call.has_asked or call.has_failed:
-                    return None
                 found += call._scopes
         return found
 
-    async def room(self, scopes: Iterable[Budget], expected: Usage) -> None:
+    async def room(self, scopes: Iterable[Budget], expected: Callable[[], Usage]) -> None:
         """Wait until the budgets hold a question beside what the calls before it may take, or until its turn comes."""
-        held = [scope for scope in scopes if isinstance(scope, Apart)]
-        while not self.is_due and (self._is_hopeless() or not all(scope.has_room(expected) for scope in held)):
+        held = [scope for scope in scopes if isinstance(scope, Apart) and is_limited(scope.around)]
+        usage = expected() if held and not self.is_due else NOTHING
+        while not self.is_due and (self._is_hopeless() or not all(scope.has_room(usage) for scope in held)):
             self.was_held = True
             await self._changes.wait()
         if not self.has_asked:
             self.has_asked = True
             self._changes.tell()
 
+    def quotes(self, tokens: Estimator, model: str) -> None:
+        """A question was estimated by what was known of the model, without the calls before this one."""
+        if not self.is_due and any(is_limited(scope.around) for scope in self._scopes):
+            self._lessons.append((tokens, model, tokens.expects(model)))
+
+    def later(self, lesson: Callable[[], None]) -> None:
+        self._lessons.append(lesson)
+
+    def _learn(self) -> bool:
+        """Let others know what this call has learned of models. False, and nothing is learned: line by line one of its
+        questions would have been thought larger."""
+        lessons, self._lessons = self._lessons, []
+        known = [lesson[0].learned(lesson[1]) for lesson in lessons if not callable(lesson)]
+        rates = [(learned, learned.rate, learned.missed) for learned in known]
+        for lesson in lessons:
+            if callable(lesson):
+                lesson()
+            elif any(map(gt, lesson[0].expects(lesson[1]), lesson[2])):
+                for learned, rate, missed in rates:
+                    learned.rate, learned.missed = rate, missed
+                return False
+        return True
+
     def _is_hopeless(self) -> bool:
         """One before it has failed, and the program will hardly come here."""
-        return "room" not in OFF and any(call.has_failed and not call.is_over for call in self._before())
+        return "room" not in OFF and any(call.has_failed for call in self._before())
 
     @property
     def usage(self) -> Usage:
         """What the children of a program have spent apart from it."""
-        total = NOTHING
-        for child in self.children:
-            if isinstance(child.budget, Apart):
-                total += child.budget.usage
-        return total
+        apart = {id(child.budget): child.budget for child in self.children if isinstance(child.budget, Apart)}
+        return sum((scope.usage for scope in apart.values()), NOTHING)
 
     # ------------------------------------------------------------ who works on it
 
@@ -164,7 +191,7 @@ class Ahead:
         self._changes.tell()
 
     async def begun(self) -> None:
-        """Wait for the child that works on it, or has in an earlier life of the program; or for what came in between."""
+        """Wait for the child that works on it, or has in an earlier life; or for what came in between."""
         while not self.children and not self._is_settled:
             await self._changes.wait()
 
@@ -173,7 +200,7 @@ class Ahead:
     def come(self) -> bool:
         """Its turn has come. False: line by line it would have gone otherwise, and has to be made again."""
         self.is_due = True
-        stands = "spend" in OFF or all(scope.is_allowed() for scope in self._scopes)
+        stands = "spend" in OFF or (all(scope.is_allowed() for scope in self._scopes) and self._learn())
         if stands and "spend" not in OFF:
             for scope in self._scopes:
                 if not scope.is_joined:
@@ -197,7 +224,8 @@ class Ahead:
             while child.exit is None and not child.kernel.stopping:
                 waiter = asyncio.get_running_loop().create_future()
                 child.watch(waiter)
-                await waiter
+                with suppress(LyraError):  # its kernel closes
+                    await waiter
 
     def over(self, *, taken: bool) -> None:
         if self.is_over:

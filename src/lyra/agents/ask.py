@@ -29,6 +29,7 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
+    from lyra.agents.ahead import Ahead
     from lyra.agents.runtime import Runtime
     from lyra.models.http import Timeouts
 
@@ -53,6 +54,7 @@ class Ask:
     reservations: tuple[Reservation, ...] = ()
     extra: tuple[Reservation, ...] = ()
     budget: Budget | None = None  # the process's
+    call: Ahead | None = None  # that it belongs to, where that is made ahead of its turn
     lost = uncovered = NOTHING  # what tries that failed have cost: all of it, and what is not set aside
     lost_tokens = TokenUsage()
     quoted = NOTHING
@@ -124,9 +126,14 @@ class Ask:
         self.settle(self.lost)
 
     def _count_lost(self, counted: TokenUsage) -> None:
-        if self.estimated:  # a provider that counts more than was thought must not surprise us twice
-            self.conversation.learn(self.model, self.request, counted)
+        self.learn(counted)  # a provider that counts more than was thought must not surprise us twice
         self.lost_tokens = self.lost_tokens + counted if self.lost.items else counted
+
+    def learn(self, counted: TokenUsage) -> None:
+        """What a provider counted; of a call ahead of its turn, others hear when its turn comes."""
+        if self.estimated:
+            later = self.call.later if self.call is not None and not self.call.is_due else None
+            self.conversation.learn(self.model, self.request, counted, later)
 
     def all_tokens(self, completion: Completion | None) -> TokenUsage:
         """What the call took with all its tries."""
@@ -361,8 +368,7 @@ async def _closed(source: Any) -> None:
 
 def _spent(ask: Ask, completion: Completion) -> Usage:
     counted = completion.usage
-    if ask.estimated:
-        ask.conversation.learn(ask.model, ask.request, counted)
+    ask.learn(counted)
     price = ask.price
     if price is None:
         price = ask.runtime.price(ask)

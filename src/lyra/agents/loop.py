@@ -398,18 +398,21 @@ async def _ask_models(
         pid=ctx.pid,
     )
     models, process, kernel = agent.models, ctx._process, runtime.kernel
-    call = pending.ahead if pending is not None else None
+    call = ask.call = pending.ahead if pending is not None else None
     try:
         for at, model in enumerate(models):
             ask.aim(runtime.find(model) if at else found)
             try:
-                if call is not None and not call.is_due:
-                    await call.room((process.budget, *ask.scopes), expected(process.budget, ask))
+                if call is not None and not call.is_over:
+                    await call.room((process.budget, *ask.scopes), lambda: expected(process.budget, ask))
+                    call.quotes(runtime.tokens, ask.model)
                 effect = model_effect(agent, model, ask)
                 completion: Completion = await kernel.door.perform(process, next_key(process), effect, (ask,), {})
             except LyraError as error:
                 runtime.record(process, session, ask, error=error)
                 if at + 1 == len(models) or process.out_of_time or not _falls_over(error):
+                    if call is not None:
+                        call.has_failed = True  # so that none behind it takes the room it has not got
                     raise
             except asyncio.CancelledError as cut:
                 if not kernel.stopping:

@@ -107,12 +107,14 @@ class Runtime:
         """
         kernel = self.kernel
         inside = scopes.get()
-        if budget is not None:
-            inside = (*inside, Budget.of(budget))
         call = ahead.get()
         if call is not None:
             inside = call.around(inside)
             call.began(kernel, process.pid)
+        if budget is not None:
+            own = Budget.of(budget)
+            shared = call is not None and own is budget  # others may draw on it, too
+            inside = (*inside, call.apart(own) if call is not None and shared else own)
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
@@ -271,6 +273,7 @@ class Runtime:
             if not ask.attempts:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
+                ask.conversation.learn(ask.model, ask.request, completion.usage)  # as it did then
             metrics.count(completion.usage, ask.micro_usd)
         if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
             kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))

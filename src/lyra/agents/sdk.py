@@ -99,7 +99,9 @@ async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | N
     except TimeoutError:
         if not waiting.expired():
             raise
-        raise DeadlineExceeded(f"agent {agent.name} did not answer within {timeout_s:g} s", timeout_s=timeout_s) from None
+        raise DeadlineExceeded(
+            f"agent {agent.name} did not answer within {timeout_s:g} s", timeout_s=timeout_s
+        ) from None
 
 
 def stream(agent: Agent, message: Any, *, events: bool = False, budget: Any = None, **kernel: Any) -> Stream:

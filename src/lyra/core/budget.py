@@ -269,7 +269,7 @@ class Budget:
     def within_parent(self) -> Budget:
         """A scope by itself with all limits that hold here: its own, and those of the scopes above."""
         limits = {name: self._lowest(index) for index, name in enumerate(DIMENSIONS)}
-        known = {name: Money(most) if name == "usd" else most for name, most in limits.items() if most != _UNLIMITED}
+        known: dict[str, Any] = {name: most for name, most in limits.items() if most != _UNLIMITED}
         return Budget(seconds=self.seconds, on_exceed=self.on_exceed, name=self.name, **known)
 
     # ------------------------------------------------------------ spending

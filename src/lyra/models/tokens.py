@@ -14,6 +14,7 @@ A provider that counts more than was estimated raises the estimates from then on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -174,6 +175,12 @@ class Estimator:
         """What is known of a model."""
         return self._models.get(model) or self._model(model)
 
+    def expects(self, model: str) -> tuple[float, float, int]:
+        """What decides its estimates for a model: tokens a byte, of a new conversation and of a known one, and more."""
+        learned = self.learned(model)
+        new = min(WORDY, learned.rate * MARGIN) if learned.rate else WORDY
+        return max(new, learned.rate), max(WORDY, learned.rate), learned.missed
+
     def _model(self, model: str) -> _Learned:
         learned = self._models[model] = _Learned()
         return learned
@@ -234,13 +241,21 @@ class Conversation:
         self.estimated = self._tokens + int(wordy * rate + dense * DENSE) + marks
         return self.estimated
 
-    def learn(self, model: str, request: Request, usage: TokenUsage) -> None:
-        """The provider counted `usage` for this request."""
+    def learn(
+        self,
+        model: str,
+        request: Request,
+        usage: TokenUsage,
+        later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """The provider counted `usage` for this request. `later` gets what others may not know of the model yet."""
         tokens = usage.total_input
         if tokens <= 0 or not request.messages:
             return
         if self._upto and tokens <= self.estimated:
             pass  # as expected: nothing new about the model
+        elif later is not None:
+            later(lambda: self._estimator.learn(model, request, usage))
         else:
             self._estimator.learn(model, request, usage)
         self._upto, self._tokens = len(request.messages), tokens

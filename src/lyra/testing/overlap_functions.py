@@ -20,7 +20,6 @@ def luck_of(text: str) -> Any:
     return seeded(int.from_bytes(blake2b(text.encode(), digest_size=8).digest()))
 
 
-
 def source_of(seed: int) -> str:
     parameters = [f"p{index}" for index in range(PROCESSES)] + [f"a{index}" for index in range(PROCESSES)]
     return _written(seed, [*parameters, "spent"], in_program=False)
@@ -54,9 +53,9 @@ class _Writer:
             self.statement(level)
 
     def statement(self, level: int) -> None:
-        kinds = ["call"] * 12 + ["compute"] * 3 + ["say", "note", "mixed", "fail"]
+        kinds = ["call"] * 12 + ["compute"] * 3 + ["say", "note", "mixed", "fail", "chain"]
         if not self.in_program:
-            kinds.append("look")
+            kinds += ["look"] * 2
         if self.depth < 2:
             kinds += ["if", "for", "for", "try", "while"]
         getattr(self, f"_{self.luck.choice(kinds)}")(level)
@@ -106,6 +105,13 @@ class _Writer:
     def _mixed(self, level: int) -> None:
         self._bind(level, f'({self._asked()}) + "/" + ({self._asked()})')
 
+    def _chain(self, level: int) -> None:
+        """One that needs the answer of one that needs nothing, behind one that may take more than one question."""
+        self._bind(level, self._run(1, f'"{self.luck.randrange(99)}"'))
+        name = self.luck.choice(sorted(self.names - {"xs"}))
+        self.line(level, f"{name} = {self._run(0, self._text())}")
+        self._bind(level, self._run(0, name))
+
     def _compute(self, level: int) -> None:
         self._bind(level, f'{self._text()} + "{self.luck.randrange(9)}"')
 
@@ -113,7 +119,9 @@ class _Writer:
         self._bind(level, f"str(1 // (len({self._text()}) % {self.luck.randint(2, 5)}))")
 
     def _look(self, level: int) -> None:
-        self._bind(level, self.luck.choice([f"str(len(p{self.luck.randrange(PROCESSES)}.messages))", "str(spent.used)"]))
+        self._bind(
+            level, self.luck.choice([f"str(len(p{self.luck.randrange(PROCESSES)}.messages))", "str(spent.used)"])
+        )
 
     def _say(self, level: int) -> None:
         self.line(level, f"say({self._text()})")

@@ -7,7 +7,7 @@ of conversations that were over already are taken back, and what it cost is spec
 
 What an early call spends is apart from every budget until the program comes to it (`lyra.agents.ahead`). If the budgets
 would not have allowed it then, it is made again, line by line, and so are those behind it. In a program with a journal
-each call is a branch with a key of its own, made of its place in the program (`2/1/`: the function is branch 2, its
+each call is a branch with a key of its own, made of its place in the program (`2/0.1/`: the function is branch 2, its
 second call), so that a replay finds its answer whoever was faster.
 """
 
@@ -50,6 +50,7 @@ class Group:
         self._tasks = Tasks()
         self._queue: deque[Early] = deque()  # made and not taken, in the order of the program; first the one it is at
         self._number = 0  # of the call the program is at
+        self._way = 0  # how often it went another way than line by line on: keys are not used twice
         self._shadow: Shadow | None = None
         self._steps: Iterator[Any] | None = None
         self._waits: tuple[Early, ...] = ()  # for whose answers the look ahead waits
@@ -120,6 +121,8 @@ class Group:
             await self._give_up(1 if "behind" in OFF else len(self._queue))
             if kept is not None and not word:
                 kept.write(AGAIN)
+        if call is not None or word == AGAIN:
+            self._way += 1
         return None
 
     async def _stands(self, call: Early, site: int, question: Question, kept: Kept | None) -> bool:
@@ -134,7 +137,7 @@ class Group:
         return not call.is_in_vain() and not call.was_held() and call.ahead.come()
 
     async def _now(self, site: int, names: tuple[Any, ...] | None, question: Question, kept: Kept | None) -> Early:
-        call = Early(self, site, question, self._key(question, self._number, again=kept is not None and kept.word == AGAIN))
+        call = Early(self, site, question, self._key(question, self._number))
         call.ahead.come()
         if kept is not None and kept.word == TAKEN:
             call.ahead.over(taken=True)
@@ -153,9 +156,9 @@ class Group:
             raise
         return call
 
-    def _key(self, question: Question, number: int, *, again: bool = False) -> str:
+    def _key(self, question: Question, number: int) -> str:
         path = self._paths.get(question.program, "") if question.program is not None else ""
-        return f"{path}{number}{'.1' if again else ''}/" if path else ""
+        return f"{path}{self._way}.{number}/" if path else ""
 
     def _take(self, kept: Kept | None) -> None:
         call = self._queue.popleft()
@@ -271,6 +274,7 @@ class Group:
     async def astray(self) -> None:
         """The program goes another way than was foreseen, or ends: nothing is left of what was made for that."""
         self._stop()
+        self._way += 1
         self._foreseen.clear()
         self.strayed = False
         for loop in self._loops.values():

@@ -28,6 +28,7 @@ class PlannedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str = ""
     in_loop: bool = False
     after: tuple[int, ...] = ()  # the lines whose answers its question needs
+    unless: str = ""  # when it is made in its turn all the same, where only the run can tell
 
 
 class Overlapping(msgspec.Struct, frozen=True):

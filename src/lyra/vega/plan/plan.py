@@ -51,6 +51,7 @@ def _call(call: PlannedCall) -> dict[str, Any]:
         "agent": call.agent,
         "in_loop": call.in_loop,
         "after": list(call.after),
+        **({"unless": call.unless} if call.unless else {}),
     }
 
 

@@ -21,7 +21,7 @@ def plan_of_python(text: str, name: str) -> Plan:
         levels = _levels(calls)
         for level in sorted(set(levels.values())):
             found = [call for call in calls if levels[call.number] == level]
-            planned = tuple(_planned(call, name, in_loop=in_loop) for call in found)
+            planned = tuple(_planned(call, name, in_loop=in_loop, unless=_unless(call)) for call in found)
             if len(planned) > 1 or in_loop:
                 groups.append(Overlapping(function=function, step=level, calls=planned))
             else:
@@ -42,7 +42,18 @@ def _levels(calls: list[Called]) -> dict[int, int]:
     return found
 
 
-def _planned(call: Called, name: str, *, in_loop: bool = False) -> PlannedCall:
+def _unless(call: Called) -> str:
+    """What decides when the function runs: whom it asks, and where that one lives."""
+    more = "the agent has a memory, a prompt made anew for each call, or tools that do more than read"
+    asked = call.node.value if isinstance(call.node, ast.Await) else call.node
+    if isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "send":
+        return f"a journal keeps the conversation, or {more}"
+    if call.place is not None:
+        return f"`on` is a kernel with a journal (a program's ctx may have one), or {more}"
+    return more
+
+
+def _planned(call: Called, name: str, *, in_loop: bool = False, unless: str = "") -> PlannedCall:
     return PlannedCall(
         file=name,
         line=call.line,
@@ -51,4 +62,5 @@ def _planned(call: Called, name: str, *, in_loop: bool = False) -> PlannedCall:
         agent=ast.unparse(call.target),
         in_loop=in_loop,
         after=tuple(sorted({other.line for other in call.after})),
+        unless=unless,
     )

@@ -19,6 +19,7 @@ def text_of(plan: Plan) -> str:
     for group in plan.groups:
         lines.append(f"{_title(group)}:")
         lines.extend(f"  {_place(call)}  {call.text}{_facts(call)}" for call in group.calls)
+        lines.extend(f"  unless {why}" for why in dict.fromkeys(call.unless for call in group.calls if call.unless))
         lines.append("")
     if plan.alone:
         lines.append("in their turn:")
