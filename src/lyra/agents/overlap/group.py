@@ -94,7 +94,8 @@ class Group:
             if call is None:
                 call = await self._now(site, names, question, kept)
         except BaseException as error:
-            if self._queue and self._queue[0].ahead.is_due and not isinstance(error, Divergence):
+            if self._queue and self._queue[0].ahead.is_due and not isinstance(error, (Divergence, GeneratorExit)):
+                await self._give_up(self._queue[0])  # those behind it, which know that it has failed
                 self._take(kept)
             await self.astray()
             raise
@@ -118,7 +119,7 @@ class Group:
                 if word == TAKEN or not call.is_in_vain() or not call.was_free():
                     raise
         if call is not None:
-            await self._give_up(1 if "behind" in OFF else len(self._queue))
+            await self._give_up()
             if kept is not None and not word:
                 kept.write(AGAIN)
         if call is not None or word == AGAIN:
@@ -204,9 +205,7 @@ class Group:
         while self._steps is not None and all(call.is_answered for call in self._waits) and self._has_place():
             try:
                 self._waits = next(self._steps)
-            except (StopIteration, Foreign) as e:
-                import os
-                if os.environ.get("DBG"): print("STOP", repr(e))
+            except (StopIteration, Foreign):
                 self._stop()
             except Exception:  # the program goes on without a look ahead
                 self._stop()
@@ -287,12 +286,14 @@ class Group:
                     call.task.cancel()
             self._queue.clear()
             return
-        await self._give_up(len(self._queue))
+        await self._give_up()
 
-    async def _give_up(self, count: int) -> None:
+    async def _give_up(self, but: Early | None = None) -> None:
         """What was made early and is not needed is cancelled, waited for, forgotten, and told as speculative."""
         self._stop()
-        left = [self._queue.popleft() for _ in range(count)]
+        left = [call for call in self._queue if call is not but]
+        if "behind" in OFF and but is None:
+            left = left[:1]
         if "cancelled" not in OFF:
             for call in left:
                 if call.task is not None:
@@ -310,6 +311,8 @@ class Group:
                 if "take back" not in OFF:
                     call.take_back()
                 call.ahead.over(taken=False)
+        for call in left:
+            self._queue.remove(call)
         if cancelled is not None:
             raise cancelled
 
