@@ -7,7 +7,6 @@ somebody's code, or fail, raises `Foreign`: the look ahead ends there, and the p
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
@@ -24,13 +23,12 @@ from lyra.agents.overlap.plain import (
 from lyra.agents.overlap.rules import OFF
 from lyra.agents.overlap.values import UNKNOWN, Later, Made, calls_of, kind_of, real
 
-__all__ = ["SITE", "Expressions", "Rows", "Waits", "short"]
+__all__ = ["SITE", "VIEWS", "Expressions", "Rows", "Waits", "short"]
 
 Waits = Generator[Any, None, Any]
 _STEPS: Final = 50_000  # of one look ahead: an endless loop is the program's own affair
 _MANY: Final = 10_000
 _SAID: Final = (str, int, bool)
-_GLOBAL: Final = object()
 SITE: Final = "lyra_site"  # on the nodes that are agent calls: their number
 
 # What cannot fail on text that is still to come, and the type it gives.
@@ -73,7 +71,7 @@ class Expressions:
             return self._before(node)
         if hasattr(node, SITE):
             return (yield from self.asked(node))
-        form = getattr(self, f"_{type(node).__name__}", None)
+        form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None:
             raise _unknown(node)
         return (yield from form(node))
@@ -146,7 +144,7 @@ class Expressions:
             return bool(found.parts)
         return bool((yield from self.plain(found)))
 
-    def apply(self, work: Callable[..., Any], *operands: Any, sure: type | None = None) -> Waits:
+    def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
         """What operands come to. `sure`: that cannot fail and gives this type, so it need not be known now."""
         waiting = tuple(dict.fromkeys(call for value in operands for call in calls_of(value) if not call.is_answered))
         if waiting and sure is not None:
@@ -158,28 +156,28 @@ class Expressions:
 
     # ------------------------------------------------------------ names and parts
 
-    def _Lambda(self, node: ast.Lambda) -> Waits:
+    def _lambda(self, node: ast.Lambda) -> Waits:
+        yield from ()
         if node.args.defaults or node.args.kw_defaults:
             raise _unknown(node)
         return UNKNOWN
-        yield
 
-    def _Constant(self, node: ast.Constant) -> Waits:
+    def _constant(self, node: ast.Constant) -> Waits:
+        yield from ()
         return node.value
-        yield
 
-    def _Name(self, node: ast.Name) -> Waits:
+    def _name(self, node: ast.Name) -> Waits:
+        yield from ()
         if node.id in self.names:
             return self.names[node.id]
         if node.id in self._local:
             raise Foreign(f"`{node.id}` may have no value")
         found = self._outer(node.id)
-        if getattr(builtins, node.id, _GLOBAL) is not found:
-            self.changes(found) if is_plain(found) else None
+        if is_plain(found):
+            self.changes(found)
         return found
-        yield
 
-    def _Attribute(self, node: ast.Attribute) -> Waits:
+    def _attribute(self, node: ast.Attribute) -> Waits:
         whole = yield from self.known((yield from self.value(node.value)))
         if isinstance(whole, Made) or whole is UNKNOWN:
             raise _unknown(node)
@@ -187,7 +185,7 @@ class Expressions:
         self.changes(found)
         return found
 
-    def _Subscript(self, node: ast.Subscript) -> Waits:
+    def _subscript(self, node: ast.Subscript) -> Waits:
         whole = yield from self.known((yield from self.value(node.value)))
         if isinstance(node.slice, ast.Slice):
             ends = [node.slice.lower, node.slice.upper, node.slice.step]
@@ -213,15 +211,15 @@ class Expressions:
 
     # ------------------------------------------------------------ displays
 
-    def _Tuple(self, node: ast.Tuple) -> Waits:
+    def _tuple(self, node: ast.Tuple) -> Waits:
         found = yield from self.values(node.elts)
         is_real = not any(isinstance(part, (Later, Made)) or part is UNKNOWN for part in found)
         return tuple(found) if is_real else Made(tuple, found)
 
-    def _List(self, node: ast.List) -> Waits:
+    def _list(self, node: ast.List) -> Waits:
         return Made(list, (yield from self.values(node.elts)))
 
-    def _Dict(self, node: ast.Dict) -> Waits:
+    def _dict(self, node: ast.Dict) -> Waits:
         found: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
@@ -234,7 +232,7 @@ class Expressions:
 
     # ------------------------------------------------------------ operators
 
-    def _BinOp(self, node: ast.BinOp) -> Waits:
+    def _binop(self, node: ast.BinOp) -> Waits:
         one = yield from self.value(node.left)
         return (yield from self.joined(node.op, one, (yield from self.value(node.right))))
 
@@ -246,13 +244,13 @@ class Expressions:
                 raise Foreign("lists are joined in their place")
         return (yield from self.apply(_operator(sign), one, other, sure=sure))
 
-    def _UnaryOp(self, node: ast.UnaryOp) -> Waits:
+    def _unaryop(self, node: ast.UnaryOp) -> Waits:
         value = yield from self.value(node.operand)
         if isinstance(node.op, ast.Not):
             return not (yield from self.truth(value))
         return (yield from self.apply(_operator(node.op), value))
 
-    def _BoolOp(self, node: ast.BoolOp) -> Waits:
+    def _boolop(self, node: ast.BoolOp) -> Waits:
         value: Any = UNKNOWN
         for part in node.values:
             value = yield from self.value(part)
@@ -262,7 +260,7 @@ class Expressions:
                 break
         return value
 
-    def _IfExp(self, node: ast.IfExp) -> Waits:
+    def _ifexp(self, node: ast.IfExp) -> Waits:
         if self.path is not None:
             for part in (node.body, node.orelse):
                 if id(part) in self.path:
@@ -270,7 +268,7 @@ class Expressions:
         holds = yield from self.truth((yield from self.value(node.test)))
         return (yield from self.value(node.body if holds else node.orelse))
 
-    def _Compare(self, node: ast.Compare) -> Waits:
+    def _compare(self, node: ast.Compare) -> Waits:
         left = yield from self.value(node.left)
         result: Any = True
         for sign, part in zip(node.ops, node.comparators, strict=True):
@@ -295,15 +293,15 @@ class Expressions:
 
     # ------------------------------------------------------------ text
 
-    def _JoinedStr(self, node: ast.JoinedStr) -> Waits:
+    def _joinedstr(self, node: ast.JoinedStr) -> Waits:
         parts = yield from self.values(node.values)
         if any(kind_of(part) is not str for part in parts):
             raise Foreign("it was computed in its place")
         return (yield from self.apply(lambda *texts: "".join(texts), *parts, sure=str))
 
-    def _FormattedValue(self, node: ast.FormattedValue) -> Waits:
+    def _formattedvalue(self, node: ast.FormattedValue) -> Waits:
         value = yield from self.value(node.value)
-        turn = {114: repr, 115: str, 97: ascii}.get(node.conversion)
+        turn: Any = {114: repr, 115: str, 97: ascii}.get(node.conversion)
         if node.format_spec is None:
             sure = str if kind_of(value) in _SAID else None
             return (yield from self.apply(turn or format, value, sure=sure))
@@ -314,7 +312,7 @@ class Expressions:
 
     # ------------------------------------------------------------ calls that are known
 
-    def _Call(self, node: ast.Call) -> Waits:
+    def _call(self, node: ast.Call) -> Waits:
         if isinstance(node.func, ast.Attribute):
             return (yield from self._method(node, node.func))
         work = yield from self.value(node.func)
@@ -338,7 +336,7 @@ class Expressions:
             each = node.args[0]
             if any(hasattr(part, SITE) for part in ast.walk(each)):
                 raise _unknown(node)
-            return [(yield from self._ListComp(ast.ListComp(each.elt, each.generators)))]
+            return [(yield from self._listcomp(ast.ListComp(each.elt, each.generators)))]
         given = yield from self.values(node.args)
         for keyword in node.keywords:
             yield from self.value(keyword.value)
@@ -403,14 +401,14 @@ class Expressions:
         if isinstance(value, Made):
             return iter(list(value.parts)) if value.kind is dict else iter(value.parts)
         kind = type(value)
-        if kind in (list, dict, set) or kind in _VIEWS:
+        if kind in (list, dict, set) or kind in VIEWS:
             self.changes(value)
             return iter(list(value)[:_MANY])
         if kind is tuple or is_plain(value):
             return iter(checked(iter, value))
         raise Foreign(f"it goes through {_article(value)}")
 
-    def _ListComp(self, node: ast.ListComp) -> Waits:
+    def _listcomp(self, node: ast.ListComp) -> Waits:
         found: list[Any] = []
 
         def one() -> Waits:
@@ -419,7 +417,7 @@ class Expressions:
         yield from self._gone_through(node, node.generators, one)
         return Made(list, found)
 
-    def _DictComp(self, node: ast.DictComp) -> Waits:
+    def _dictcomp(self, node: ast.DictComp) -> Waits:
         found: dict[Any, Any] = {}
 
         def one() -> Waits:
@@ -435,9 +433,7 @@ class Expressions:
         """Its variables are its own."""
         if self.path is not None:
             raise _unknown(node)
-        bound = {
-            part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)
-        }
+        bound = {part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
         kept = {name: self.names[name] for name in bound if name in self.names}
         local = self._local
         items, expected = yield from self.begun(loops[0])
@@ -471,8 +467,8 @@ class Expressions:
             if not fits:
                 continue
             if inner:
-                found = yield from self.begun(inner[0])
-                yield from self._loop(inner, *found, one)
+                deeper, noted = yield from self.begun(inner[0])
+                yield from self._loop(inner, deeper, noted, one)
             else:
                 yield from one()
         expected.ends = True
@@ -518,7 +514,7 @@ def _sure(name: str, given: list[Any]) -> type | None:
     return _SURE_METHODS.get(name) if fits else None
 
 
-_VIEWS: Final = (type({}.keys()), type({}.values()), type({}.items()))
+VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def short(node: ast.AST) -> str:

@@ -43,9 +43,7 @@ def local_names(tree: Definition) -> frozenset[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             found.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node is not tree:
-            found.add(node.name)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
+        elif (isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node is not tree) or (isinstance(node, ast.ExceptHandler) and node.name):
             found.add(node.name)
         elif isinstance(node, ast.alias):
             found.add((node.asname or node.name).split(".")[0])
@@ -102,9 +100,7 @@ def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
                 found += node.args
         elif isinstance(node.func, ast.Name) and node.func.id in _READERS - shadowed and not node.keywords:
             found += node.args
-    elif isinstance(node, ast.Subscript):
-        found.append(node.value)
-    elif isinstance(node, ast.FormattedValue):
+    elif isinstance(node, ast.Subscript) or isinstance(node, ast.FormattedValue):
         found.append(node.value)
     elif isinstance(node, ast.Compare) and all(isinstance(sign, (ast.In, ast.NotIn)) for sign in node.ops):
         found += node.comparators
@@ -167,9 +163,7 @@ def _follow(block: list[ast.stmt], bound: Bound, unsure: Bound, found: dict[int,
 
 def _after(node: ast.stmt, bound: Bound, unsure: Bound, found: dict[int, Bound]) -> Bound | None:
     if isinstance(node, ast.If):
-        return _either(
-            _follow(node.body, bound, unsure, found), _follow(node.orelse, bound, unsure, found)
-        )
+        return _either(_follow(node.body, bound, unsure, found), _follow(node.orelse, bound, unsure, found))
     if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
         target = names_bound(node.target) - unsure if not isinstance(node, ast.While) else frozenset()
         _follow(node.body, bound | target, unsure, found)

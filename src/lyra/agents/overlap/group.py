@@ -65,7 +65,9 @@ class Group:
     async def __aenter__(self) -> Self:
         outer = ahead.get()
         self.is_inside = outer is not None and not outer.is_due
-        for argument in self._arguments:  # now, on the program's own line: the number depends on nothing but the program
+        for (
+            argument
+        ) in self._arguments:  # now, on the program's own line: the number depends on nothing but the program
             if type(argument) is Context and argument._process not in self._paths:
                 self._paths[argument._process] = new_branch(argument._process)
         self._arguments = ()
@@ -182,7 +184,9 @@ class Group:
     def look(self, place: int, *names: Any) -> None:
         """The program comes to a statement whose calls stand inside of a comprehension."""
         if not self._queue and not self.is_inside:
-            self._look(self._map.statements[place], dict(zip(self._map.statement_names[place], names, strict=True)), None)
+            self._look(
+                self._map.statements[place], dict(zip(self._map.statement_names[place], names, strict=True)), None
+            )
 
     def _look(self, place: Any, names: dict[str, Any], call: Early | None) -> None:
         """A look ahead begins, where the call that the program is at can be told from no other."""
@@ -239,7 +243,8 @@ class Group:
         call = Early(self, site, question, self._key(question, self._number + len(self._queue)))
         process = question.process
         before = next(
-            (other for other in reversed(self._queue) if process is not None and other.question.process is process), None
+            (other for other in reversed(self._queue) if process is not None and other.question.process is process),
+            None,
         )
         self._queue.append(call)
         self._start(call, before)

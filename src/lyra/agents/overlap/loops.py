@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.overlap.expressions import VIEWS
 from lyra.agents.overlap.plain import Foreign, is_plain, same
 from lyra.agents.overlap.shadow import Expected
 from lyra.agents.overlap.values import Made, calls_of, real
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop"]
 
-_VIEWS: Final = (type({}.keys()), type({}.values()), type({}.items()))
 _MANY: Final = 10_000
 
 
@@ -55,16 +55,16 @@ class Loop:
         if at >= len(expected.items):
             if not ended and expected.ends:
                 self._group.strayed = True
-        elif ended or any(not call.is_answered for call in calls_of(expected.items[at])):
-            self._group.strayed = True
-        elif not _is_same(real(expected.items[at]), item):
+        elif ended or any(not call.is_answered for call in calls_of(expected.items[at])) or not _is_same(real(expected.items[at]), item):
             self._group.strayed = True
 
     def left(self, own: Made | None) -> tuple[Iterator[Any], Expected]:
         """What is still to come; `own` is the copy of the function's own list that it goes through."""
         self.expected = Expected(self._count)
         if self._work is None:
-            return (_from(own.parts, self._count) if own is not None else _rest(self._sources[0], self._count)), self.expected
+            return (
+                _from(own.parts, self._count) if own is not None else _rest(self._sources[0], self._count)
+            ), self.expected
         if self._work is enumerate:
             first = self._sources[1] if len(self._sources) > 1 else 0
             items = _rest(self._sources[0], self._count)
@@ -87,7 +87,7 @@ def _rest(source: Any, count: int) -> Iterator[Any]:
         return _from(source, count)
     if kind in (tuple, range) or is_plain(source):
         return iter(source[count:]) if kind is not frozenset else iter(list(source)[count:])
-    if kind in (dict, set) or kind in _VIEWS:
+    if kind in (dict, set) or kind in VIEWS:
         return iter(list(source)[count : count + _MANY])
     raise Foreign(f"it goes through a {kind.__name__}")
 

@@ -5,8 +5,8 @@ cannot be analysed is refused with a place and a reason.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import copy
 import functools

@@ -156,6 +156,8 @@ def _call(name: str, *arguments: ast.expr, keywords: list[ast.keyword] | None = 
 def _placed(node: _Node, place: ast.AST) -> _Node:
     """The node and what was made with it, at the place of the source it stands for."""
     for part in ast.walk(node):
-        if isinstance(part, (ast.expr, ast.stmt, ast.arg, ast.ExceptHandler, ast.keyword)) and not hasattr(part, "lineno"):
+        if isinstance(part, (ast.expr, ast.stmt, ast.arg, ast.ExceptHandler, ast.keyword)) and not hasattr(
+            part, "lineno"
+        ):
             ast.copy_location(part, place)
     return node

@@ -104,7 +104,7 @@ class Shadow(Expressions):
         return ""
 
     def _statement(self, node: ast.stmt) -> Waits:
-        form = getattr(self, f"_{type(node).__name__}", None)
+        form = getattr(self, f"_{type(node).__name__.lower()}", None)
         if form is None or isinstance(node, ast.expr):
             raise Foreign(f"`{short(node)}` may do anything")
         return (yield from form(node))
@@ -114,19 +114,19 @@ class Shadow(Expressions):
         parts = part if isinstance(part, list) else [part]
         return self.path is not None and any(id(each) in self.path for each in parts)
 
-    def _Pass(self, node: ast.Pass) -> Waits:
+    def _pass(self, node: ast.Pass) -> Waits:
+        yield from ()
         return ""
-        yield
 
-    def _Break(self, node: ast.Break) -> Waits:
+    def _break(self, node: ast.Break) -> Waits:
+        yield from ()
         return "break"
-        yield
 
-    def _Continue(self, node: ast.Continue) -> Waits:
+    def _continue(self, node: ast.Continue) -> Waits:
+        yield from ()
         return "continue"
-        yield
 
-    def _Expr(self, node: ast.Expr) -> Waits:
+    def _expr(self, node: ast.Expr) -> Waits:
         if isinstance(node.value, ast.Call) and not hasattr(node.value, SITE) and "in place" in OFF:
             return ""
         value = yield from self.value(node.value)
@@ -134,24 +134,24 @@ class Shadow(Expressions):
             raise Foreign(f"`{short(node)}` was computed in its place")
         return ""
 
-    def _Return(self, node: ast.Return) -> Waits:
+    def _return(self, node: ast.Return) -> Waits:
         if node.value is not None:
             yield from self.value(node.value)
         raise _Over
 
-    def _Assign(self, node: ast.Assign) -> Waits:
+    def _assign(self, node: ast.Assign) -> Waits:
         value = yield from self.value(node.value)
         for target in node.targets:
             yield from self.bind(target, value)
         return ""
 
-    def _AnnAssign(self, node: ast.AnnAssign) -> Waits:
+    def _annassign(self, node: ast.AnnAssign) -> Waits:
         if node.value is None or not isinstance(node.target, ast.Name):
             raise Foreign(f"`{short(node)}` may do anything")
         yield from self.bind(node.target, (yield from self.value(node.value)))
         return ""
 
-    def _AugAssign(self, node: ast.AugAssign) -> Waits:
+    def _augassign(self, node: ast.AugAssign) -> Waits:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.names:
             raise Foreign(f"`{short(node)}` may do anything")
         before = self.names[node.target.id]
@@ -195,7 +195,7 @@ class Shadow(Expressions):
 
     # ------------------------------------------------------------ blocks
 
-    def _If(self, node: ast.If) -> Waits:
+    def _if(self, node: ast.If) -> Waits:
         if self._in(node.body):
             return (yield from self._block(node.body))
         if self._in(node.orelse):
@@ -203,7 +203,7 @@ class Shadow(Expressions):
         holds = yield from self.truth((yield from self.value(node.test)))
         return (yield from self._block(node.body if holds else node.orelse))
 
-    def _While(self, node: ast.While) -> Waits:
+    def _while(self, node: ast.While) -> Waits:
         if self._in(node.orelse):
             return (yield from self._block(node.orelse))
         is_inside = self._in(node.body)
@@ -214,7 +214,7 @@ class Shadow(Expressions):
                 return ""
         return (yield from self._block(node.orelse))
 
-    def _For(self, node: ast.For) -> Waits:
+    def _for(self, node: ast.For) -> Waits:
         if self._in(node.orelse):
             return (yield from self._block(node.orelse))
         number = getattr(node, LOOP, None)
@@ -249,7 +249,7 @@ class Shadow(Expressions):
 
         return self._leads.left_in(number, own)
 
-    def _Try(self, node: ast.Try) -> Waits:
+    def _try(self, node: ast.Try) -> Waits:
         for handler in node.handlers:
             if self._in(handler):
                 signal = yield from self._block(handler.body)
@@ -275,9 +275,9 @@ class Shadow(Expressions):
         yield from self._block(node.body)
         raise Foreign(f"the end of `{short(node)}` may do anything")
 
-    _With = _AsyncWith = _AsyncFor = _inside_only
+    _with = _asyncwith = _asyncfor = _inside_only
 
-    def _Match(self, node: ast.Match) -> Waits:
+    def _match(self, node: ast.Match) -> Waits:
         for case in node.cases:
             if self._in(case):
                 return (yield from self._block(case.body))

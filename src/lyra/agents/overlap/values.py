@@ -1,8 +1,8 @@
 """What a look ahead holds in place of values: answers that are still to come, and lists that the program will make.
 
-    Later    what comes of answers that calls before have not given yet; its type is known, and computing it cannot fail
-    Made     a list, tuple or dict that the function itself makes, with any of these in it
-    UNKNOWN  something that was computed in its place already, and is not looked at
+Later    what comes of answers that calls before have not given yet; its type is known, and computing it cannot fail
+Made     a list, tuple or dict that the function itself makes, with any of these in it
+UNKNOWN  something that was computed in its place already, and is not looked at
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Question:
             if session is None or agent is None:
                 return f"agent process {self.process.pid} is not at work"
             if session.durable:
-                return f"a journal keeps the conversation of agent process {self.process.pid}, and could not take it back"
+                return f"a journal keeps the conversation of agent process {self.process.pid} and cannot take it back"
         elif agent is None:
             return "whom it asks is no agent"
         elif type(place) is Kernel and place.journal is not None:
