@@ -250,7 +250,7 @@ class _Run:
             with lyra.budget(limits[0]) as spent:
                 try:
                     self.result = await function(*processes, *world.agents, spent, processes, world.todo)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is the same both ways
                     self.result = _outcome(error)
             self.took_s = loop.time() - began
             self.said = [[message.text for message in process.messages] for process in processes]

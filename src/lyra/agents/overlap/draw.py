@@ -14,10 +14,18 @@ from lyra.agents.overlap.expressions import short
 from lyra.agents.overlap.facts import local_names
 from lyra.agents.overlap.forms import COMPREHENSIONS, SCOPES, CallForm, Definition, dotted, inside
 from lyra.agents.overlap.plain import BUILTINS, METHODS
+from lyra.agents.overlap.whom import ASKED_WITH
 
 __all__ = ["Called", "Drawing"]
 
 _FUNCTIONS: Final = frozenset({work.__name__ for work in BUILTINS} | {"enumerate", "zip"})
+# What an agent's process, a budget or a program's ctx says of itself: it changes with every call.
+_LIVE: Final = frozenset(
+    {
+        *("messages", "metrics", "execution", "agent_state", "memory", "alive", "state"),
+        *("budget", "used", "usage", "remaining", "speculative", "restored", "replaying"),
+    }
+)
 _OWN: Final = frozenset({"append", "extend", "items", "keys", "values", "get"})
 _GONE_THROUGH: Final = frozenset({"enumerate", "zip", "range", "list", "tuple", "sorted"})
 
@@ -25,7 +33,7 @@ _GONE_THROUGH: Final = frozenset({"enumerate", "zip", "range", "list", "tuple", 
 class Called:
     """One agent call. `after` are those whose answers it needs, `behind` those that its process answers first."""
 
-    __slots__ = ("after", "behind", "chained", "in_loop", "is_of_turn", "node", "target", "ways", "whom")
+    __slots__ = ("after", "behind", "chained", "in_loop", "is_of_turn", "node", "target", "ways", "whom", "why")
 
     def __init__(self, node: ast.expr, target: ast.expr) -> None:
         self.node = node
@@ -36,6 +44,7 @@ class Called:
         self.in_loop = False
         self.is_of_turn = False  # each turn asks somebody of its own
         self.whom = ""
+        self.why = ""  # it is made in its turn, whatever else
         self.ways: dict[int, int] = {}  # of the branches around it: which way of each it is on
 
     def is_with(self, other: Called) -> bool:
@@ -329,14 +338,18 @@ class Drawing:
         is_call = self._form.call(node) is not None
         needs = _NOTHING
         for part in inside(node):
+            if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
+                part = part.value  # noqa: PLW2901 - whether the method is known is seen below
             if not isinstance(part, (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)):
                 needs |= self._needs(part, in_call=in_call or is_call)
         if is_call:
             assert isinstance(node, ast.expr)
             return frozenset({self._called(node, needs)})
+        if isinstance(node, ast.Attribute) and (not in_call or node.attr in _LIVE):
+            self._wall(node, f"`{short(node)}` in line {node.lineno} is read in its place: it may change until then")
         if isinstance(node, ast.Call) and not (in_call and self._form.call(ast.Await(node)) is not None):
             self._known_call(node, needs)
-        elif isinstance(node, (ast.Await, ast.NamedExpr, ast.Set, ast.SetComp)) and not in_call:
+        elif isinstance(node, (ast.Await, ast.NamedExpr, ast.Set)):
             self._wall(node)
         return needs
 
@@ -375,6 +388,9 @@ class Drawing:
     def _called(self, node: ast.expr, needs: Needs) -> Called:
         call = Called(node, self._form.target(node))
         needs |= _NOTHING.union(*self._decided)
+        call.why = self._in_turn_always(node)
+        if call.why:
+            self._wall(node, call.why)
         stretch = self._stretches[-1]
         call.chained = _BEFORE in needs
         call.after = [other for other in stretch.calls if other in needs]
@@ -386,7 +402,21 @@ class Drawing:
             call.behind = [other for other in stretch.calls if other.is_send and other.whom == call.whom]
             call.behind = [other for other in call.behind if call.is_with(other)]
         stretch.calls.append(call)
+        if call.why:
+            self._wall(node, call.why)
         return call
+
+    def _in_turn_always(self, node: ast.expr) -> str:
+        asked = self._form.call(node)
+        assert asked is not None
+        for keyword in asked.keywords:
+            if keyword.arg is None:
+                return "`**` is read in its place, and may say how its kernel is made"
+            if dotted(asked.func) in self._run_names and keyword.arg not in ASKED_WITH:
+                return f"`{keyword.arg}=` says how its kernel is made, which is then made in its turn"
+        if any(isinstance(each, ast.Starred) for each in asked.args):
+            return "`*` is read in its place"
+        return ""
 
 
 _BEFORE: Final = Called(ast.Constant(None), ast.Constant(None))  # a call of the turn before
@@ -412,6 +442,8 @@ def _turns_overlap(call: Called) -> bool:
 
 
 def _why(call: Called, stretch: _Stretch, before: str) -> str:
+    if call.why:
+        return call.why
     if call.chained:
         return "each turn of the loop needs the answer of the one before"
     if call.after:

@@ -151,7 +151,7 @@ class Expressions:
             return Later(waiting, sure, lambda: work(*map(real, operands)))
         found: list[Any] = []
         for value in operands:
-            found.append((yield from self.plain(value)))
+            found += ((yield from self.plain(value)),)
         return checked(work, *found)
 
     # ------------------------------------------------------------ names and parts
@@ -191,7 +191,7 @@ class Expressions:
             ends = [node.slice.lower, node.slice.upper, node.slice.step]
             found: list[Any] = []
             for end in ends:
-                found.append(None if end is None else (yield from self.plain((yield from self.value(end)))))
+                found += (None if end is None else (yield from self.plain((yield from self.value(end)))),)
             at: Any = slice(*found)
         else:
             at = yield from self.plain((yield from self.value(node.slice)))

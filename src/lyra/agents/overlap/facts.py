@@ -25,10 +25,9 @@ _FRESH: Final = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
 
 def parameters(tree: Definition) -> frozenset[str]:
     given = tree.args
-    some = [given.vararg, given.kwarg]
-    return frozenset(
-        each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, *some) if each is not None
-    )
+    found = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    found += [each for each in (given.vararg, given.kwarg) if each is not None]
+    return frozenset(each.arg for each in found)
 
 
 def _parts(node: ast.AST) -> Iterator[ast.AST]:
@@ -43,14 +42,12 @@ def local_names(tree: Definition) -> frozenset[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             found.add(node.id)
-        elif (isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node is not tree) or (isinstance(node, ast.ExceptHandler) and node.name):
-            found.add(node.name)
         elif isinstance(node, ast.alias):
             found.add((node.asname or node.name).split(".")[0])
-        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-            found.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            found.add(node.rest)
+        elif node is not tree:
+            said = getattr(node, "rest" if isinstance(node, ast.MatchMapping) else "name", None)
+            if isinstance(said, str):
+                found.add(said)
     return frozenset(found)
 
 
@@ -72,14 +69,10 @@ def own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
     for statement in tree.body:
         for node in _parts(statement):
             fine |= _harmless(node, shadowed)
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                if isinstance(node.value, _FRESH):
-                    made.add(node.targets[0].id)
-                    fine.add(id(node.targets[0]))
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                if isinstance(node.value, _FRESH):
-                    made.add(node.target.id)
-                    fine.add(id(node.target))
+            target = _made_here(node)
+            if target is not None:
+                made.add(target.id)
+                fine.add(id(target))
     for statement in tree.body:
         for node in _parts(statement):
             if isinstance(node, ast.Name) and id(node) not in fine:
@@ -87,6 +80,13 @@ def own_names(tree: Definition, shadowed: frozenset[str]) -> frozenset[str]:
             elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
                 lost.add(node.name)
     return frozenset(made - lost)
+
+
+def _made_here(node: ast.AST) -> ast.Name | None:
+    """The name that is given a list made on the spot."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    is_binding = isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, _FRESH)
+    return targets[0] if is_binding and len(targets) == 1 and isinstance(targets[0], ast.Name) else None
 
 
 def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
@@ -100,7 +100,7 @@ def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
                 found += node.args
         elif isinstance(node.func, ast.Name) and node.func.id in _READERS - shadowed and not node.keywords:
             found += node.args
-    elif isinstance(node, ast.Subscript) or isinstance(node, ast.FormattedValue):
+    elif isinstance(node, (ast.Subscript, ast.FormattedValue, ast.Starred)):
         found.append(node.value)
     elif isinstance(node, ast.Compare) and all(isinstance(sign, (ast.In, ast.NotIn)) for sign in node.ops):
         found += node.comparators
@@ -110,8 +110,6 @@ def _harmless(node: ast.AST, shadowed: frozenset[str]) -> set[int]:
         found.append(node.operand)
     elif isinstance(node, (ast.For, ast.comprehension)):
         found.append(node.iter)
-    elif isinstance(node, ast.Starred):
-        found.append(node.value)
     elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, _FRESH):
         found.append(node.target)
     elif isinstance(node, ast.Return):

@@ -305,7 +305,7 @@ class Group:
                     call.task.cancel()
         cancelled: asyncio.CancelledError | None = None
         for call in left:
-            waiting = asyncio.ensure_future(self._ended(call))
+            waiting = self._tasks.start(self._ended(call), name="early call ends")
             while not waiting.done():
                 try:
                     await asyncio.wait([waiting])

@@ -55,16 +55,19 @@ class Loop:
         if at >= len(expected.items):
             if not ended and expected.ends:
                 self._group.strayed = True
-        elif ended or any(not call.is_answered for call in calls_of(expected.items[at])) or not _is_same(real(expected.items[at]), item):
+        elif (
+            ended
+            or any(not call.is_answered for call in calls_of(expected.items[at]))
+            or not _is_same(real(expected.items[at]), item)
+        ):
             self._group.strayed = True
 
     def left(self, own: Made | None) -> tuple[Iterator[Any], Expected]:
         """What is still to come; `own` is the copy of the function's own list that it goes through."""
         self.expected = Expected(self._count)
         if self._work is None:
-            return (
-                _from(own.parts, self._count) if own is not None else _rest(self._sources[0], self._count)
-            ), self.expected
+            items = _rest(self._sources[0], self._count) if own is None else _from(own.parts, self._count)
+            return items, self.expected
         if self._work is enumerate:
             first = self._sources[1] if len(self._sources) > 1 else 0
             items = _rest(self._sources[0], self._count)

@@ -1,8 +1,8 @@
 """The plan of a Python file: which agent calls of its `@lyra.parallel` functions overlap, and why the others do not.
 
 The file is read, not imported: `lyra.run` and the decorator are known by how they are imported and named. The plan says
-what the source allows; whether an agent may be asked early, and whether values are what they look like, is seen when the
-function runs.
+what the source allows; whether an agent may be asked early, and whether values are what they look like, is seen when
+the function runs.
 """
 
 from __future__ import annotations

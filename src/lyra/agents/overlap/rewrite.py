@@ -16,7 +16,7 @@ import copy
 from typing import Any, Final, TypeVar
 
 from lyra.agents.overlap.expressions import SITE
-from lyra.agents.overlap.forms import COMPREHENSIONS, SCOPES, SIMPLE, Definition
+from lyra.agents.overlap.forms import COMPREHENSIONS, SCOPES, SIMPLE, Definition, dotted
 from lyra.agents.overlap.map import LOOK, Map
 from lyra.agents.overlap.shadow import LOOP
 
@@ -101,9 +101,9 @@ class _Maker(ast.NodeTransformer):
     def _looped(self, node: ast.expr, number: int) -> ast.expr:
         given: list[ast.expr] = [node]
         keywords: list[ast.keyword] = []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("enumerate", "zip"):
-            if node.args and not any(isinstance(each, ast.Starred) for each in node.args):
-                given, keywords = [node.func, *node.args], node.keywords
+        if isinstance(node, ast.Call) and dotted(node.func) in ("enumerate", "zip") and node.args:
+            is_plain = not any(isinstance(each, ast.Starred) for each in node.args)
+            given, keywords = ([node.func, *node.args], node.keywords) if is_plain else (given, keywords)
         return _placed(_call(f"{_GROUP}.loop", ast.Constant(number), *given, keywords=keywords), node)
 
     def _astray(self) -> ast.stmt:

@@ -2,8 +2,8 @@
 
 It begins at an agent call that is being made (or at a statement), with the function's variables as they are there, and
 goes on with what the function itself will come to: the same values, for nothing is followed that could turn out
-otherwise. Agent calls on the way are issued (`Issue`). Loops and branches are followed, too. The program runs behind it,
-by itself, and finds the answers it needs made already.
+otherwise. Agent calls on the way are issued; loops and branches are followed, too. The program runs behind it, by
+itself, and finds the answers it needs made already.
 """
 
 from __future__ import annotations
@@ -114,15 +114,15 @@ class Shadow(Expressions):
         parts = part if isinstance(part, list) else [part]
         return self.path is not None and any(id(each) in self.path for each in parts)
 
-    def _pass(self, node: ast.Pass) -> Waits:
+    def _pass(self, _: ast.Pass) -> Waits:
         yield from ()
         return ""
 
-    def _break(self, node: ast.Break) -> Waits:
+    def _break(self, _: ast.Break) -> Waits:
         yield from ()
         return "break"
 
-    def _continue(self, node: ast.Continue) -> Waits:
+    def _continue(self, _: ast.Continue) -> Waits:
         yield from ()
         return "continue"
 
@@ -221,7 +221,7 @@ class Shadow(Expressions):
         if self._in(node.body):
             if (yield from self._block(node.body)) == "break":
                 return ""
-            items, expected = self._left(node, number)
+            items, expected = self._left(number)
         else:
             items, expected = yield from self.begun(node)
         for item in items:
@@ -239,7 +239,7 @@ class Shadow(Expressions):
         self.may_change = may_change
         return items, self._leads.entered(number) if number is not None else Expected(0)
 
-    def _left(self, node: ast.For, number: int | None) -> tuple[Iterator[Any], Expected]:
+    def _left(self, number: int | None) -> tuple[Iterator[Any], Expected]:
         if number is None:
             raise Foreign("nobody knows what the loop goes through next")
 

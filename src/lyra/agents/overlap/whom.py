@@ -22,10 +22,10 @@ from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import Process
 
-__all__ = ["Question", "session_of"]
+__all__ = ["ASKED_WITH", "Question", "session_of"]
 
 _READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
-_ASKED_WITH: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
+ASKED_WITH: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
 _THINGS: Final = frozenset({"on", "clock"})  # given as they are; everything else is plain
 
 
@@ -112,7 +112,7 @@ class Question:
 
     def _why_not_with(self) -> str:
         for name, value in self.keywords.items():
-            if self.process is None and name not in _ASKED_WITH:
+            if self.process is None and name not in ASKED_WITH:
                 return f"`{name}=` says how its kernel is made, which is then made in its turn"
             if not (name in _THINGS or _is_fit(value)):
                 return f"`{name}=` is not plain"
