@@ -458,8 +458,5 @@ def _why(call: Called, stretch: _Stretch, before: str) -> str:
     waiting = sorted({other.line for other in stretch.calls if call in (*other.after, *other.behind)})
     if waiting:
         return f"those behind it wait for it: line {', '.join(map(str, waiting))}"
-    return (
-        f"no other call stands beside it: {stretch.why or before}"
-        if stretch.why or before
-        else "no other call stands beside it"
-    )
+    walls = ", and ".join(dict.fromkeys(wall for wall in (before, stretch.why) if wall))
+    return f"no other call stands beside it: {walls}" if walls else "no other call stands beside it"

@@ -28,7 +28,7 @@ from lyra.agents.overlap.map import Map
 from lyra.agents.overlap.plain import Foreign
 from lyra.agents.overlap.rules import LOUD, OFF
 from lyra.agents.overlap.shadow import Expected, Shadow
-from lyra.agents.overlap.values import Later, Made
+from lyra.agents.overlap.values import Later, Made, copied
 from lyra.agents.overlap.whom import Question
 from lyra.agents.sdk import run
 from lyra.errors import Divergence
@@ -194,7 +194,7 @@ class Group:
             return
         now = None
         if call is not None:
-            why = call.question.why_not()
+            why = call.question.why_not(is_due=True)
             if why:
                 _publish(call.question, why)
                 return
@@ -231,7 +231,7 @@ class Group:
         return len(self._queue) < WINDOW
 
     def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> Later:
-        question = Question.made(work, args, keywords)
+        question = Question.made(work, [*map(copied, args)], {name: copied(value) for name, value in keywords.items()})
         if question is None:
             raise Foreign("whom it asks is not known before its turn, or is no agent")
         why = question.why_not()

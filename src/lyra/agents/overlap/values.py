@@ -16,7 +16,7 @@ from lyra.agents.replies import MarkedReply, Reply
 if TYPE_CHECKING:
     from lyra.agents.overlap.early import Early
 
-__all__ = ["UNKNOWN", "Later", "Made", "calls_of", "kind_of", "made_of", "real"]
+__all__ = ["UNKNOWN", "Later", "Made", "calls_of", "copied", "kind_of", "made_of", "real"]
 
 UNKNOWN: Final = object()
 
@@ -56,6 +56,15 @@ def made_of(value: Any) -> Made | None:
     if type(value) is dict and all(map(is_plain, value)):
         return Made(dict, dict(value))
     return None
+
+
+def copied(value: Any) -> Any:
+    """A real list or dict of plain values as it is now; everything else as it is."""
+    if type(value) not in (list, dict) or not calm(value):
+        return value
+    if type(value) is dict:
+        return Made(dict, {key: copied(part) for key, part in value.items()})
+    return Made(list, [copied(part) for part in value])
 
 
 def calls_of(value: Any) -> Iterator[Early]:

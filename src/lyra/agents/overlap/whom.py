@@ -87,12 +87,12 @@ class Question:
 
     # ------------------------------------------------------------ ahead of its turn
 
-    def why_not(self) -> str:
-        """Why it is asked in its turn; empty: it may be asked early."""
+    def why_not(self, *, is_due: bool = False) -> str:
+        """Why it is asked in its turn; empty: it may be asked early, or where it is due others may beside it."""
         agent = self.agent
         if "ordered" in OFF:
             return "" if agent is not None else "whom it asks is not known"
-        why = self._why_not_with()
+        why = self._why_not_with(is_due=is_due)
         if why:
             return why
         place = self.keywords.get("on")
@@ -110,14 +110,14 @@ class Question:
             return "`on=` names no kernel and no program"
         return _does_more(agent)
 
-    def _why_not_with(self) -> str:
+    def _why_not_with(self, *, is_due: bool) -> str:
         for name, value in self.keywords.items():
             if self.process is None and name not in ASKED_WITH:
                 return f"`{name}=` says how its kernel is made, which is then made in its turn"
-            if not (name in _THINGS or _is_fit(value)):
+            if not (is_due or name in _THINGS or _is_fit(value)):
                 return f"`{name}=` is not plain"
         for value in self.args[self.process is None :]:
-            if not _is_fit(value):
+            if not is_due and not _is_fit(value):
                 return "its question is neither text nor plain values"
         return ""
 
