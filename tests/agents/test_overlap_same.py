@@ -219,9 +219,24 @@ async def a_list_that_shrinks(env: Any, p: Any, q: Any, w: Any) -> Any:
     return found
 
 
+async def a_generator_that_is_left(env: Any, p: Any, q: Any, w: Any) -> Any:
+    def items() -> Any:
+        try:
+            yield from ("a", "b", "c")
+        finally:
+            env.log.append("closed")
+
+    for x in items():
+        a = await p.send(x)
+        if x == "b":
+            break
+    env.log.append("after")
+    return a, await q.send("1")
+
+
 async def without_a_value(env: Any, p: Any, q: Any, w: Any) -> Any:
     a = await p.send("1")
-    b = await q.send(later)  # type: ignore[used-before-def,has-type]  # that is the point
+    b = await q.send(later)  # type: ignore[used-before-def,has-type]  # noqa: F821
     later = "x"
     return a, b, later
 
@@ -303,6 +318,7 @@ SAME = [
     (a_dict_display, 5.0),
     (the_tool_adds_to_what_is_looped_over, None),
     (a_list_that_shrinks, 1.0),
+    (a_generator_that_is_left, 3.0),
     (without_a_value, 1.0),
     (deleted, 2.0),
     (something_goes, 2.0),

@@ -20,7 +20,6 @@ from lyra.agents.overlap.plain import (
     is_plain,
     read,
 )
-from lyra.agents.overlap.rules import OFF
 from lyra.agents.overlap.values import UNKNOWN, Later, Made, calls_of, kind_of, real
 
 __all__ = ["SITE", "VIEWS", "Expressions", "Rows", "Waits", "short"]
@@ -135,7 +134,7 @@ class Expressions:
         """A value that others may hold, and change before the program comes there."""
         if any(value is each for each in self.touched):
             raise Foreign(f"it is computed from {_article(value)} that was changed before")
-        if not self.may_change and "may change" not in OFF:
+        if not self.may_change:
             raise Foreign(f"it is computed from {_article(value)}, which may change until then")
 
     def truth(self, value: Any) -> Waits:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
 from lyra.agents.ahead import Ahead, Changes, ahead
 from lyra.agents.overlap.early import Early
@@ -55,7 +56,8 @@ class Group:
         self._steps: Iterator[Any] | None = None
         self._waits: tuple[Early, ...] = ()  # for whose answers the look ahead waits
         self._foreseen: dict[int, deque[Expected]] = {}
-        self._loops: dict[int, Loop] = {}  # that the program is in
+        # That the program is in; they go when it leaves them, as iterators do.
+        self._loops: WeakValueDictionary[int, Loop] = WeakValueDictionary()
         self._paths: dict[Process, str] = {}  # of the programs that ask in their own name
         self._is_new = True
         self.changes = Changes()
@@ -116,7 +118,9 @@ class Group:
                 return call
             except asyncio.CancelledError:
                 call.task.cancel()
-                raise
+                task = asyncio.current_task()
+                if task is None or task.cancelling():  # if not, it was the call that was cancelled, not the program
+                    raise
             except Exception:
                 if word == TAKEN or not call.is_in_vain() or not call.was_free():
                     raise
@@ -241,11 +245,7 @@ class Group:
             _publish(question, why)
             raise Foreign(why)
         call = Early(self, site, question, self._key(question, self._number + len(self._queue)))
-        process = question.process
-        before = next(
-            (other for other in reversed(self._queue) if process is not None and other.question.process is process),
-            None,
-        )
+        before = next((other for other in reversed(self._queue) if other.question.is_told(question)), None)
         self._queue.append(call)
         self._start(call, before)
         return _answer_of(call)
@@ -268,7 +268,9 @@ class Group:
         return expected
 
     def left_in(self, loop: int, own: Callable[[str], Made | None]) -> tuple[Iterator[Any], Expected]:
-        found = self._loops[loop]
+        found = self._loops.get(loop)
+        if found is None:
+            raise Foreign("nobody knows what the loop goes through next")
         name = self._map.looped.get(loop, "")
         copy = own(name) if name in self._map.own else None
         return found.left(copy)
@@ -354,11 +356,16 @@ class PlainGroup:
 
     def __init__(self, map_: Map, *arguments: Any) -> None:
         self._group = Group(map_, *arguments)
-        self._runner = asyncio.Runner()
+        self._runner: asyncio.Runner | None = None  # from the first call of an agent on
 
     def __enter__(self) -> Self:
-        self._runner.run(self._group.__aenter__())
         return self
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._runner.run(self._group.__aenter__())
+        return self._runner.run(work)
 
     @property
     def strayed(self) -> bool:
@@ -372,16 +379,17 @@ class PlainGroup:
         if work is not run:
             self.astray()
             return work(*args, **keywords)
-        return self._runner.run(self._group.at(site, names, work, *args, **keywords))
+        return self._run(self._group.at(site, names, work, *args, **keywords))
 
     def look(self, place: int, *names: Any) -> None:
         async def look() -> None:
             self._group.look(place, *names)
 
-        self._runner.run(look())
+        self._run(look())
 
     def astray(self) -> None:
-        self._runner.run(self._group.astray())
+        if self._runner is not None:
+            self._runner.run(self._group.astray())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -389,4 +397,5 @@ class PlainGroup:
         try:
             self.astray()
         finally:
-            self._runner.close()
+            if self._runner is not None:
+                self._runner.close()

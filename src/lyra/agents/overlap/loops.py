@@ -20,7 +20,7 @@ _MANY: Final = 10_000
 
 
 class Loop:
-    __slots__ = ("_count", "_group", "_items", "_sources", "_work", "expected")
+    __slots__ = ("__weakref__", "_count", "_group", "_items", "_sources", "_work", "expected")
 
     def __init__(
         self, group: Group, work: Any, args: tuple[Any, ...], keywords: dict[str, Any], expected: Expected | None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
-from lyra.agents.overlap.forms import CallForm, Definition
+from lyra.agents.overlap.forms import CallForm, Definition, inside
 from lyra.agents.overlap.map import Map
 from lyra.agents.overlap.rewrite import BASE, MAP, OPEN, rewritten
 from lyra.errors import ConfigError
@@ -85,9 +85,10 @@ def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
 
 def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     """The first thing in a function that nothing can be promised about."""
-    for node in ast.walk(tree):
+    for node in _own(tree.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
+    for node in ast.walk(tree):
         if isinstance(node, ast.Nonlocal):
             return node, "it sets a variable of the function around it"
         if isinstance(node, ast.Global):
@@ -100,6 +101,13 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
         if name.startswith("__") and not name.endswith("__"):
             return node, f"`{name}` is a name of its class alone"
     return None
+
+
+def _own(nodes: list[Any]) -> Iterator[ast.AST]:
+    """The nodes of its own, without those of the functions inside."""
+    for node in nodes:
+        yield node
+        yield from _own(list(inside(node)))
 
 
 def _run_names(function: FunctionType) -> frozenset[str]:

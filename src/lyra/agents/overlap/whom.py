@@ -71,6 +71,11 @@ class Question:
         """Those whose answers it needs."""
         return tuple(dict.fromkeys(call for value in (*self.args, *self.keywords.values()) for call in calls_of(value)))
 
+    def is_told(self, other: Question) -> bool:
+        """Whether both are messages of one conversation."""
+        mine, theirs = self.process, other.process
+        return mine is not None and theirs is not None and mine._process is theirs._process
+
     def is_same(self, other: Question) -> bool:
         """Whether another one, whose arguments are all there, asks the same of the same."""
         if self.process is not other.process or len(self.args) != len(other.args):
