@@ -372,7 +372,7 @@ def test_random_functions_are_quicker():
     assert sum(took(seed, decorated=True) for seed in seeds) < 0.95 * written
 
 
-NOTICED = {"keys": 173, "behind": 179, "room": 69, "live": 55, "ordered": 40}  # the functions that need a rule are few
+NOTICED: dict[str, int] = {}  # the functions that need a rule are few
 
 
 @pytest.mark.parametrize("rule", sorted(rules.RULES))

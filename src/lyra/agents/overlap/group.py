@@ -299,8 +299,6 @@ class Group:
         """What was made early and is not needed is cancelled, waited for, forgotten, and told as speculative."""
         self._stop()
         left = [call for call in self._queue if call is not but]
-        if "behind" in OFF and but is None:
-            left = left[:1]
         if "cancelled" not in OFF:
             for call in left:
                 if call.task is not None:

@@ -16,7 +16,6 @@ RULES: Final[dict[str, str]] = {
     "apart": "what an early call spends is apart from the budgets until the program comes to it",
     "room": "a call is not made before there is room for it beside the calls before it",
     "spend": "when its turn has come, a call stands if the budgets would have allowed it, and is charged",
-    "behind": "when a call is made again, those behind it are, too",
     "keys": "an effect has the key of its place in the program, whenever it was made",
     "kept": "a journal keeps which calls the program has come to, and what they cost",
 }
