@@ -33,7 +33,7 @@ from lyra.vega.runs import Run, Runs
 from lyra.vega.runtime import saving
 from lyra.vega.runtime.durable import answer_note
 
-__all__ = ["Result", "calm", "run"]
+__all__ = ["Result", "Scene", "calm", "run"]
 
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
@@ -81,7 +81,7 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
 def calm(name: str, provider: Provider) -> Calm:
     """The scene in peace."""
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider)
+        scene = Scene(Path(folder), SCENES[name], provider)
         began = time.monotonic()
         status = scene.life(None)
         if status != 0:
@@ -91,7 +91,7 @@ def calm(name: str, provider: Provider) -> Calm:
 
 def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *, saves_often: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = _Scene(Path(folder), name, provider, saves_often=saves_often)
+        scene = Scene(Path(folder), SCENES[name], provider, saves_often=saves_often)
         books = _Books()
         kills = 0
         while True:
@@ -155,15 +155,15 @@ def _over(run: Run) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _Scene:
+class Scene:
     """One run of a scene: its folder, its store and its lives."""
 
-    def __init__(self, folder: Path, name: str, provider: Provider, *, saves_often: bool = False) -> None:
+    def __init__(self, folder: Path, source: str, provider: Provider, *, saves_often: bool = False) -> None:
         self.folder = folder
         self._saves_often = saves_often
         self.db = folder / "run.db"
         self._file = folder / "scene.vega"
-        self._file.write_text(SCENES[name])
+        self._file.write_text(source)
         self._out = folder / "out"
         self._err = folder / "err"
         self._env = {
@@ -172,18 +172,18 @@ class _Scene:
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder),
         }
-        self._asks = name == "asking"
+        self._asks = "AskUser" in source
 
     @property
     def output(self) -> str:
-        return self._out.read_text()
+        return self._out.read_text() if self._out.exists() else ""
 
     @property
     def errors(self) -> str:
         return self._err.read_text()[-2000:]
 
-    def life(self, kill_after_s: float | None) -> int | None:
-        """One life: its exit code, or None when it was killed."""
+    def life(self, kill_after_s: float | None, *, kill_when: Callable[[], bool] | None = None) -> int | None:
+        """One life: its exit code, or None when it was killed, after a while or as soon as `kill_when` says so."""
         begun = self._has_begun()
         words = ["resume", _ID] if begun else ["run", str(self._file), "--run-id", _ID]
         pid = self._fork([*words, "--db", str(self.db)])
@@ -194,10 +194,11 @@ class _Scene:
             if ended:
                 return os.waitstatus_to_exitcode(status)
             now = time.monotonic()
-            if now >= due:
+            is_time = kill_when is not None and kill_when()
+            if now >= due or is_time:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                return 1000 if kill_after_s is None else None
+                return 1000 if kill_after_s is None and not is_time else None
             if self._asks and now - looked > 0.05:
                 looked = now
                 self._answer()
@@ -230,7 +231,7 @@ class _Scene:
         try:
             os.environ.update(self._env)
             os.chdir(self.folder)
-            sys.stdout, sys.stderr = self._out.open("w"), self._err.open("w")
+            sys.stdout, sys.stderr = self._out.open("w", buffering=1), self._err.open("w")
             if self._saves_often:
                 saving.EFFECTS, saving.LOOK_EVERY = 2, 1  # type: ignore[misc]  # of this process only
             code = vega(words)

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, Self
 __all__ = ["Asked", "Provider"]
 
 _PAUSES_S: Final = (0.0, 0.001, 0.003, 0.006)
+_LONG_S: Final = 0.6  # for those who kill while a call is under way
+_FAILS: Final = {"please fail": "400 Bad Request", "be down": "503 Service Unavailable"}
 _KEY: Final = "idempotency-key"
 
 
@@ -44,6 +46,12 @@ class Provider:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def asked(self) -> int:
+        """How many requests came since the last look."""
+        with self._lock:
+            return len(self._asked)
 
     def take(self) -> list[Asked]:
         """What was asked since the last look."""
@@ -81,11 +89,12 @@ class Provider:
             asked = self._asked
             asked.append(Asked(key, question, False))
         pause_s = _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
-        await asyncio.sleep(pause_s)
         said = _last(body["messages"])
-        if "please fail" in said:
+        await asyncio.sleep(_LONG_S if "slowly" in said else pause_s)
+        status = next((status for words, status in _FAILS.items() if words in said), "")
+        if status:
             data = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}).encode()
-            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+            writer.write(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode())
             writer.write(f"content-length: {len(data)}\r\n\r\n".encode() + data)
             await writer.drain()
         else:

@@ -18,6 +18,7 @@ from lyra.vega.runtime.world import World
 from lyra.vega.values import copied
 
 if TYPE_CHECKING:
+    from lyra.core.budget import Usage
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
@@ -128,7 +129,19 @@ class Heard(Fiber):
 
 
 class Unprinted:
-    """Where a replay prints to."""
+    """The record of a replay: nothing is written, since the journal has it."""
 
     def print(self, pid: str, number: int, text: str) -> None:
         """Nowhere: the step has it."""
+
+    def name(self, name: str, pid: str) -> None:
+        """Kept by the world alone."""
+
+    def paid(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
+        return {}
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """Nobody is paid here."""
+
+    def leave(self, session: str) -> None:
+        """Nothing was paid in it."""

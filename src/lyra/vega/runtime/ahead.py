@@ -200,7 +200,7 @@ async def _asked(job: Job, early: Early) -> Any:
 async def _called(job: Job, early: Early) -> Any:
     world = job.world
     pid = start_fiber(job, *early.call.arguments)
-    early.before += world.recharge_ended(pid, scopes.get())
+    early.before += world.recharge(pid, scopes.get())
     world.early[pid] = early
     child = job.ctx.process(pid)
     try:
@@ -304,7 +304,7 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
         cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments)
-    world.recharge_ended(pid, scopes.get())
+    world.recharge(pid, scopes.get())
     ended = await job.ctx.process(pid).wait()
     if ended.error is not None:
         raise ended.error

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core import codec
-from lyra.core.budget import Usage
+from lyra.core.budget import NOTHING, Usage
 from lyra.errors import LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.vega import bytecode
 from lyra.vega.runtime.agents import agent_front
 from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.homecoming import Homecoming
 from lyra.vega.runtime.record import MAIN, Record, RunState
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
 from lyra.vega.runtime.standstill import Standstill
@@ -97,6 +98,8 @@ class Life:
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
                 self._expect(self._before)
+                world.names.update(self._record.names)
+                world.home = Homecoming(world)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._listen()
@@ -132,14 +135,23 @@ class Life:
         front = self.kernel.programs.name(agent_front)
         for pid, state in before.processes.items():
             if state.spent:
-                usage, above = Usage.from_data(state.spent), pid
-                while above and above != MAIN:
-                    world.spent_before.setdefault(above, []).append(usage)
-                    found = before.processes.get(above)
-                    above = found.created.parent if found is not None else ""
+                self._recall_spent(before, pid, state)
             if state.created.program == front:
                 _, name, settings = codec.decode(_arguments(before, state))
                 world.expected[state.created.parent if state.created.guarded else pid] = (name, settings)
+
+    def _recall_spent(self, before: Run, pid: str, state: ProcessState) -> None:
+        """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below
+        it. Of a conversation the record knows, since its turns belong to whoever asked."""
+        fiber, world = self.kernel.programs.name(vega_process), self.world
+        if _is_conversation(before, state, (fiber, self.kernel.programs.name(agent_front))):
+            return
+        spent = Usage.from_data(state.spent)
+        while (above := before.processes.get(state.created.parent)) is not None:
+            if above.exit is None and above.created.program == fiber:
+                world.spent_before[pid] = world.spent_before.get(pid, NOTHING) + spent
+                return
+            pid, state = state.created.parent, above
 
     def _expect(self, before: Run) -> None:
         """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
@@ -206,6 +218,11 @@ class Life:
 def _arguments(before: Run, state: ProcessState) -> bytes:
     created = state.created
     return before.space.get_blob(created.blob) if created.blob else bytes(created.args)
+
+
+def _is_conversation(before: Run, state: ProcessState, ours: tuple[str, ...]) -> bool:
+    """Whether a process is an agent's that answers many: it was started without a question."""
+    return state.created.program not in ours and not codec.decode(_arguments(before, state))
 
 
 def _is_open(before: Run, request_id: str) -> bool:

@@ -16,7 +16,7 @@ from lyra.core.effect import Effect
 from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop, was_asked
+from lyra.vega.runtime.calls import content_text, failed, kept_inside, mocked_reply, stop, was_asked
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Opened:
     async def begin(self, job: Job) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
         if not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream")):
+            await job.world.all_home(job.process)
             await self.cell.__aenter__()
             self._has_turn = True
         self._reader = job.ctx._process
@@ -140,7 +141,7 @@ async def _send_stream(
         return stream
     plan = cell.plan
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
-    within = inside(plan.budget if budget is None else budget)
+    within = kept_inside(job.world, plan.budget if budget is None else budget)
     opened = Opened(stream.id, target.pid, cell, limit_s, content_of(content_text(message)), within)
     job.world.streams[stream.id] = (opened, 0)
     return stream
