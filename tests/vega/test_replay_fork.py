@@ -42,12 +42,12 @@ def fork(made: Recorded, number: int, text: str, *, name: str = "fork", is_error
         change = change_at(run, timeline, number, text, is_error=is_error)
         space = Space(made.path, name)
         try:
-            return copied_to(run, timeline, space, change, number, time.time())
+            return copied_to(run, space, change, number, time.time())
         finally:
             space.close()
 
 
-@pytest.mark.parametrize("message", ["one", "two", "x", "y", "again", "more"])
+@pytest.mark.parametrize("message", ["one", "x", "y", "again", "more"])
 def test_a_changed_reply_changes_what_follows_from_it_alone(made: Recorded, message: str):
     """Of calls, conversations and calls beside each other; nobody is asked anything, and the run stays as it was."""
     lines = made.run(TEAM)
@@ -60,6 +60,46 @@ def test_a_changed_reply_changes_what_follows_from_it_alone(made: Recorded, mess
     lines = [line.replace(message, "CHANGED") if line in (message, "xy") else line for line in lines]
     assert "".join(made.output("fork")) == "".join(lines)  # a stream comes in one piece now
     assert made.rows() == before
+
+
+TALK = """\
+agent M { model "sim/script" memory conversation }
+agent W { model "sim/script" memory window(4) }
+agent A { model "sim/script" }
+let m = spawn M;
+let w = spawn W;
+let a = spawn A;
+print(m <- "title?");
+print(w <- "other?");
+print(a <- "apart");
+print(m <- "go on");
+print(w <- "and on");
+print(a <- "at last");
+"""
+
+
+def _asked(model: Seen) -> list[list[str]]:
+    return [[message.text for message in request.messages] for request in model.requests]
+
+
+@pytest.mark.parametrize(("message", "then"), [("title?", "go on"), ("other?", "and on")])
+def test_a_conversation_whose_past_was_changed_goes_on_anew(made: Recorded, message: str, then: str):
+    """What it is asked after that is a new effect: refused, or asked with the past that was changed. Conversations
+    that nobody touched, and calls without a past, are answered as before."""
+    made.run(TALK)
+    number = number_of(made, message)
+    book = fork(made, number, "CHANGED")
+    nobody = Seen()
+    assert "did not ask" in made.go_on("fork", book, model=nobody)
+    assert not nobody.requests
+    assert len(book.new) == 1
+    book = fork(made, number, "CHANGED", name="live")
+    model = Seen(lambda request: f"new {request.messages[-1].text}")
+    assert made.go_on("live", book, is_live=True, model=model) == ""
+    assert _asked(model) == [[message, "CHANGED", then]]
+    said = {message: "CHANGED", then: f"new {then}"}
+    lines = ["title?", "other?", "apart", "go on", "and on", "at last"]
+    assert made.output("live") == [said.get(line, line) for line in lines]
 
 
 def test_a_stream_may_be_changed_too(made: Recorded):

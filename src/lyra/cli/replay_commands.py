@@ -17,7 +17,7 @@ from lyra.vega.replay.breakpoints import Breakpoints, Hit
 from lyra.vega.replay.timeline import Step, brief
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.player import Player
+    from lyra.vega.replay.player import AgentHere, Player
 
 __all__ = ["COMMANDS", "Commands", "Result", "step_line"]
 
@@ -102,7 +102,7 @@ class Commands:
                 return [one for one in ("agent", "cost", "error", "if", "line") if one.startswith(rest)]
             return sorted(set(timeline.agents.values())) if kind == "agent" else list(timeline.program.files)
         if name in ("process", "mailbox"):
-            return [pid for pid in self.player.pids if pid.startswith(rest)]
+            return [pid for pid in (*self.player.pids, *self.player.agents) if pid.startswith(rest)]
         if name == "print":
             return [one for one in self.player.view() if one.startswith(rest)]
         return []
@@ -247,9 +247,10 @@ class Commands:
     def _processes(self, rest: str) -> Result:
         player = self.player
         first = _number(rest, "processes") if rest else 0
-        pids = player.pids
+        agents = player.agents
+        pids = [*player.pids, *agents]
         shown = pids[first : first + _PROCESSES_SHOWN]
-        rows = [(pid, player.facts(pid).function, self.state_of(pid)) for pid in shown]
+        rows = [self._row(pid, is_agent=first + at >= len(pids) - len(agents)) for at, pid in enumerate(shown)]
         here = player.in_view
         lines = [f"{'*' if pid == here else ' '} {pid:<8} {name:<20} {state}".rstrip() for pid, name, state in rows]
         rest_of = len(pids) - first - len(shown)
@@ -257,6 +258,12 @@ class Commands:
             lines.append(f"  … and {rest_of} more: processes {first + len(shown)}")
         data = [{"pid": pid, "function": name, "state": state} for pid, name, state in rows]
         return Result("\n".join(lines) or "none has begun", {"processes": data, "of": len(pids)})
+
+    def _row(self, pid: str, *, is_agent: bool) -> tuple[str, str, str]:
+        if is_agent:
+            found = self.player.agent(pid)
+            return pid, f"agent {found.name}", found.state
+        return pid, self.player.facts(pid).function, self.state_of(pid)
 
     def state_of(self, pid: str) -> str:
         at, ended, is_over = self.player.state(pid)
@@ -271,20 +278,43 @@ class Commands:
         if rest in ("", "-"):
             player.chosen = None
             return self._where("")
-        if rest not in player.pids:
-            near = did_you_mean(rest, player.pids)
+        if rest in player.agents:
+            return self._agent(player.agent(rest))
+        pid = player.known(rest)
+        if pid not in player.pids:
+            near = did_you_mean(rest, [*player.pids, *player.agents])
             hint = f"did you mean {near}?" if near else "`processes` lists them"
             raise ConfigError(f"there is no process {rest!r} here", hint=hint)
-        player.chosen = rest
+        player.chosen = pid
         return self._where("")
+
+    def _agent(self, found: AgentHere) -> Result:
+        """An agent runs no lines of the program: what it was asked and said is all there is to see."""
+        said = found.history[-_PROCESSES_SHOWN:]
+        lines = [f"{found.pid}  agent {found.name}  {found.state}"]
+        if len(said) < len(found.history):
+            lines.append(f"  … {len(found.history) - len(said)} messages before")
+        lines += [f"  {role}: {brief(text, _VALUE_SHOWN)}" for role, text in said]
+        lines += [f"  waits: {brief(message)}" for message in found.mailbox]
+        data = {
+            "process": found.pid,
+            "agent": found.name,
+            "state": found.state,
+            "history": [{"role": role, "text": text} for role, text in found.history],
+            "messages": [brief(message) for message in found.mailbox],
+        }
+        return Result("\n".join(lines), data)
 
     def _mailbox(self, rest: str) -> Result:
         player = self.player
         pid = rest or player.in_view
-        found = player.standing(pid)
-        if found is None:
-            raise ConfigError(f"there is no process {pid!r} here", hint="`processes` lists them")
-        waiting = list(found.fiber.mailbox or ())
+        if pid in player.agents:
+            waiting = player.agent(pid).mailbox
+        else:
+            pid = player.known(pid)
+            if pid not in player.pids:
+                raise ConfigError(f"there is no process {pid!r} here", hint="`processes` lists them")
+            waiting = player.mailbox(pid)
         program = player.timeline.program
         texts = [brief(message, program=program) for message in waiting[:_PROCESSES_SHOWN]]
         lines = [f"{at}: {text}" for at, text in enumerate(texts)]

@@ -45,7 +45,7 @@ def make_fork(
             raise ConfigError(f"there is a run {name!r} already", hint="take another name, or none", run=name)
         space = Space(path, name or fork.fresh_name(runs.names, run.id))
         try:
-            book = fork.copied_to(run, timeline, space, change, number, SystemClock().now())
+            book = fork.copied_to(run, space, change, number, SystemClock().now())
             error = _lived(session, space, run, book, is_live=is_live)
             made = Run(space)
             one, other = fork.difference(timeline, read(made), number)

@@ -174,8 +174,7 @@ agent R {
 let b = spawn B supervised by { strategy restart max_restarts 50 window 60s };
 let r = spawn R;
 for i in [1, 2, 3, 4, 5, 6] {
-    let what = if i < 3 { "be down ${i}" } else { "be there ${i}" };
-    try { print(b <- what); }
+    try { print(b <- "be down ${i}"); }
     catch CircuitOpen { print("open"); }
     catch AgentFailed { print("failed"); }
     try { print(r <- "count ${i}"); } catch RateLimited { print("rejected"); }

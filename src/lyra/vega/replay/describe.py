@@ -20,13 +20,15 @@ def described(journal: Journal, pid: str, fiber: Fiber, effect: VmEffect) -> Ste
     arguments = effect.arguments
     if effect.kind in _SENDS:
         target, message = arguments[-4], arguments[-3]
-        step.agent = journal.agent_of(target) if type(target) is Process else ""
+        if type(target) is Process:
+            step.agent, step.target = journal.agent_of(target), target.pid
         step.message = _whole(message)
         step.what = f"{step.agent or shown(target)} {_SENDS[effect.kind]} {brief(message, 120, program)}"
     elif effect.kind == "ahead_take":
         call = arguments[1]
         if call.kind == "send":
             step.agent, step.message = journal.agent_of(call.arguments[0]), _whole(call.arguments[1])
+            step.target = call.arguments[0].pid
             step.what = f"{step.agent or shown(call.arguments[0])} <- {brief(call.arguments[1], 120, program)}"
         else:
             given = ", ".join(brief(one, 40, program) for one in call.arguments[1])

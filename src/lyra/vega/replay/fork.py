@@ -2,8 +2,9 @@
 
 The fork is a run of its own in the same store. Its journal begins as a copy of the other's, up to the reply, which is
 written there as somebody wants it; from there on the program runs. What it asks then is answered as it was in the other
-run where it is the same: the same effect with the same arguments, or the same message to the same agent. What is new
-is refused, or done for real where that is allowed. The clock and the dice are read anew from there on.
+run where it is the same: the same effect with the same arguments. Of an agent that is the same message after the same
+conversation: once something else was said before, what it would say now is new. What is new is refused, or done for
+real where that is allowed. The clock and the dice are read anew from there on.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def fresh_name(names: list[str], run_id: str) -> str:
     return f"{stem}-fork-{number}"
 
 
-def copied_to(run: Run, timeline: Timeline, space: Space, change: Change, number: int, now: float) -> Book:
+def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -> Book:
     """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
@@ -210,11 +211,6 @@ def copied_to(run: Run, timeline: Timeline, space: Space, change: Change, number
                 row = rows.DECODERS[record.kind].decode(record.data)
                 begun[record.pid, row.key] = row
             kept.append(_of_fork(record, space.name, run.id, number))
-    said = _Said(run)
-    for step in timeline.steps:
-        found = said.reply(timeline, step) if step.agent and step.seq > change.seq else None
-        if found is not None and found[0].seq > change.seq:
-            book.add_said(step.agent, step.message, found[0].pid, found[1])
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
         space.append(kept, lease.epoch)
@@ -239,49 +235,28 @@ def _remember(book: Book, begun: dict[tuple[str, Any], rows.Started], record: Re
         start = begun.get((record.pid, row.key))
         name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
         if name and not (row.error is not None and row.error.get("code") in ("cancelled", "cut_off", "given_up")):
-            book.add(name, digest, record.pid, row)
+            book.add(name, digest, row)
 
 
 class Book:
-    """What the other run was answered, in order: by name and arguments of the effect; of agents also by the message,
-    for a conversation that went another way before. And what the fork asked that is new."""
+    """What the other run was answered, in order, by name and arguments of the effect: of a model's that is the whole
+    conversation. And what the fork asked that is new."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, Any], deque[tuple[tuple[str, Any], rows.Finished]]] = {}
-        self._used: set[tuple[str, Any]] = set()
+        self._answers: dict[tuple[str, bytes], deque[rows.Finished]] = {}
         self.taken = 0
         self.new: list[str] = []
 
-    def add(self, name: str, digest: bytes, pid: str, row: rows.Finished) -> None:
-        self._answers.setdefault((name, digest), deque()).append(((pid, row.key), row))
+    def add(self, name: str, digest: bytes, row: rows.Finished) -> None:
+        self._answers.setdefault((name, digest), deque()).append(row)
 
-    def add_said(self, agent: str, message: str, pid: str, row: rows.Finished) -> None:
-        self._answers.setdefault((agent, message), deque()).append(((pid, row.key), row))
-
-    def take(self, name: str, digest: bytes, message: str | None = None) -> rows.Finished | None:
+    def take(self, name: str, digest: bytes) -> rows.Finished | None:
         """An answer that was not taken before."""
-        found = self._next((name, digest))
-        if found is None and message is not None:
-            found = self._next((agent_of(name), message))
-        self.taken += found is not None
-        return found
-
-    def _next(self, key: tuple[str, Any]) -> rows.Finished | None:
-        left = self._answers.get(key)
-        while left:
-            which, row = left.popleft()
-            if which not in self._used:
-                self._used.add(which)
-                return row
-        return None
-
-
-def _asked(effect: Effect, args: tuple[Any, ...]) -> str | None:
-    """The message that a model is asked to answer; None where it goes on with something else, such as tools."""
-    messages = getattr(getattr(args[0], "request", None), "messages", ()) if args else ()
-    if not effect.name.startswith(_MODEL) or not messages or messages[-1].role != "user":
-        return None
-    return str(messages[-1].text)
+        left = self._answers.get((name, digest))
+        if not left:
+            return None
+        self.taken += 1
+        return left.popleft()
 
 
 class _ForkDoor(Door):
@@ -302,7 +277,7 @@ class _ForkDoor(Door):
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
         digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-        row = self._book.take(effect.name, digest, _asked(effect, args))
+        row = self._book.take(effect.name, digest)
         if row is not None:
             if known is not None:
                 del process.recall[key]  # type: ignore[union-attr]

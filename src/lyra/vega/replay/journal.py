@@ -15,6 +15,7 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import rows
+from lyra.vega.replay.post import AgentLife, Post
 from lyra.vega.replay.timeline import Spent, Step
 from lyra.vega.values import Process
 
@@ -39,6 +40,8 @@ class Journal:
         self.created: dict[str, tuple[int, float]] = {}
         self.ended: dict[str, tuple[int, float, rows.Terminated]] = {}
         self.agents: dict[str, tuple[str, Any]] = {}  # name and settings, by the pid that programs know
+        self.lives: dict[str, AgentLife] = {}  # of agents, by the same
+        self.post = Post()
         self.children: dict[tuple[str, Any], str] = {}  # by who made it, and under which key
         self.checkpoints: dict[str, dict[int, rows.Checkpointed]] = {}  # by process and key
         self.spent_by: dict[str, dict[str, int]] = {}
@@ -48,6 +51,8 @@ class Journal:
         self.reached: dict[str, int] = {}
         self.last_at = 0.0
         self._parents: dict[str, tuple[str, Any]] = {}
+        self._fronts: dict[str, AgentLife] = {}  # by the pid of the process that stands for the agent
+        self._talks: dict[str, AgentLife] = {}  # by the pid of the conversation
         self._seqs: dict[tuple[str, Any], int] = {}
         self._keys: dict[str, list[tuple[int, Any]]] = {}
         self._prints: dict[str, list[int]] = {}
@@ -92,8 +97,12 @@ class Journal:
             is_ours = row.to in self.processes or row.sender in self.processes
             if row.sender and row.key is not None:
                 self._seqs[row.sender, row.key] = seq
+            if not row.dropped:
+                self.post.sent(seq, row.to, row.form, self._kept(row.message, blob))
             self.doctored.append(record if is_ours else left_out)
         elif pid not in self.processes:
+            if pid in self._talks:
+                self._said(seq, pid, kind, row)
             self._noticed(seq, at, pid, kind, row)
             self.doctored.append(left_out)
             return
@@ -115,10 +124,24 @@ class Journal:
         elif row.program == AGENT:
             try:
                 _, name, settings = codec.decode(self._arguments(row))
-                self.agents[row.parent if row.guarded else pid] = (str(name), settings)
+                known = row.parent if row.guarded else pid
+                self.agents[known] = (str(name), settings)
+                life = self._fronts[pid] = self.lives.setdefault(known, AgentLife(known, str(name), seq))
+                life.fronts.append((seq, pid))
             except (ValueError, TypeError) as error:
                 raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
+        elif row.parent in self._fronts:
+            self._talks[pid] = self._fronts[row.parent]
+            self._talks[pid].talks.append((seq, pid))
         return rows.encode(msgspec.structs.replace(row, name="", budget=None))
+
+    def _said(self, seq: int, pid: str, kind: str, row: Any) -> None:
+        """What a conversation came to: a turn that is over, or all of them where it was saved."""
+        is_saved = kind == "program.checkpoint"
+        if is_saved or (kind == "effect.finished" and row.form == "passage"):
+            told = codec.decode(self._kept(row.state if is_saved else row.value, row.blob))
+            if isinstance(told, dict) and "messages" in told:
+                self._talks[pid].say(seq, pid, told["messages"], is_whole=is_saved)
 
     def _noticed(self, seq: int, at: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":
@@ -131,6 +154,8 @@ class Journal:
             self._answered(seq, *self._asked[row.id])
         elif kind == "effect.finished" or kind in ("message.received", "timer.set"):
             self._answered(seq, pid, row.key)
+            if kind == "message.received" and row.message:
+                self.post.taken(row.message, seq)
             if kind == "effect.finished" and row.usage:
                 self._usage.append((seq, pid, row.usage))
                 spent = self.spent_by.setdefault(pid, {})
@@ -142,7 +167,11 @@ class Journal:
         self._keys.setdefault(pid, []).append((seq, key))
 
     def _arguments(self, row: rows.Created) -> bytes:
-        return self.run.space.get_blob(row.blob) if row.blob else bytes(row.args)
+        return self._kept(row.args, row.blob)
+
+    def _kept(self, value: Any, blob: str) -> bytes:
+        """The bytes of a value, from its row or from its blob."""
+        return self.run.space.get_blob(blob) if blob else bytes(value)
 
     # ------------------------------------------------------------ questions
 
@@ -163,6 +192,10 @@ class Journal:
 
     def seq_of(self, pid: str, key: Any) -> int:
         return self._seqs.get((pid, key), 0)
+
+    @property
+    def last_row(self) -> int:
+        return len(self._times)
 
     def time_of(self, seq: int) -> float:
         return self._times[seq - 1] if 0 < seq <= len(self._times) else 0.0

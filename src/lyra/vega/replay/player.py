@@ -9,7 +9,7 @@ every few steps, and of each process only when it changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,14 +19,17 @@ from lyra.vega.link import link
 from lyra.vega.machinery import again
 from lyra.vega.replay.look import Expression
 from lyra.vega.replay.quiet import answered
-from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
+from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline, brief
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
 from lyra.vega.snapshot import from_data, to_data, value_from_data
 from lyra.vega.values import copied
 from lyra.vega.vm import run
 
-__all__ = ["Player", "Standing"]
+if TYPE_CHECKING:
+    from lyra.vega.replay.post import AgentLife
+
+__all__ = ["AgentHere", "Player", "Standing"]
 
 _EVERY: Final = 32  # steps between two saved states, at first
 _STATES_MAX: Final = 512  # then every second one is dropped
@@ -41,6 +44,24 @@ class Standing(msgspec.Struct):
     at: str = ""
     ended: str = ""  # why
     is_over: bool = False
+
+
+class AgentHere(NamedTuple):
+    """An agent as it is at a position: who said what to whom, and the questions that it has not looked at."""
+
+    pid: str
+    name: str
+    state: str
+    history: list[tuple[str, str]]
+    mailbox: list[Any]
+
+
+def _call(step: Step) -> list[tuple[str, str]]:
+    """A question to an agent without memory, and what came of it."""
+    given = step.answer.value if step.answer is not None else None
+    said = given if isinstance(given, str) else step.result
+    came = [("error", step.error)] if step.error else [("assistant", said)] if said else []
+    return [("user", step.message), *came]
 
 
 _Saved = dict[str, tuple[Any, str, str, bool]]
@@ -92,6 +113,54 @@ class Player:
             return found.at, found.ended, found.is_over
         _, at, ended, is_over = self._asleep[pid]
         return at, ended, is_over
+
+    @property
+    def row(self) -> int:
+        """The last row of the journal that has been written here; at the end also what led to no step any more."""
+        last = self.last_step
+        if self.position >= len(self.timeline):
+            return self.timeline.last_row
+        return 0 if last is None else last.seq
+
+    def known(self, pid: str) -> str:
+        """The process that a pid stands for here: of one that is started again, the newest."""
+        if pid in self._standing or pid in self._asleep:
+            return pid
+        return next((one for one in reversed(self.pids) if self.facts(one).known_as == pid), pid)
+
+    def mailbox(self, pid: str) -> list[Any]:
+        """The messages that wait for a process: those that it has looked at and left, then those that it has not."""
+        found = self.standing(pid)
+        left = list(found.fiber.mailbox or ()) if found is not None else []
+        if found is not None and found.is_over:
+            return left
+        return left + self.timeline.post.waiting(pid, self.row, self.linked)
+
+    # ------------------------------------------------------------ agents
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents that there are here, by the pids that programs know."""
+        return [pid for pid, life in self.timeline.lives.items() if life.born <= self.row]
+
+    def agent(self, pid: str) -> AgentHere:
+        """How an agent stands."""
+        life, row = self.timeline.lives[pid], self.row
+        asked = [one for one in self.timeline.steps[: self.position] if one.target == pid and one.is_effect]
+        history = life.history(row) or [said for one in asked for said in _call(one)]
+        talk = life.talk(row)
+        taken = self.timeline.post.last_taken(talk, row) if talk else None
+        answering = taken[1] if taken is not None and taken[0] > life.answered_at(row) else ""
+        waiting = self.timeline.post.waiting(talk, row, self.linked) if talk else []
+        return AgentHere(pid, life.name, self._agent_state(life, answering), history, waiting)
+
+    def _agent_state(self, life: AgentLife, answering: str) -> str:
+        row, ended = self.row, self.timeline.ended
+        if ended.get(life.pid, (row + 1, ""))[0] <= row:
+            return f"ended: {ended[life.pid][1]}"
+        if ended.get(life.front(row), (row + 1, ""))[0] <= row:
+            return "being started again"
+        return f"answering {brief(answering)}" if answering else "ready"
 
     @property
     def next_step(self) -> Step | None:

@@ -166,6 +166,8 @@ class _Reading:
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
+        timeline.lives, timeline.post, timeline.last_row = journal.lives, journal.post, journal.last_row
+        timeline.ended = {pid: (seq, ended.reason) for pid, (seq, _, ended) in journal.ended.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
         timeline.state = self.run.state
@@ -241,6 +243,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
     while True:
         _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
+        fiber.looked(outcome)
         if type(outcome) is Done:
             return ""
         if type(outcome) is not VmEffect:
@@ -284,6 +287,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         step.keys, answer.heard, answer.expired = list(recall.taken), fiber.heard, fiber.expired
         step.children = [child for key in step.keys if (child := reading.journal.children.get((pid, key)))]
         reading.answered(pid, step, answer)
+        fiber.told(step, answer)
         if answer.is_last:
             return ""
 

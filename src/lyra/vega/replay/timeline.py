@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lyra.vega.replay.post import Post
 from lyra.vega.values import Closure, ErrorValue, Fault, shown
 
 if TYPE_CHECKING:
     from lyra.vega.program import Program
+    from lyra.vega.replay.post import AgentLife
 
 __all__ = ["END", "START", "Answer", "ProcessFacts", "Spent", "Step", "Timeline", "brief"]
 
@@ -66,6 +68,7 @@ class Step(msgspec.Struct):
     kind: str  # of the effect as the machine names it, or START, or END
     what: str = ""
     agent: str = ""  # whom it asks
+    target: str = ""  # the pid of that, as programs know it
     message: str = ""  # what it asks, whole
     file: str = ""
     line: int = 0
@@ -135,6 +138,10 @@ class Timeline:
         self.steps = steps
         self.processes = processes
         self.agents: dict[str, str] = {}  # names by pid
+        self.lives: dict[str, AgentLife] = {}  # of agents, by the same
+        self.post = Post()
+        self.last_row = 0
+        self.ended: dict[str, tuple[int, str]] = {}  # of all processes: with which row, and why
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
         self.state = ""

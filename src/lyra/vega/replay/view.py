@@ -141,8 +141,7 @@ def _variables(player: Player, width: int) -> list[Line]:
         for name, value in player.view().items()
         if name not in own
     ]
-    standing = player.standing(player.in_view)
-    mailbox = list(standing.fiber.mailbox or ()) if standing is not None else []
+    mailbox = player.mailbox(player.in_view)
     found = [
         (f"mailbox {at}: {_plain(brief(one, width, program))}", "here") for at, one in enumerate(mailbox[:3])
     ] + found
@@ -160,6 +159,9 @@ def _processes(player: Player, height: int) -> list[Line]:
         said = (f"ended {ended}" if ended else "ended") if is_over else f"at {waits}" if waits else "running"
         mark, style = (">", "now") if pid == here else (" ", "dim" if is_over else "")
         found.append((f"{mark}{pid} {player.facts(pid).function}: {_plain(said)}", style))
+    for pid in player.agents[: max(height - len(found), 0)]:
+        agent = player.agent(pid)
+        found.append((f" {pid} agent {agent.name}: {_plain(agent.state)}", "dim"))
     return found or [("none has begun", "dim")]
 
 
