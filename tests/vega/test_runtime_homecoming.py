@@ -192,3 +192,26 @@ for i in [1, 2, 3, 4, 5] {
     assert peace[1] == 3
     assert peace[0].endswith("rejected\nrejected\n")
     assert killed.disturbed(source, killed.asked(3) if when == "under way" else printed(2)) == peace
+
+
+@pytest.mark.parametrize(
+    ("agent", "budget"), [(ONE, "$0.0018"), (CONVERSATION, "$0.0045")], ids=["calls", "conversation"]
+)
+def test_a_call_is_expected_to_cost_what_it_was(killed, agent, budget):
+    """How many tokens a long text takes was learned from the first answers."""
+    source = (
+        agent
+        + """
+let a = spawn R;
+let long = str::repeat("so many words and more ", 40);
+try {
+    session budget BUDGET {
+        for i in [1, 2, 3, 4, 5, 6] { print(str::len(a <- long + i)); print(budget::used()); process::sleep(50ms); }
+    }
+} catch BudgetExceeded(r) { print("over"); }
+""".replace("BUDGET", budget)
+    )
+    peace = killed.peace(source)
+    assert peace[1] >= 4
+    assert killed.disturbed(source, printed(4)) == peace
+    assert killed.disturbed(source, killed.asked(3), printed(6)) == peace

@@ -263,6 +263,7 @@ class Runtime:
             if not ask.attempts:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
+                ask.conversation.heard(ask.model, ask.request, completion.usage)
             metrics.count(completion.usage, ask.micro_usd)
         if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
             kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))

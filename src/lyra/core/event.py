@@ -103,6 +103,7 @@ KINDS: Final[dict[str, str]] = {
     "run.printed": "a durable run printed a line",
     "run.named": "a process of a durable run was given a name by `process::register`",
     "run.paid": "a conversation spent something in a session of a durable run, or the session is over",
+    "run.learned": "a durable run learned how a model counts tokens",
     "run.ended": "a durable run came to its end, and what it came to",
     "run.packed": "older lines of a durable run were put together into a blob",
     "kernel.stopping": "the kernel takes nothing new and closes, and why",

@@ -94,11 +94,14 @@ class Life:
         await kernel.start()
         try:
             self._record.open()
+            world.runtime.tokens.told = self._record.learn
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
                 self._expect(self._before)
                 world.names.update(self._record.names)
+                for model, learned in self._record.learned.items():
+                    world.runtime.tokens.know(model, *learned)
                 world.home = Homecoming(world)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)

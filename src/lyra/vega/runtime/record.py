@@ -32,7 +32,7 @@ class RunState:
 
     NAME: ClassVar[str] = "vega"
     KINDS: ClassVar[frozenset[str]] = frozenset(
-        {"run.began", "run.printed", "run.packed", "run.named", "run.paid", "run.ended"}
+        {"run.began", "run.printed", "run.packed", "run.named", "run.paid", "run.learned", "run.ended"}
     )
 
     def __init__(self) -> None:
@@ -44,6 +44,7 @@ class RunState:
         self.bytes = 0
         self.names: dict[str, str] = {}  # that processes gave each other
         self.paid: dict[str, dict[str, int]] = {}  # by session: what conversations were paid in it
+        self.learned: dict[str, tuple[float, int]] = {}  # by model: how it counts tokens
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         if kind == "run.printed":
@@ -62,6 +63,8 @@ class RunState:
             self.names[str(data["name"])] = str(data["pid"])
         elif kind == "run.paid":
             self._paid(data)
+        elif kind == "run.learned":
+            self.learned[str(data["model"])] = (float(data["rate"]), int(data["missed"]))
         elif kind == "run.began":
             if self.began is not None:
                 raise ValueError("the run begins a second time")
@@ -77,12 +80,13 @@ class RunState:
                 paid[str(dimension)] = paid.get(dimension, 0) + int(amount)
 
     def dump(self) -> Any:
-        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.names, self.paid]
+        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.names, self.paid, self.learned]
 
     def load(self, data: Any) -> None:
         self.began, self.began_at, self.printed, packed, self.lines, *rest = data
         if rest:  # not of the first runs
-            self.names, self.paid = rest
+            self.names, self.paid, learned = rest
+            self.learned = {str(model): (float(rate), int(missed)) for model, (rate, missed) in learned.items()}
         self.packed = [(str(blob), int(count)) for blob, count in packed]
         self.bytes = sum(len(line) + 8 for line in self.lines)
 
@@ -164,6 +168,15 @@ class Record:
         """A conversation spent something in these sessions, each inside the next."""
         if not self._kernel.stopping:
             self._kernel.fact(self._state, "", "run.paid", {"sessions": sessions, "usage": usage.to_data()})
+
+    @property
+    def learned(self) -> dict[str, tuple[float, int]]:
+        """How models count tokens: what calls are expected to cost depends on it."""
+        return self._state.learned
+
+    def learn(self, model: str, rate: float, missed: int) -> None:
+        if not self._kernel.stopping:
+            self._kernel.fact(self._state, "", "run.learned", {"model": model, "rate": rate, "missed": missed})
 
     def leave(self, session: str) -> None:
         """A session is over."""
