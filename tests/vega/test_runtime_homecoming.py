@@ -195,7 +195,7 @@ for i in [1, 2, 3, 4, 5] {
 
 
 @pytest.mark.parametrize(
-    ("agent", "budget"), [(ONE, "$0.0018"), (CONVERSATION, "$0.0045")], ids=["calls", "conversation"]
+    ("agent", "budget"), [(ONE, "$0.0019"), (CONVERSATION, "$0.0045")], ids=["calls", "conversation"]
 )
 def test_a_call_is_expected_to_cost_what_it_was(killed, agent, budget):
     """How many tokens a long text takes was learned from the first answers."""
