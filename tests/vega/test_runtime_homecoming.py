@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -215,3 +216,22 @@ try {
     assert peace[1] >= 4
     assert killed.disturbed(source, printed(4)) == peace
     assert killed.disturbed(source, killed.asked(3), printed(6)) == peace
+
+
+def test_calls_under_way_keep_their_turns(killed, provider):
+    """An agent that answers one call at a time does so in the next life, too."""
+    source = """
+agent R { model "claude-sonnet-4-20250514" concurrency 1 }
+let a = spawn R;
+parallel { let x = a <- "x slowly"; let y = a <- "y slowly"; }
+print(x + y);
+"""
+    provider.most = 0
+    peace = killed.peace(source)
+    assert provider.most == 1
+    scene = killed._scene(source)
+    assert scene.life(None, kill_when=lambda: provider.asked >= 1) is None
+    time.sleep(0.7)  # what nobody waits for any more is over
+    provider.most = 0
+    assert scene.life(None) == 0
+    assert (scene.output, provider.most) == (peace[0], 1)

@@ -32,6 +32,8 @@ class Provider:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: list[Asked] = []
+        self._at_once = 0
+        self.most = 0  # requests at one time
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="vega-crash-provider")
@@ -83,6 +85,14 @@ class Provider:
             writer.close()
 
     async def _answer(self, key: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self._at_once += 1
+        self.most = max(self.most, self._at_once)
+        try:
+            await self._say(key, body, writer)
+        finally:
+            self._at_once -= 1
+
+    async def _say(self, key: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         question = json.dumps([body["messages"], body.get("system"), [tool["name"] for tool in body.get("tools", ())]])
         with self._lock:
             at = len(self._asked)

@@ -109,6 +109,12 @@ class _Absent(Cell):
     async def ready(self) -> None:
         raise EndOfRecord
 
+    async def enter_again(self) -> None:
+        """Nobody has to wait for a turn here."""
+
+    def leave(self) -> None:
+        """And nobody has one."""
+
 
 class Heard(Fiber):
     """A fiber that knows what it was told."""

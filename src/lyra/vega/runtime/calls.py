@@ -116,7 +116,7 @@ async def asked(
         return await once(job, cell, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell, limit_s):  # whether the agent is there now is another matter
+        async with in_time(cell, limit_s), cell.again(is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
     await job.world.all_home(job.process)
     with job.waiting(pid):
@@ -164,6 +164,16 @@ def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
         return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
     word = job.world.kernel.programs.name(program_of(cell.plan.agent))
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
+
+
+def _is_open(job: Job, cell: Cell) -> bool:
+    """Whether the call that comes next is still under way."""
+    entry = upcoming(job.process)
+    assert entry is not None
+    if cell.plan.keeps:
+        return not entry.done
+    child = job.world.kernel.lookup(entry.link)
+    return child is not None and child.exit is None
 
 
 async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:

@@ -72,7 +72,8 @@ class Opened:
 
     async def begin(self, job: Job) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
-        if not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream")):
+        is_new = not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream"))
+        if is_new:
             await job.world.all_home(job.process)
             await self.cell.__aenter__()
             self._has_turn = True
@@ -83,6 +84,9 @@ class Opened:
         if not plan.keeps:
             self.child = job.ctx.spawn(program_of(plan.agent), priority=plan.priority)
             self.session = self.child._found()
+            if not is_new and self.session is not None and self.session.exit is None:
+                await self.cell.enter_again()
+                self._has_turn = True
         if job.world.picture is not None and self.session is not None:
             job.world.picture.called(self.session.pid, self.cell)
 
