@@ -100,7 +100,7 @@ class _Reading:
         for pid, agent in journal.agents.items():
             self.world.expected[pid] = self.world.spawned[pid] = agent
         for pid, usage in journal.spent_by.items():
-            self.world.spent_before[pid] = [Usage.from_data(usage)]
+            self.world.spent_before[pid] = Usage.from_data(usage)
 
     async def work(self, nobody_can: asyncio.Event) -> None:
         """Until every process is where its record ends, or nobody can go on."""

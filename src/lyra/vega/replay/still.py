@@ -18,12 +18,13 @@ from lyra.vega.runtime.world import World, padded
 from lyra.vega.values import copied
 
 if TYPE_CHECKING:
+    from lyra.core.budget import Usage
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
     from lyra.vega.link import Linked
 
-__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted"]
+__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten"]
 
 
 class EndOfRecord(asyncio.CancelledError):
@@ -109,6 +110,12 @@ class _Absent(Cell):
     async def ready(self) -> None:
         raise EndOfRecord
 
+    async def enter_again(self) -> None:
+        """Nobody has to wait for a turn here."""
+
+    def leave(self) -> None:
+        """And nobody has one."""
+
 
 class Heard(Fiber):
     """A fiber that knows what it was told."""
@@ -129,8 +136,24 @@ class Heard(Fiber):
         super().expire()
 
 
-class Unprinted:
-    """Where a replay prints to."""
+class Unwritten:
+    """The record of a replay: nothing is written, since the journal has it."""
+
+    def name(self, name: str, pid: str) -> None:
+        """Kept by the world alone."""
+
+    def paid(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
+        return {}
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """Nobody is paid here."""
+
+    def leave(self, session: str) -> None:
+        """Nothing was paid in it."""
+
+
+class Unprinted(Unwritten):
+    """The same, with nowhere to print to."""
 
     def print(self, pid: str, number: int, text: str) -> None:
         """Nowhere: the step has it."""
