@@ -336,7 +336,7 @@ def _about(act: Act) -> str:
     """The call as a person reads it, without the keys in it."""
     given = ", ".join(f"{name}: {value!r}" for name, value in act.call.arguments.items())
     shown = redact(given, act.runtime.known)
-    return f"{act.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
+    return f"tool:{act.tool.name}({shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
 
 
 async def _admit(act: Act) -> None:

@@ -32,7 +32,7 @@ from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import Cell
 from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
-from lyra.vega.runtime.calls import asked, crash, crash_again, failed
+from lyra.vega.runtime.calls import asked, crash, crash_again, failed, hung_up
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values import ErrorValue, Fault, Process
@@ -265,6 +265,7 @@ async def _called(job: Job, early: Early) -> Any:
         process = child._found()
         if process is not None and process.exit is None:
             world.kernel.kill(pid)
+            await hung_up(job, pid)
         raise
     finally:
         world.early.pop(pid, None)

@@ -55,6 +55,7 @@ __all__ = [
     "crash",
     "crash_again",
     "failed",
+    "hung_up",
     "in_time",
     "inside",
     "kept_inside",
@@ -204,7 +205,7 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
     except asyncio.CancelledError:
         stop(job, child)
         if early is not None:
-            await _hung_up(job, child.pid)
+            await hung_up(job, child.pid)
         raise
     text = _result(plan.name, ended)
     if plan.agent.output is None:
@@ -237,8 +238,8 @@ def stop(job: Job, child: ChildHandle) -> None:
             job.ctx.stop(child, grace_s=STOP_S)
 
 
-async def _hung_up(job: Job, pid: str) -> None:
-    """Wait until a call that was given up is over, and what it cost is known."""
+async def hung_up(job: Job, pid: str) -> None:
+    """Wait until a process that was given up is over, and what it cost is known."""
     kernel = job.world.kernel
     process = kernel.processes.get(pid)
     if process is None or process.exit is not None or kernel.stopping:
