@@ -103,16 +103,6 @@ def test_a_script_steps_looks_and_breaks(run: Vega):
     assert text.count("the end: the run finished") == 1
 
 
-def test_agents_are_looked_at_by_the_pid_that_variables_show(run: Vega):
-    """`processes` lists them; `process PID` shows what was said, `mailbox PID` what waits."""
-    rows = json.loads(said(run, "goto end", "processes", options=("--json",)).splitlines()[-1])["data"]["processes"]
-    (agent,) = [row for row in rows if row["function"] == "agent A"]
-    text = said(run, "goto end", f"process {agent['pid']}", f"mailbox {agent['pid']}", "process p999", code=1)
-    assert f"{agent['pid']}  agent A  " in text
-    assert "  user: " in text
-    assert "empty" in text
-
-
 def test_mistakes_are_told_and_the_rest_is_done(run: Vega):
     done = run(
         "replay",

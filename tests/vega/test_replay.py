@@ -552,7 +552,7 @@ def test_messages_that_nobody_has_looked_at_wait_in_the_mailbox(tmp_path: Path):
     player.goto(sends[0] + 1)
     assert player.mailbox(worker) == ["a"]
     player.goto(len(steps))
-    assert player.mailbox(worker) == ["b", "c"]
+    assert player.mailbox(worker) == []  # it has ended
 
 
 TALKING = """\
@@ -582,13 +582,19 @@ def test_agents_can_be_looked_at(tmp_path: Path):
     player.goto(after("one"))
     assert player.agents == [talker, caller]
     one = [("user", "one"), ("assistant", "one")]
-    assert player.agent(talker) == (talker, "M", "ready", one, [])
-    assert player.agent(caller).history == []
+    found = player.agent(talker)
+    assert found is not None
+    assert (found.name, found.state, found.told, found.waiting) == ("M", "waits", one, [])
+    assert player.answers(caller) == []
     player.goto(after("two"))
-    assert player.agent(talker).history == [*one, ("user", "two"), ("assistant", "two")]
-    assert player.agent(caller).history == [("user", "apart"), ("assistant", "apart")]
+    found = player.agent(talker)
+    assert found is not None
+    assert found.told == [*one, ("user", "two"), ("assistant", "two")]
+    assert [step.message for step in player.answers(caller)] == ["apart"]
     player.goto(after("one"))
-    assert player.agent(talker).history == one
+    found = player.agent(talker)
+    assert found is not None
+    assert found.told == one
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -614,9 +620,10 @@ m <- "slowly";
     player.goto(len(player.timeline))
     (pid,) = player.agents
     found = player.agent(pid)
-    assert found.history == [("user", "quickly"), ("assistant", "[quickly] (1)")]
-    assert found.state == 'answering "slowly"'
-    assert found.mailbox == ["next"]
+    assert found is not None
+    assert found.told == [("user", "quickly"), ("assistant", "[quickly] (1)"), ("user", "slowly")]
+    assert found.state == "answers"
+    assert found.waiting == ["next"]
 
 
 def test_a_process_that_was_started_again_is_found_by_the_pid_that_programs_know(tmp_path: Path):
@@ -636,4 +643,4 @@ receive { text => { print(text); } }
     workers = [pid for pid, facts in player.timeline.processes.items() if facts.function == "w"]
     guard = player.facts(workers[0]).known_as
     assert guard not in player.pids
-    assert player.known(guard) == workers[-1] != workers[0]
+    assert player.process(guard) == workers[-1] != workers[0]
