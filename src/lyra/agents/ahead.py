@@ -71,6 +71,7 @@ class Ahead:
         "has_failed",
         "is_due",
         "is_over",
+        "was_held",
     )
 
     def __init__(self, before: Callable[[], list[Ahead]], changes: Changes) -> None:
@@ -86,6 +87,7 @@ class Ahead:
         self.has_failed = False
         self.is_due = False  # the program has come to it
         self.is_over = False  # taken, or given up
+        self.was_held = False  # it had to wait for room
 
     # ------------------------------------------------------------ budgets
 
@@ -134,6 +136,7 @@ class Ahead:
         held = [scope for scope in scopes if isinstance(scope, Apart) and is_limited(scope.around)]
         usage = expected() if held and not self.is_due else NOTHING
         while not self.is_due and (self._is_hopeless() or not all(scope.has_room(usage) for scope in held)):
+            self.was_held = True
             await self._changes.wait()
         if not self.has_asked:
             self.has_asked = True

@@ -38,6 +38,7 @@ __all__ = ["check", "source_of", "took"]
 
 _FAILS_OF: Final = 9  # one call in so many fails
 _TOOLS_OF: Final = 3  # of the agent with a tool, one in so many uses it
+_TASKS: Final = 6
 _CRASHES: Final = 3  # of each durable program
 _PRICE: Final = Price.per_mtok(1, 2)
 _KINDS: Final = ("none", "scope", "kernel", "agents", "scope", "kernel")
@@ -109,6 +110,9 @@ class _Model(SimProvider):
         if luck.randrange(_FAILS_OF) == 0:
             world.troubles += 1
             return Reply(error=ScriptedError(kind="bad_request"), first_s=wait_s)
+        if index == PROCESSES - 1 and not world.is_program and is_first and luck.randrange(_TOOLS_OF) == 0:
+            world.troubles += 1
+            return Reply(tool_calls=(ScriptedCall("add", {"task": text[-3:]}),), first_s=wait_s)
         if index == 1 and is_first and luck.randrange(_TOOLS_OF) == 0:
             world.troubles += 1  # a second question: what it takes is not known beforehand
             return Reply(tool_calls=(ScriptedCall("look", {"what": text[-3:]}),), first_s=wait_s)
@@ -122,15 +126,45 @@ async def look(what: str) -> str:
     return f"{what}?"
 
 
+class _Box:
+    """Something of the user's: it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.said = "box"
+
+    def find(self, what: str) -> str:
+        self.asked += 1
+        return f"{what}{self.asked}"
+
+    def count(self) -> int:
+        self.asked += 1
+        return self.asked
+
+    @property
+    def turn(self) -> str:
+        return self.find("turn")
+
+    def __str__(self) -> str:
+        return self.find("box")
+
+    async def send(self, message: str) -> str:
+        self.said = message[-9:]
+        return self.find("sent")
+
+
 class _World:
     """What is around a function: its agents, its budgets, and what is seen of it."""
 
-    def __init__(self, seed: int, *, filler: str = " and so on") -> None:
+    def __init__(self, seed: int, *, filler: str = " and so on", is_program: bool = False) -> None:
         luck = luck_of(f"world {seed}")
         self.seed = seed
         self.filler = filler
         self.kind = luck.choice(_KINDS)
         self.limits = _limits(luck)
+        self.is_program = is_program
+        self.breaker = {"threshold": 2, "reset_after": 9999} if not is_program and luck.random() < 0.1 else None
+        self.todo = ["one", "two"]
         self.printed: list[str] = []
         self.asked: list[str] = []  # of the agent that is asked in its turn
         self.keys: list[str] = []  # of the requests that models have got
@@ -144,22 +178,32 @@ class _World:
             retry={"max_attempts": 1},
             max_tokens=40,
             memory=True if index == PROCESSES - 1 else None,
-            tools=[look] if index == 1 else (),
+            tools=[(), [look], () if self.is_program else [self._adding()]][index],
+            circuit_breaker=self.breaker if index == 0 else None,
             budget=self.limits if self.kind == "agents" else None,
         )
+
+    def _adding(self) -> Any:
+        async def add(task: str) -> str:
+            """Note a task."""
+            if len(self.todo) < _TASKS:
+                self.todo.append(task)
+            return "noted"
+
+        return tool(add)
 
     def function(self, source: str, **names: Any) -> FunctionType:
         name = f"<random function {self.seed}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         said = {"say": lambda *values: self.printed.append(" ".join(map(str, values)))}
-        known: dict[str, Any] = {"__name__": "random_functions", "lyra": lyra, **said, **names}
+        known: dict[str, Any] = {"__name__": "random_functions", "lyra": lyra, "box": _Box(), **said, **names}
         exec(compile(source, name, "exec"), known)  # noqa: S102 - written by our own generator
         function: FunctionType = known["work"]
         return function
 
 
 def _outcome(error: BaseException) -> Any:
-    return (type(error).__name__, error.message) if isinstance(error, LyraError) else str(error)
+    return type(error).__name__, error.message if isinstance(error, LyraError) else str(error)
 
 
 def _limits(luck: Any) -> dict[str, Any]:
@@ -205,8 +249,8 @@ class _Run:
             began = loop.time()
             with lyra.budget(limits[0]) as spent:
                 try:
-                    self.result = await function(*processes, *world.agents, spent)
-                except (LyraError, ZeroDivisionError) as error:
+                    self.result = await function(*processes, *world.agents, spent, processes, world.todo)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is the same both ways
                     self.result = _outcome(error)
             self.took_s = loop.time() - began
             self.said = [[message.text for message in process.messages] for process in processes]
@@ -320,7 +364,7 @@ class _Lives:
         keys: list[str] = []
         for point in [*(points or ()), None]:
             # No prose: from that a kernel learns how a model counts, and one that was killed has forgotten it.
-            world = _World(seed, filler="-and-so-on")
+            world = _World(seed, filler="-and-so-on", is_program=True)
             names = {f"a{index}": agent for index, agent in enumerate(world.agents)}
             life = _Life(world, made(world.function(source, **names)), before, point)
             if before is not None:

@@ -1,436 +1,347 @@
-"""What runs: calls of one stretch, started as early as they may, their answers given in the order of the program.
+"""What runs: the calls of one function, made as early as they may be, their answers given in the order of the program.
 
-A call may start early when whom it asks is known, remembers nothing that could not be taken back, and can only read: an
-Agent for one question, or an agent's process on a kernel without a journal. Any other is ordered: it is made in its
-turn, and none after it starts before it is over. Two calls of one process are made one after the other. When the
-program fails, what was started early and is not due is cancelled and waited for, and the turns of conversations that
-were over already are taken back.
+The program itself runs as it is written. Where it calls an agent it comes to `at`, with whom it asks and what, computed
+in their place. If just this was asked already by the look ahead, its answer is taken; if not, it is asked now, and the
+look ahead begins here. What was asked early and is not what the program comes to is cancelled and waited for, the turns
+of conversations that were over already are taken back, and what it cost is speculative.
 
 What an early call spends is apart from every budget until the program comes to it (`lyra.agents.ahead`). If the budgets
 would not have allowed it then, it is made again, line by line, and so are those behind it. In a program with a journal
-each call is a branch with a key of its own, made of its place in the program (`2/0.1/`: the group is branch 2, its
-first turn, the second call), so that a replay finds its answer whoever was faster.
+each call is a branch with a key of its own, made of its place in the program (`2/0.1/`: the function is branch 2, its
+second call), so that a replay finds its answer whoever was faster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakValueDictionary
 
-from lyra.agents.agent import Agent
 from lyra.agents.ahead import Ahead, Changes, ahead
+from lyra.agents.overlap.early import Early
 from lyra.agents.overlap.kept import AGAIN, TAKEN, Kept
-from lyra.agents.overlap.rules import OFF
-from lyra.agents.process import AgentProcess
-from lyra.agents.runtime import runtime_of
-from lyra.agents.session import Metrics, Session
-from lyra.core.apart import NO_ROOM
-from lyra.core.tool import Tool
-from lyra.errors import BudgetExceeded, Divergence
-from lyra.kernel.context import Context, name_branch, new_branch
-from lyra.kernel.kernel import Kernel
+from lyra.agents.overlap.loops import Loop
+from lyra.agents.overlap.map import Map
+from lyra.agents.overlap.plain import Foreign
+from lyra.agents.overlap.rules import LOUD, OFF
+from lyra.agents.overlap.shadow import Expected, Shadow
+from lyra.agents.overlap.values import Later, Made, copied
+from lyra.agents.overlap.whom import Question
+from lyra.agents.sdk import run
+from lyra.errors import Divergence
+from lyra.kernel.context import Context, new_branch
 from lyra.kernel.process import Process
 from lyra.kernel.tasks import Tasks
 
-__all__ = ["Group", "PlainGroup", "loop_of", "plain_loop_of"]
+__all__ = ["Group", "PlainGroup"]
 
 WINDOW: Final = 8  # calls under way at one time
-_READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
-
-Says = Callable[[Any], Any] | None
-Ask = Callable[["Turn", Any], Awaitable[Any]]
-Row = tuple[Says, Says, Ask]  # who is asked, where it lives, and the question
-
-
-class _Abandoned(Exception):
-    """A call that this one needs has failed: the program will not come here."""
-
-
-_UNSET: Final = object()
-
-
-class Turn:
-    """One time through the stretch: its calls, and what they can ask each other."""
-
-    __slots__ = ("calls", "item")
-
-    def __init__(self, group: Group, number: int, rows: Sequence[Row], item: Any) -> None:
-        self.item = item
-        self.calls = [Early(group, self, f"{number}.{at}", row) for at, row in enumerate(rows)]
-
-    @staticmethod
-    def kept(value: Any) -> Any:
-        """A variable's value of when the stretch began; one that had none is the program's to find out."""
-        if value is _UNSET:
-            raise _Abandoned
-        return value
-
-    async def value(self, number: int) -> Any:
-        """The answer of an earlier call, as soon as it is there."""
-        call = self.calls[number]
-        assert call.task is not None
-        await asyncio.wait([call.task])
-        if call.task.cancelled() or call.task.exception() is not None:
-            raise _Abandoned
-        return call.task.result()
-
-
-class Early:
-    """One call. `mark` is where the conversation stood before it, `over` where it stood after."""
-
-    __slots__ = (
-        "_ask",
-        "_group",
-        "_on",
-        "_who",
-        "ahead",
-        "key",
-        "life",
-        "mark",
-        "over",
-        "process",
-        "task",
-        "turn",
-    )
-
-    def __init__(self, group: Group, turn: Turn, key: str, row: Row) -> None:
-        self._who, self._on, self._ask = row
-        self._group = group
-        self.turn = turn
-        self.key = key
-        self.life = -1
-        self.renew()
-
-    def renew(self) -> None:
-        """Nothing was asked, or nothing of it counts: it is to be asked once more."""
-        self.life += 1
-        self.ahead = Ahead(lambda: self._group.before(self), self._group.changes)
-        self.process: AgentProcess | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.mark: tuple[Session, int, bytes, Metrics] | None = None
-        self.over = -1
-
-    @property
-    def target(self) -> Any:
-        return self._said(self._who)
-
-    @property
-    def place(self) -> Any:
-        """The kernel or the program's ctx that it names."""
-        return self._said(self._on)
-
-    def _said(self, says: Says) -> Any:
-        if says is None:
-            return None
-        try:
-            return says(self.turn.item)
-        except Exception:  # noqa: BLE001 - in its turn the program finds out by itself
-            return None
-
-    @property
-    def program(self) -> Process | None:
-        """The process whose program asks, where it asks in its own name."""
-        place = self.place
-        return place._process if isinstance(place, Context) else None
-
-    async def run(self, before: Early | None, path: str) -> Any:
-        program = self.program
-        if program is not None and "keys" not in OFF:
-            name_branch(program, f"{path}{self.key}{f'.{self.life}' if self.life else ''}/")
-        if not self._group.is_inside:
-            ahead.set(self.ahead)
-        failed = True
-        try:
-            if before is not None and before.task is not None and "delivery" not in OFF:
-                await asyncio.wait([before.task])
-                if before.task.cancelled() or before.task.exception() is not None:
-                    raise _Abandoned
-            session = _session(self.process)
-            if session is not None:
-                self.mark = (session, len(session.messages), session.digest, session.metrics.copy())
-            value = await self._ask(self.turn, self.turn.item)
-            if session is not None:
-                self.over = len(session.messages)
-            failed = False
-            return value
-        finally:
-            self.ahead.settled(failed=failed)
-
-    def was_refused(self) -> bool:
-        """It found no room in its budget, in this life of the program or in one before."""
-        if self.task is None or not self.task.done() or self.task.cancelled():
-            return False
-        error = self.task.exception()
-        return isinstance(error, BudgetExceeded) and NO_ROOM in error.fields
-
-    def take_back(self) -> None:
-        """Forget a turn of the conversation that the program never came to."""
-        if self.mark is None:
-            return
-        session, length, digest, metrics = self.mark
-        session.metrics = metrics
-        if self.over >= 0 and len(session.messages) == self.over:
-            session.cut_back(length, digest)
-            self.over = -1
 
 
 class Group:
-    """`async with Group([(who, where, ask), …]) as group: x = await group.commit(0) …`."""
+    """`async with Group(map, *arguments) as group: x = await group.at(0, names, p.send, "…") …`."""
 
-    def __init__(self, rows: Sequence[Row], *, items: Iterable[Any] | None = None) -> None:
-        self._rows = rows
+    def __init__(self, map_: Map, *arguments: Any) -> None:
+        self._map = map_
+        self._arguments = arguments
         self._tasks = Tasks()
-        self._queue: list[Early] = []  # in the order of the program
-        self._issued = 0
-        self._committed = 0
-        self._turns = 0
-        self._items: Iterator[Any] = iter(())
-        self._current: Turn | None = None
-        self._coming: list[Turn] = []
+        self._queue: deque[Early] = deque()  # made and not taken, in the order of the program; first the one it is at
+        self._number = 0  # of the call the program is at
+        self._way = 0  # how often it went another way than line by line on: keys are not used twice
+        self._shadow: Shadow | None = None
+        self._steps: Iterator[Any] | None = None
+        self._waits: tuple[Early, ...] = ()  # for whose answers the look ahead waits
+        self._foreseen: dict[int, deque[Expected]] = {}
+        # That the program is in; they go when it leaves them, as iterators do.
+        self._loops: WeakValueDictionary[int, Loop] = WeakValueDictionary()
         self._paths: dict[Process, str] = {}  # of the programs that ask in their own name
+        self._is_new = True
         self.changes = Changes()
+        self.strayed = False  # a loop goes through something else than was foreseen
         self.is_inside = False  # of a call that is itself ahead of its turn: here all are made in their turn
-        if items is None:
-            self._current = self._turn(None)
-        elif isinstance(items, (list, tuple, range, str, dict)):
-            self._coming = [self._turn(item) for item in items]
-        else:  # going on in it may do anything: one turn at a time
-            self._items = iter(items)
-
-    @staticmethod
-    def peek(read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except NameError:
-            return _UNSET
-
-    def _turn(self, item: Any) -> Turn:
-        turn = Turn(self, self._turns, self._rows, item)
-        self._turns += 1
-        self._queue += turn.calls
-        return turn
 
     async def __aenter__(self) -> Self:
         outer = ahead.get()
         self.is_inside = outer is not None and not outer.is_due
-        self._name_branches()
-        await asyncio.sleep(0)  # a process that was just spawned begins
-        self._advance()
+        for (
+            argument
+        ) in self._arguments:  # now, on the program's own line: the number depends on nothing but the program
+            if type(argument) is Context and argument._process not in self._paths:
+                self._paths[argument._process] = new_branch(argument._process)
+        self._arguments = ()
         return self
 
-    def _name_branches(self) -> None:
-        """Now, on the program's own line: the number depends on nothing but the program."""
-        for call in self._queue[: len(self._rows)]:
-            self._path(call.program)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.astray()
 
-    def _path(self, program: Process | None) -> str:
-        if program is None:
-            return ""
-        if program not in self._paths:
-            self._paths[program] = new_branch(program)
-        return self._paths[program]
+    # ------------------------------------------------------------ where the program is
 
-    def __iter__(self) -> Iterator[Any]:
-        for turn in self._coming:
-            self._current = turn
-            yield turn.item
-        for item in self._items:
-            self._current = self._turn(item)
-            self._advance()
-            yield item
+    async def at(self, site: int, names: tuple[Any, ...] | None, work: Any, /, *args: Any, **keywords: Any) -> Any:
+        """The program calls an agent."""
+        question = Question.made(work, list(args), keywords)
+        if question is None:
+            await self.astray()
+            return await work(*args, **keywords)
+        if self._is_new and not self.is_inside:
+            self._is_new = False
+            await asyncio.sleep(0)  # a process that was just spawned begins
+        program = question.program
+        kept = Kept(program) if program in self._paths and program.kernel.journal is not None else None
+        try:
+            call = await self._come(site, question, kept)
+            if call is None:
+                call = await self._now(site, names, question, kept)
+        except BaseException as error:
+            if self._queue and self._queue[0].ahead.is_due and not isinstance(error, (Divergence, GeneratorExit)):
+                await self._give_up(self._queue[0])  # those behind it, which know that it has failed
+                self._take(kept)
+            await self.astray()
+            raise
+        self._take(kept)
+        self.advance()
+        return call.answer
+
+    async def _come(self, site: int, question: Question, kept: Kept | None) -> Early | None:
+        """The call as it was made already, when it stands and is answered; None: it is made now."""
+        word = kept.word if kept is not None else ""
+        call = self._queue[0] if self._queue else None
+        if call is not None and await self._stands(call, site, question, kept):
+            assert call.task is not None
+            try:
+                await call.task
+                return call
+            except asyncio.CancelledError:
+                call.task.cancel()
+                task = asyncio.current_task()
+                if task is None or task.cancelling():  # if not, it was the call that was cancelled, not the program
+                    raise
+            except Exception:
+                if word == TAKEN or not call.is_in_vain() or not call.was_free():
+                    raise
+        if call is not None:
+            await self._give_up()
+            if kept is not None and not word:
+                kept.write(AGAIN)
+        if call is not None or word == AGAIN:
+            self._way += 1
+        return None
+
+    async def _stands(self, call: Early, site: int, question: Question, kept: Kept | None) -> bool:
+        """Whether the program would have made the call just so. Then it is the program's from now on."""
+        if call.site != site or not call.question.is_same(question) or (kept is not None and kept.word == AGAIN):
+            return False
+        if kept is not None and kept.word == TAKEN:
+            call.ahead.over(taken=True)  # and charged, when the journal was read
+            return True
+        if kept is not None:
+            await call.ahead.begun()
+        return not call.is_in_vain() and not call.was_held() and call.ahead.come()
+
+    async def _now(self, site: int, names: tuple[Any, ...] | None, question: Question, kept: Kept | None) -> Early:
+        call = Early(self, site, question, self._key(question, self._number))
+        call.ahead.come()
+        if kept is not None and kept.word == TAKEN:
+            call.ahead.over(taken=True)
+        self._queue.appendleft(call)
+        if question.program in self._paths:  # in a branch of its own
+            self._start(call, None)
+        if names is not None and len(self._queue) == 1:
+            self._look(self._map.sites[site], dict(zip(self._map.names[site], names, strict=True)), call)
+        if call.task is None:
+            await call.here()
+            return call
+        try:
+            await call.task
+        except asyncio.CancelledError:
+            call.task.cancel()
+            raise
+        return call
+
+    def _key(self, question: Question, number: int) -> str:
+        path = self._paths.get(question.program, "") if question.program is not None else ""
+        return f"{path}{self._way}.{number}/" if path else ""
+
+    def _take(self, kept: Kept | None) -> None:
+        call = self._queue.popleft()
+        self._number += 1
+        if kept is not None and not kept.word:
+            kept.write(TAKEN, call.ahead.usage)
+        call.ahead.over(taken=True)
 
     def before(self, call: Early) -> list[Ahead]:
         """The calls that stand before one and are not taken yet."""
         found: list[Ahead] = []
-        for other in self._queue[self._committed : self._issued]:
+        for other in self._queue:
             if other is call:
                 break
             found.append(other.ahead)
         return found
 
-    async def commit(self, number: int) -> Any:
-        """The answer of a call whose turn has come."""
-        assert self._current is not None
-        call = self._current.calls[number]
-        program = call.program
-        kept = Kept(program) if program is not None and program.kernel.journal is not None else None
-        if call.task is None:
-            assert self._queue[self._issued] is call, "calls are made in the order of the program"
-            call.ahead.come()
-            self._issue(call)
-        await self._come(call, kept)
-        assert call.task is not None
-        try:
-            value = await call.task
-        except asyncio.CancelledError:
-            call.task.cancel()
-            self._take(call, kept)
-            raise
-        except Divergence:
-            raise
-        except Exception:
-            self._take(call, kept)
-            raise
-        self._take(call, kept)
-        self._committed += 1
-        self._advance()
-        return value
+    # ------------------------------------------------------------ ahead of it
 
-    async def _come(self, call: Early, kept: Kept | None) -> None:
-        """The program is there: the call stands as it was made, or is made once more."""
-        word = kept.word if kept is not None else ""
-        if word == TAKEN:
-            call.ahead.over(taken=True)  # and charged, when the journal was read
+    def look(self, place: int, *names: Any) -> None:
+        """The program comes to a statement whose calls stand inside of a comprehension."""
+        if not self._queue and not self.is_inside:
+            self._look(
+                self._map.statements[place], dict(zip(self._map.statement_names[place], names, strict=True)), None
+            )
+
+    def _look(self, place: Any, names: dict[str, Any], call: Early | None) -> None:
+        """A look ahead begins, where the call that the program is at can be told from no other."""
+        if self.is_inside:
             return
-        if kept is not None:
-            await call.ahead.begun()
-        if word == AGAIN or call.was_refused() or not call.ahead.come():
-            if kept is not None and not word:
-                kept.write(AGAIN)
-            await self._again(call)
-
-    def _take(self, call: Early, kept: Kept | None) -> None:
-        if kept is not None and not kept.word:
-            kept.write(TAKEN, call.ahead.usage)
-        call.ahead.over(taken=True)
-
-    async def _again(self, call: Early) -> None:
-        at = self._committed
-        assert self._queue[at] is call
-        left = self._queue[at : self._issued if "behind" not in OFF else at + 1]
-        await self._give_up(left)
-        for each in left:
-            each.renew()
-        issued, self._issued = self._issued, at
-        call.ahead.come()
-        self._issue(call)
-        if "behind" in OFF:
-            self._issued = issued
-        self._advance()
-
-    # ------------------------------------------------------------ starting
-
-    def _advance(self) -> None:
-        while self._issued < len(self._queue) and self._issued - self._committed < WINDOW:
-            call = self._queue[self._issued]
-            why = "it is made for a call that is itself ahead of its turn" if self.is_inside else _why_not(call)
+        now = None
+        if call is not None:
+            why = call.question.why_not(is_due=True)
             if why:
-                _publish(call, why)
-                return  # in its turn, and nothing after it before
-            self._issue(call)
+                _publish(call.question, why)
+                return
+            now = _answer_of(call)
+        self._shadow = Shadow(self, names, self._map)
+        self._steps = self._shadow.follow(self._map.body, self._map.path_to(place), place, now)
+        self._waits = ()
+        self.advance()
 
-    def _issue(self, call: Early) -> None:
-        target = call.target
-        call.process = target if isinstance(target, AgentProcess) else None
-        before = next(
-            (
-                other
-                for other in reversed(self._queue[: self._issued])
-                if call.process is not None and other.process is not None and other.process.pid == call.process.pid
-            ),
-            None,
-        )
-        path = self._path(call.program)
-        call.task = self._tasks.start(call.run(before, path), name="early call")
-        self._issued += 1
+    def advance(self) -> None:
+        """Go on looking ahead, as far as the answers that are there allow."""
+        while self._steps is not None and all(call.is_answered for call in self._waits) and self._has_place():
+            try:
+                self._waits = next(self._steps)
+            except (StopIteration, Foreign):
+                self._stop()
+            except Exception:  # the program goes on without a look ahead
+                self._stop()
+                if LOUD:
+                    raise
+        if any(call.error is not None for call in self._waits):
+            self._stop()
+
+    def _has_place(self) -> bool:
+        return bool(self._waits) or self.has_room()
+
+    def _stop(self) -> None:
+        if self._shadow is not None:
+            self._shadow.names.clear()
+        self._steps = self._shadow = None
+        self._waits = ()
+
+    def has_room(self) -> bool:
+        return len(self._queue) < WINDOW
+
+    def issue(self, site: int, work: Any, args: list[Any], keywords: dict[str, Any]) -> Later:
+        question = Question.made(work, [*map(copied, args)], {name: copied(value) for name, value in keywords.items()})
+        if question is None:
+            raise Foreign("whom it asks is not known before its turn, or is no agent")
+        why = question.why_not()
+        if not why and question.program is not None and question.program not in self._paths:
+            why = "the program it asks for is none of the function's arguments"
+        if why:
+            _publish(question, why)
+            raise Foreign(why)
+        call = Early(self, site, question, self._key(question, self._number + len(self._queue)))
+        before = next((other for other in reversed(self._queue) if other.question.is_told(question)), None)
+        self._queue.append(call)
+        self._start(call, before)
+        return _answer_of(call)
+
+    def _start(self, call: Early, before: Early | None) -> None:
+        call.task = self._tasks.start(call.run(before), name="early call")
+
+    # ------------------------------------------------------------ loops
+
+    def loop(self, number: int, work: Any, /, *args: Any, **keywords: Any) -> Loop:
+        """The program begins a loop over `work`, or over what `enumerate` or `zip` make of the arguments."""
+        foreseen = self._foreseen.get(number)
+        made = Loop(self, work, args, keywords, foreseen.popleft() if foreseen else None)
+        self._loops[number] = made
+        return made
+
+    def entered(self, loop: int) -> Expected:
+        expected = Expected(0)
+        self._foreseen.setdefault(loop, deque()).append(expected)
+        return expected
+
+    def left_in(self, loop: int, own: Callable[[str], Made | None]) -> tuple[Iterator[Any], Expected]:
+        found = self._loops.get(loop)
+        if found is None:
+            raise Foreign("nobody knows what the loop goes through next")
+        name = self._map.looped.get(loop, "")
+        copy = own(name) if name in self._map.own else None
+        return found.left(copy)
 
     # ------------------------------------------------------------ the end
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not GeneratorExit:
-            await self._give_up(self._queue[self._committed : self._issued])
+    async def astray(self) -> None:
+        """The program goes another way than was foreseen, or ends: nothing is left of what was made for that."""
+        self._stop()
+        self._way += 1
+        self._foreseen.clear()
+        self.strayed = False
+        for loop in self._loops.values():
+            loop.expected = None
+        if not self._queue:
+            return
+        if sys.exc_info()[0] is GeneratorExit:  # nothing can be waited for
+            for call in self._queue:
+                if call.task is not None:
+                    call.task.cancel()
+            self._queue.clear()
+            return
+        await self._give_up()
 
-    async def _give_up(self, calls: list[Early]) -> None:
+    async def _give_up(self, but: Early | None = None) -> None:
         """What was made early and is not needed is cancelled, waited for, forgotten, and told as speculative."""
-        left = [call for call in calls if call.task is not None]
+        self._stop()
+        left = [call for call in self._queue if call is not but]
         if "cancelled" not in OFF:
             for call in left:
-                assert call.task is not None
-                call.task.cancel()
+                if call.task is not None:
+                    call.task.cancel()
+        cancelled: asyncio.CancelledError | None = None
         for call in left:
-            assert call.task is not None
-            with suppress(Exception, asyncio.CancelledError):
-                await asyncio.wait([call.task])
-                call.task.exception()
-        for call in left:
-            if not call.ahead.is_over and "cancelled" not in OFF:
-                await call.ahead.ended()
+            waiting = self._tasks.start(self._ended(call), name="early call ends")
+            while not waiting.done():
+                try:
+                    await asyncio.wait([waiting])
+                except asyncio.CancelledError as error:  # first they are all over
+                    cancelled = error
         for call in reversed(left):
             if not call.ahead.is_over:
                 if "take back" not in OFF:
                     call.take_back()
                 call.ahead.over(taken=False)
+        for call in left:
+            self._queue.remove(call)
+        if cancelled is not None:
+            raise cancelled
+
+    @staticmethod
+    async def _ended(call: Early) -> None:
+        if call.task is not None:
+            await asyncio.wait([call.task])
+            if not call.task.cancelled():
+                call.task.exception()  # it has been seen
+        if not call.ahead.is_over and "cancelled" not in OFF:
+            await call.ahead.ended()
 
 
-def loop_of(items: Iterable[Any], rows: Sequence[Row]) -> Group:
-    """A group for all turns of a `for`."""
-    return Group(rows, items=items)
+def _answer_of(call: Early) -> Later:
+    agent = call.question.agent
+    kind = str if agent is not None and agent.output is None else None
+    return Later((call,), kind, lambda: call.answer)
 
 
-class PlainGroup:
-    """The same in a plain function: a loop of its own runs while the function waits for an answer."""
-
-    peek = staticmethod(Group.peek)
-
-    def __init__(self, rows: Sequence[Row], *, items: Iterable[Any] | None = None) -> None:
-        self._group = Group(rows, items=items)
-        self._runner = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        self._runner.run(self._group.__aenter__())
-        return self
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._group)
-
-    def commit(self, number: int) -> Any:
-        return self._runner.run(self._group.commit(number))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._runner.run(self._group.__aexit__(kind, error, trace))
-        finally:
-            self._runner.close()
-
-
-def plain_loop_of(items: Iterable[Any], rows: Sequence[Row]) -> PlainGroup:
-    return PlainGroup(rows, items=items)
-
-
-# ---------------------------------------------------------------- who may be asked early
-
-
-def _why_not(call: Early) -> str:
-    """Why a call is made in its turn; empty: it may start early."""
-    target, place = call.target, call.place
-    if "ordered" in OFF:
-        return "" if target is not None else "whom it asks"
-    if isinstance(target, Agent):
-        if isinstance(place, Kernel) and place.journal is not None:
-            return "the kernel that `on=` names keeps a journal, and could not forget the call"
-        return _does_more(target)
-    if not isinstance(target, AgentProcess):
-        return "whom it asks is not known before its turn, or is no agent"
-    session = _session(target)
-    if session is None:
-        return f"agent process {target.pid} is not at work"
-    if session.durable:
-        return f"a journal keeps the conversation of agent process {target.pid}, and could not take a turn back"
-    return _does_more(session.agent)
-
-
-def _publish(call: Early, why: str) -> None:
-    target, place = call.target, call.place
-    if isinstance(target, AgentProcess):
-        kernel, pid = target._kernel, target.pid
-    elif isinstance(place, Context):
+def _publish(question: Question, why: str) -> None:
+    place = question.keywords.get("on")
+    if question.process is not None:
+        kernel, pid = question.process._kernel, question.process.pid
+    elif type(place) is Context:
         kernel, pid = place._process.kernel, place.pid
     else:
         return
@@ -438,27 +349,51 @@ def _publish(call: Early, why: str) -> None:
         kernel.publish(pid, "call.ordered", {"pid": pid, "why": why})
 
 
-def _session(process: Any) -> Session | None:
-    if process is None:
-        return None
-    return runtime_of(process._kernel).sessions.get(process.pid)
+class PlainGroup:
+    """The same in a plain function: a loop of its own runs while the function waits for an answer."""
 
+    def __init__(self, map_: Map, *arguments: Any) -> None:
+        self._group = Group(map_, *arguments)
+        self._runner: asyncio.Runner | None = None  # from the first call of an agent on
 
-def _does_more(agent: Agent) -> str:
-    """What an agent does besides answering: it keeps notes, or has tools that change something or themselves."""
-    if agent.memory is not None:
-        return f"agent {agent.name} has a memory"
-    if callable(agent.system):
-        return f"the system prompt of agent {agent.name} is made anew for each call"
-    if agent.sources:
-        return f"the tools of agent {agent.name} may change"
-    tool = next((tool for tool in agent.toolbox if not _reads(tool)), None)
-    return "" if tool is None else f"tool {tool.name} of agent {agent.name} does more than read"
+    def __enter__(self) -> Self:
+        return self
 
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._runner.run(self._group.__aenter__())
+        return self._runner.run(work)
 
-def _reads(tool: Tool) -> bool:
-    """A tool that says what it needs, all of it reading; one that needs nothing has to say that it may be repeated."""
-    if tool.needs_of is not None:
-        return False
-    needs = {need.name for need in tool.needs}
-    return needs <= _READING if needs else tool.idempotent
+    @property
+    def strayed(self) -> bool:
+        return self._group.strayed
+
+    @property
+    def loop(self) -> Any:
+        return self._group.loop
+
+    def at(self, site: int, names: tuple[Any, ...] | None, work: Any, /, *args: Any, **keywords: Any) -> Any:
+        if work is not run:
+            self.astray()
+            return work(*args, **keywords)
+        return self._run(self._group.at(site, names, work, *args, **keywords))
+
+    def look(self, place: int, *names: Any) -> None:
+        async def look() -> None:
+            self._group.look(place, *names)
+
+        self._run(look())
+
+    def astray(self) -> None:
+        if self._runner is not None:
+            self._runner.run(self._group.astray())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.astray()
+        finally:
+            if self._runner is not None:
+                self._runner.close()

@@ -1,30 +1,33 @@
 """The plan of a Python file: which agent calls of its `@lyra.parallel` functions overlap, and why the others do not.
 
-The file is read, not imported: `lyra.run` and the decorator are known by how they are imported. Whether an agent may be
-asked early is decided when the function runs; the plan says what its source allows.
+The file is read, not imported: `lyra.run` and the decorator are known by how they are imported and named. The plan says
+what the source allows; whether an agent may be asked early, and whether values are what they look like, is seen when
+the function runs.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from lyra.agents.overlap.forms import CallForm
-from lyra.agents.overlap.reading import fresh_lists, refusal, shadowed_names
-from lyra.agents.overlap.stretches import Called, Loop, Other, Part, stretches
+from lyra.agents.overlap.draw import Called, Drawing
+from lyra.agents.overlap.forms import CallForm, dotted
+from lyra.agents.overlap.reading import refusal
 from lyra.errors import ParseError
 
-__all__ = ["Picture", "picture_of"]
+__all__ = ["Called", "Picture", "picture_of"]
+
+_ASKING: Final = ("run", "parallel")
 
 
 class Picture:
-    """`groups` are (function, calls that overlap, whether each turn of a loop has its own), `alone` (call, why)."""
+    """`groups` are (function, calls that overlap), `alone` (function, call, why), `refused` (function, line, why)."""
 
     def __init__(self) -> None:
-        self.groups: list[tuple[str, list[Called], bool]] = []
+        self.groups: list[tuple[str, int, list[Called]]] = []
         self.alone: list[tuple[str, Called, str]] = []
-        self.refused: list[tuple[str, int, str]] = []  # function, line, why
+        self.refused: list[tuple[str, int, str]] = []
 
 
 def picture_of(text: str, name: str) -> Picture:
@@ -33,9 +36,11 @@ def picture_of(text: str, name: str) -> Picture:
     except SyntaxError as error:
         raise ParseError(f"{error.msg}", file=name, line=error.lineno or 1, column=error.offset or 1) from None
     known = _known(module)
+    given = _given(module, known["parallel"])
     picture = Picture()
     for function, path in _functions(module, ""):
-        if any(_dotted(_callee(decorator)) in known["parallel"] for decorator in function.decorator_list):
+        decorated = any(dotted(_callee(each)) in known["parallel"] for each in function.decorator_list)
+        if decorated or path in given:
             _draw(function, path, known["run"], picture)
     return picture
 
@@ -45,34 +50,10 @@ def _draw(function: Any, path: str, run_names: frozenset[str], picture: Picture)
     if why is not None:
         picture.refused.append((path, getattr(why[0], "lineno", function.lineno), why[1]))
         return
-    is_async = isinstance(function, ast.AsyncFunctionDef)
-    form = CallForm(is_async=is_async, run_names=run_names, shadowed=shadowed_names(function))
-    _parts(form, stretches(form, function.body, fresh_lists(function)), path, picture, fresh_lists(function))
-
-
-def _parts(form: CallForm, parts: list[Part], path: str, picture: Picture, fresh: frozenset[str]) -> None:
-    for part in parts:
-        if isinstance(part, Other):
-            picture.alone += [(path, call, part.why or "a branch, loop or block begins here") for call in part.calls]
-            for block in _blocks(part.node):
-                _parts(form, stretches(form, block, fresh), path, picture, fresh)
-        elif isinstance(part, Loop):
-            picture.groups.append((path, part.stretch.calls, True))
-        elif len(part.calls) > 1:
-            picture.groups.append((path, part.calls, False))
-        else:
-            picture.alone += [(path, call, "there is no other call beside it") for call in part.calls]
-
-
-def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return
-    for name in ("body", "orelse", "finalbody"):
-        found = getattr(node, name, None)
-        if isinstance(found, list) and found:
-            yield found
-    for part in [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]:
-        yield part.body
+    form = CallForm(is_async=isinstance(function, ast.AsyncFunctionDef), run_names=run_names)
+    drawing = Drawing(function, form, run_names)
+    picture.groups += [(path, step, calls) for step, calls in drawing.groups()]
+    picture.alone += [(path, call, reason) for call, reason in drawing.alone()]
 
 
 def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
@@ -86,7 +67,7 @@ def _functions(node: ast.AST, path: str) -> Iterator[tuple[Any, str]]:
 
 def _known(module: ast.Module) -> dict[str, frozenset[str]]:
     """By which names the file knows `lyra.run` and `lyra.parallel`."""
-    found: dict[str, set[str]] = {"run": set(), "parallel": set()}
+    found: dict[str, set[str]] = {what: set() for what in _ASKING}
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -97,16 +78,23 @@ def _known(module: ast.Module) -> dict[str, frozenset[str]]:
             for alias in node.names:
                 if alias.name in found:
                     found[alias.name].add(alias.asname or alias.name)
+    for node in ast.walk(module):
+        if isinstance(node, ast.Assign):
+            for what, names in found.items():
+                if dotted(node.value) in names:
+                    found[what] = names | {each.id for each in node.targets if isinstance(each, ast.Name)}
     return {what: frozenset(names) for what, names in found.items()}
+
+
+def _given(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
+    """The functions that are given to the decorator as a function: `f = lyra.parallel(f)`."""
+    return frozenset(
+        node.args[0].id
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and dotted(node.func) in parallel and len(node.args) == 1
+        if isinstance(node.args[0], ast.Name)
+    )
 
 
 def _callee(node: ast.expr) -> ast.expr:
     return node.func if isinstance(node, ast.Call) else node
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}"
-    return ""

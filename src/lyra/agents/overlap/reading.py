@@ -5,23 +5,25 @@ cannot be analysed is refused with a place and a reason.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
+import copy
 import functools
 import inspect
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
-from lyra.agents.overlap.forms import CallForm, names_bound
-from lyra.agents.overlap.rewrite import GROUP, LOOP, rewritten
+from lyra.agents.overlap.forms import CallForm, Definition, inside
+from lyra.agents.overlap.map import Map
+from lyra.agents.overlap.rewrite import BASE, MAP, OPEN, rewritten
 from lyra.errors import ConfigError
 
-__all__ = ["fresh_lists", "overlapping", "refusal", "shadowed_names"]
+__all__ = ["overlapping", "refusal"]
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef
-_KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super"})
+_FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+_KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super", "dir"})
 
 
 def overlapping(function: Any) -> Any:
@@ -37,32 +39,37 @@ def overlapping(function: Any) -> Any:
     if why is not None:
         node, reason = why
         raise _refused(function, node.lineno if hasattr(node, "lineno") else tree.lineno, reason)
-    is_async = isinstance(tree, ast.AsyncFunctionDef)
-    form = CallForm(is_async=is_async, run_names=_run_names(function), shadowed=shadowed_names(tree, function))
-    tree.body, early = rewritten(form, tree.body, fresh_lists(tree), is_async=is_async)
-    if not early:
+    form = CallForm(is_async=isinstance(tree, ast.AsyncFunctionDef), run_names=_run_names(function))
+    shadowed = frozenset({*function.__globals__, *function.__code__.co_freevars, *function.__code__.co_varnames})
+    map_ = Map(tree, form, shadowed, function.__globals__, _cells(function))
+    if not map_.sites:
         return function
-    made = _function(function, tree)
-    if is_async:
-        return made
-    return _outside_of_loops(function, made)
+    made = _function(function, rewritten(tree, map_), map_)
+    return made if inspect.iscoroutinefunction(function) else _outside_of_loops(function, made)
 
 
 def _definition(function: FunctionType) -> Definition:
+    """The `def` in the source of its file, which is read as a whole: a part of it may mean something else."""
     code = function.__code__
     try:
-        lines, first = inspect.getsourcelines(code)
+        lines, _ = inspect.findsource(code)
     except (OSError, TypeError):
         raise _refused(function, code.co_firstlineno, "its source is not there") from None
     try:
-        module = ast.parse(textwrap.dedent("".join(lines)))
+        module = ast.parse("".join(lines))
     except SyntaxError:
-        raise _refused(function, first, "its source cannot be read by itself") from None
-    tree = module.body[0] if module.body else None
-    if not isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)) or tree.name != function.__name__:
-        raise _refused(function, first, "it is not a `def` of its own")
-    ast.increment_lineno(tree, first - 1)
-    return tree
+        raise _refused(function, code.co_firstlineno, "its source cannot be read") from None
+    found = [node for node in ast.walk(module) if _is_at(node, code)]
+    if len(found) != 1 or code.co_name != function.__name__:
+        raise _refused(function, code.co_firstlineno, "it is not a `def` of its own")
+    made: Definition = copy.deepcopy(found[0])  # type: ignore[assignment]  # _is_at has looked
+    return made
+
+
+def _is_at(node: ast.AST, code: CodeType) -> bool:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+        return False
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)]) == code.co_firstlineno
 
 
 def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
@@ -78,9 +85,10 @@ def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
 
 def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     """The first thing in a function that nothing can be promised about."""
-    for node in ast.walk(tree):
+    for node in _own(tree.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             return node, "it is a generator"
+    for node in ast.walk(tree):
         if isinstance(node, ast.Nonlocal):
             return node, "it sets a variable of the function around it"
         if isinstance(node, ast.Global):
@@ -95,30 +103,11 @@ def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
     return None
 
 
-def shadowed_names(tree: Definition, function: FunctionType | None = None) -> frozenset[str]:
-    """Names that do not mean the well-known function here."""
-    found = names_bound(tree) | {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)}
-    return found if function is None else found | set(function.__globals__) | set(function.__code__.co_freevars)
-
-
-def fresh_lists(tree: Definition) -> frozenset[str]:
-    """Names that never hold anything but a list that the function made."""
-    lists: set[str] = set()
-    others: set[str] = {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.List):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
-            if len(targets) == 1:
-                lists |= names
-                continue
-        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            others |= names_bound(node)
-        for part in ("target", "optional_vars"):
-            found = getattr(node, part, None)
-            if isinstance(found, ast.expr) and hasattr(node, "body"):
-                others |= names_bound(found)
-    return frozenset(lists - others)
+def _own(nodes: list[Any]) -> Iterator[ast.AST]:
+    """The nodes of its own, without those of the functions inside."""
+    for node in nodes:
+        yield node
+        yield from _own(list(inside(node)))
 
 
 def _run_names(function: FunctionType) -> frozenset[str]:
@@ -126,40 +115,57 @@ def _run_names(function: FunctionType) -> frozenset[str]:
     import lyra
     from lyra.agents.sdk import run
 
-    known = {**function.__globals__, **_closed_over(function)}
+    known = {**function.__globals__, **dict(_closed_over(function))}
     found = {name for name, value in known.items() if value is run}
     found |= {f"{name}.run" for name, value in known.items() if value is lyra}
-    return frozenset(found)
+    return frozenset(found | _imported(function))
 
 
-def _closed_over(function: FunctionType) -> dict[str, Any]:
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    found: dict[str, Any] = {}
-    for name, cell in cells.items():
+def _imported(function: FunctionType) -> set[str]:
+    """The names that it gets by an `import` of its own."""
+    found: set[str] = set()
+    for node in ast.walk(_definition(function)):
+        if isinstance(node, ast.Import):
+            found |= {f"{each.asname or 'lyra'}.run" for each in node.names if each.name == "lyra"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lyra":
+            found |= {each.asname or each.name for each in node.names if each.name == "run"}
+    return found
+
+
+def _cells(function: FunctionType) -> dict[str, CellType]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in _cells(function).items():
         try:
-            found[name] = cell.cell_contents
+            yield name, cell.cell_contents
         except ValueError:  # not set yet
             continue
-    return found
 
 
 # ---------------------------------------------------------------- a function again
 
 
-def _function(old: FunctionType, tree: Definition) -> FunctionType:
+def _function(old: FunctionType, tree: Definition, map_: Map) -> FunctionType:
     """Compiled inside a function that has the names it closes over, and taken out of that without running it."""
+    from lyra.agents.overlap.group import Group, PlainGroup
+
     tree.decorator_list = []
-    outer_names = [*old.__code__.co_freevars, GROUP, LOOP]
+    opened = Group if inspect.iscoroutinefunction(old) else PlainGroup
+    cells = {**_cells(old), OPEN: CellType(opened), MAP: CellType(map_), BASE: CellType(BaseException)}
     spec = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in outer_names], kwonlyargs=[], kw_defaults=[], defaults=[]
+        posonlyargs=[], args=[ast.arg(name) for name in cells], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
     tree.args.defaults, tree.args.kw_defaults = _without_values(tree.args)
     _drop_annotations(tree)
     outer = ast.FunctionDef("_lyra_outer", spec, [tree], [])
     outer.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    code = _inner(_inner(compile(module, old.__code__.co_filename, "exec"), "_lyra_outer"), old.__name__)
-    closure = tuple(_cell(old, name) for name in code.co_freevars)
+    flags = old.__code__.co_flags & _FUTURE
+    whole = compile(module, old.__code__.co_filename, "exec", flags=flags, dont_inherit=True)
+    code = _inner(_inner(whole, "_lyra_outer"), old.__name__)
+    closure = tuple(cells[name] for name in code.co_freevars)
     made = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, closure)
     made.__kwdefaults__ = old.__kwdefaults__
     functools.update_wrapper(made, old)
@@ -181,17 +187,6 @@ def _drop_annotations(tree: Definition) -> None:
 
 def _inner(code: CodeType, name: str) -> CodeType:
     return next(part for part in code.co_consts if isinstance(part, CodeType) and part.co_name == name)
-
-
-def _cell(old: FunctionType, name: str) -> CellType:
-    from lyra.agents.overlap.group import Group, PlainGroup, loop_of, plain_loop_of
-
-    is_async = inspect.iscoroutinefunction(old)
-    if name == GROUP:
-        return CellType(Group if is_async else PlainGroup)
-    if name == LOOP:
-        return CellType(loop_of if is_async else plain_loop_of)
-    return (old.__closure__ or ())[old.__code__.co_freevars.index(name)]
 
 
 def _outside_of_loops(old: FunctionType, made: FunctionType) -> Callable[..., Any]:
