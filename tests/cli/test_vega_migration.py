@@ -129,6 +129,16 @@ def test_a_call_that_was_made_cannot_be_another_one(vega: Vega):
     refused(vega, edited, "fn main was changed (a.vega:4): process main runs it again", "a.vega:7", output=OUTPUT)
 
 
+def test_the_lines_that_differ_are_shown_also_of_a_file_with_another_name(vega):
+    killed(vega, CALLS)
+    vega.write("b.vega", CALLS.replace('a <- "one"', 'a <- "uno"'))
+    done = vega("resume", "r", "--program", "b.vega", "--db", "run.db")
+    assert done.returncode == 2
+    assert "--- b.vega of the run\n+++ b.vega\n@@" in done.stderr
+    assert '\n-  print(a <- "one");\n+  print(a <- "uno");\n' in done.stderr
+    assert "top level" not in done.stderr
+
+
 def test_a_line_that_was_printed_cannot_be_another_one(vega: Vega):
     killed(vega, CALLS)
     edited = CALLS.replace("early ${x}", "first ${x}")

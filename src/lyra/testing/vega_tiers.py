@@ -33,6 +33,7 @@ __all__ = ["Result", "compare", "program_of", "run"]
 FUEL: Final = 4_000
 NATIVE: Final[tuple[Literal["always", "never"], ...]] = ("never", "always") if is_installed() else ("never",)
 ROWS: Final = 3  # of arguments, for each function
+PAUSED: Final = 3  # one in so many programs is run with pauses as well
 MIXED: Final = 20  # one in so many programs that are not about numbers alone has machine code all the same
 
 
@@ -72,7 +73,7 @@ def compare(seed: int, result: Result, *, is_native: bool = True) -> None:
     program = program_of(text)
     plain = link(program)
     natives = NATIVE if is_native and (is_numeric or seed % MIXED == 0) else NATIVE[:1]
-    ways = (False, True) if seed % 2 else (False,)
+    ways = (False, True) if seed % PAUSED == 0 else (False,)
     tiers = [_tiered(program, native, pauses=pauses) for native in natives for pauses in ways]
     result.programs += 1
     result.functions += len(functions)

@@ -6,6 +6,7 @@ Whether a run may go on with the newer one is another question: `migration`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import unified_diff
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ from lyra.errors import SourceError
 from lyra.vega.ast import Declaration
 from lyra.vega.program import Program
 
-__all__ = ["Change", "Owners", "changes", "is_same_code"]
+__all__ = ["Change", "Owners", "changes", "is_same_code", "lines_changed"]
 
 
 class Change(NamedTuple):
@@ -53,7 +54,7 @@ def _bare(program: Program) -> bytes:
 def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
     """The declarations that differ, in the order of the newer sources; of texts by the names of their files."""
     found: list[Change] = []
-    before, after = _parts(old), _parts(new)
+    before, after = _parts(_under_new_names(old, new)), _parts(new)
     for key, (text, file, line) in after.items():
         if key not in before:
             found.append(Change("added", *key, file, line))
@@ -61,6 +62,23 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
             found.append(Change("changed", *key, file, line))
     found += [Change("removed", *key, file, line) for key, (_, file, line) in before.items() if key not in after]
     return found
+
+
+def lines_changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """The lines that differ, as `diff` shows them, file by file."""
+    found: list[str] = []
+    before = _under_new_names(old, new)
+    for file in dict.fromkeys((*new, *before)):
+        was, is_now = before.get(file, "").splitlines(), new.get(file, "").splitlines()
+        found += unified_diff(was, is_now, f"{file} of the run", file, n=1, lineterm="")
+    return found
+
+
+def _under_new_names(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Where one file is gone and one has come, it has another name."""
+    gone, come = [file for file in old if file not in new], [file for file in new if file not in old]
+    name = {gone[0]: come[0]} if len(gone) == len(come) == 1 else {}
+    return {name.get(file, file): text for file, text in old.items()}
 
 
 def _parts(sources: Mapping[str, str]) -> dict[tuple[str, str], tuple[Any, str, int]]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from lyra.core import codec
 from lyra.errors import ConfigError
 from lyra.vega.bytecode import content_hash
-from lyra.vega.changes import Change, Owners, changes, is_same_code
+from lyra.vega.changes import Change, Owners, changes, is_same_code, lines_changed
 from lyra.vega.fitting import changed_functions, fitted, is_gone, reached
 from lyra.vega.link import link
 from lyra.vega.opcodes import OP_GLOBAL_GET
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Migration", "migrated"]
 
 _SHOWN_MAX: Final = 12
+_LINES_MAX: Final = 60
 
 
 class Migration:
@@ -367,7 +368,13 @@ class _Case:
         parts = {change.part for change in self.changes}
         others = dict.fromkeys(trouble.text for trouble in self.troubles if trouble.part not in parts)
         lines += [f"  {text}" for text in [*others][:_SHOWN_MAX]]
-        return "\n".join(lines)
+        return "\n".join(lines + self._difference())
+
+    def _difference(self) -> list[str]:
+        """The lines of the sources that differ."""
+        found = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
+        more = [f"… and {len(found) - _LINES_MAX} lines more"] if len(found) > _LINES_MAX else []
+        return ["", *found[:_LINES_MAX], *more] if found else []
 
 
 def _named(data: Any) -> set[int]:

@@ -25,7 +25,7 @@ from lyra.agents.overlap.values import UNKNOWN, Later, Made, calls_of, kind_of, 
 __all__ = ["SITE", "VIEWS", "Expressions", "Rows", "Waits", "short"]
 
 Waits = Generator[Any, None, Any]
-_STEPS: Final = 50_000  # of one look ahead: an endless loop is the program's own affair
+_STEPS: Final = 50_000  # from one call to the next: an endless loop is the program's own affair
 _MANY: Final = 10_000
 _SAID: Final = (str, int, bool)
 SITE: Final = "lyra_site"  # on the nodes that are agent calls: their number
@@ -58,13 +58,13 @@ class Expressions:
         self.touched: list[Any] = []  # real lists that the program will have changed
         self._local = local
         self._outer = outer
-        self._steps = 0
+        self.steps = 0
 
     # ------------------------------------------------------------ one expression
 
     def value(self, node: ast.expr) -> Waits:
-        self._steps += 1
-        if self._steps > _STEPS:
+        self.steps += 1
+        if self.steps > _STEPS:
             raise Foreign("it is far ahead")
         if self.path is not None and id(node) not in self.path:
             return self._before(node)
@@ -247,6 +247,8 @@ class Expressions:
         value = yield from self.value(node.operand)
         if isinstance(node.op, ast.Not):
             return not (yield from self.truth(value))
+        if isinstance(node.op, ast.Invert):
+            raise _unknown(node)
         return (yield from self.apply(_operator(node.op), value))
 
     def _boolop(self, node: ast.BoolOp) -> Waits:

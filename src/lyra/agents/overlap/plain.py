@@ -190,7 +190,6 @@ OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "Not": operator.not_,
     "USub": operator.neg,
     "UAdd": operator.pos,
-    "Invert": operator.invert,
 }
 
 # Functions that run nobody's code on plain values, and lists of those.

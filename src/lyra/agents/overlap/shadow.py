@@ -297,6 +297,7 @@ class Shadow(Expressions):
         self.may_change = may_change
         while not self._leads.has_room():
             yield ()
+        self.steps = 0
         return self._leads.issue(getattr(node, SITE), work, args, keywords)
 
     def _arguments(self, call: ast.Call) -> Waits:
