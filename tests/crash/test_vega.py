@@ -1,4 +1,4 @@
-"""Real SIGKILL of `vega run` and `vega resume`: sixty at random moments of six kinds of programs."""
+"""Real SIGKILL of `vega run` and `vega resume`: sixty at random moments of eleven kinds of programs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reas
 
 
 def test_sixty_kills_change_no_output_and_repeat_no_call():
-    """Calls beside each other, streams, supervised processes, tools, conversations and questions to a person: the
-    output is that of an undisturbed run, what was over is not asked again, what was in flight has the same key."""
+    """Calls beside each other, streams, supervised processes, tools, conversations, questions to a person, sessions,
+    names, breakers and rate limits: the output is that of an undisturbed run, what was over is not asked again, what
+    was in flight has the same key."""
     result = vega_crash.run(60, seed=1)
     assert result.failures == []
     assert result.kills >= 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
+from lyra.testing.vega_crash.kills import Scene
+from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.replay.breakpoints import Breakpoints
 from lyra.vega.replay.player import Player
+from lyra.vega.replay.reading import read
 from lyra.vega.replay.timeline import Timeline, brief
 from lyra.vega.replay.view import screen
+from lyra.vega.runs import Runs
 from lyra.vega.snapshot import to_data
 from tests.vega.recorded import FILE, TEAM, Recorded
 from tests.vega.support import FAILING, Seen
@@ -507,3 +512,135 @@ def test_what_a_program_prints_does_nothing_to_the_terminal(tmp_path: Path):
     lines = screen(player, 60, 20, colours=False)
     assert all(line.isprintable() for line in lines)
     assert any("宽宽宽" in line for line in lines)
+
+
+WAITING = """\
+fn w() {
+    process::sleep(60ms);
+    receive { "go" => { print("went"); } }
+    receive { x => { print(x); } }
+}
+let p = spawn fn w();
+p <- "a"; p <- "b"; p <- "c";
+process::sleep(20ms);
+print("sent");
+p <- "go";
+process::sleep(100ms);
+print("end");
+"""
+
+
+def test_messages_that_nobody_has_looked_at_wait_in_the_mailbox(tmp_path: Path):
+    """From the send on; then they are kept for the next receive, and the one that took a message says so."""
+    made = Recorded(tmp_path)
+    assert made.run(WAITING) == ["sent", "went", "a", "end"]
+    player = made.player()
+    steps = player.timeline.steps
+    worker = next(pid for pid in player.timeline.processes if pid != "main")
+    sends = [step.number for step in steps if step.kind == "send"]
+    seen = []
+    for number in sends:
+        player.goto(number + 1)
+        seen.append(player.mailbox(worker))
+    assert seen == [["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "go"]]
+    received = [step for step in steps if step.kind == "receive"]
+    assert [step.what for step in received] == ["a message comes"] * 3 + ["receive"]
+    assert received[0].result == '"a" stays in the mailbox'
+    assert received[-1].result == '"go"'
+    player.goto(next(step.number for step in steps if step.message == "went") + 1)
+    assert player.mailbox(worker) == ["b", "c"]
+    player.goto(sends[0] + 1)
+    assert player.mailbox(worker) == ["a"]
+    player.goto(len(steps))
+    assert player.mailbox(worker) == []  # it has ended
+
+
+TALKING = """\
+agent M { model "sim/script" memory conversation }
+agent A { model "sim/script" }
+let m = spawn M supervised by { strategy restart max_restarts 3 window 60s };
+let a = spawn A;
+print(m <- "one");
+print(a <- "apart");
+print(m <- "two");
+"""
+
+
+def test_agents_can_be_looked_at(tmp_path: Path):
+    """What was said so far, forwards and backwards; also one that knows only what it was asked."""
+    made = Recorded(tmp_path)
+    assert made.run(TALKING) == ["one", "apart", "two"]
+    player = made.player()
+    view = player.timeline.agents
+    talker = next(pid for pid, name in view.items() if name == "M")
+    caller = next(pid for pid, name in view.items() if name == "A")
+
+    def after(line: str) -> int:
+        return next(step.number for step in player.timeline.steps if step.kind == "print" and step.message == line) + 1
+
+    assert player.agents == []
+    player.goto(after("one"))
+    assert player.agents == [talker, caller]
+    one = [("user", "one"), ("assistant", "one")]
+    found = player.agent(talker)
+    assert found is not None
+    assert (found.name, found.state, found.told, found.waiting) == ("M", "waits", one, [])
+    assert player.answers(caller) == []
+    player.goto(after("two"))
+    found = player.agent(talker)
+    assert found is not None
+    assert found.told == [*one, ("user", "two"), ("assistant", "two")]
+    assert [step.message for step in player.answers(caller)] == ["apart"]
+    player.goto(after("one"))
+    found = player.agent(talker)
+    assert found is not None
+    assert found.told == one
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_question_that_is_under_way_is_shown(tmp_path: Path):
+    """A run that was killed while an agent was at work, and another question waited its turn."""
+    source = """
+agent M { model "claude-sonnet-4-20250514" memory conversation }
+let m = spawn M;
+fn later() { print("before"); m <- "next"; }
+print(m <- "quickly");
+spawn fn later();
+m <- "slowly";
+"""
+    with Provider() as provider:
+        scene = Scene(tmp_path, source, provider)
+
+        def is_time() -> bool:
+            return provider.asked >= 2 and "before" in scene.output
+
+        assert scene.life(None, kill_when=is_time) is None
+    with Runs(scene.db) as runs:
+        player = Player(read(runs["scene"]))
+    player.goto(len(player.timeline))
+    (pid,) = player.agents
+    found = player.agent(pid)
+    assert found is not None
+    assert found.told == [("user", "quickly"), ("assistant", "[quickly] (1)"), ("user", "slowly")]
+    assert found.state == "answers"
+    assert found.waiting == ["next"]
+
+
+def test_a_process_that_was_started_again_is_found_by_the_pid_that_programs_know(tmp_path: Path):
+    made = Recorded(tmp_path)
+    source = """
+fn w(main) { main <- "up"; receive { "fall" => { throw Broken("as told"); }, text => { main <- text; } } }
+let p = spawn fn w(process::self()) supervised by { strategy restart max_restarts 3 window 60s };
+receive { "up" => {} }
+p <- "fall";
+receive { "up" => {} }
+p <- "well";
+receive { text => { print(text); } }
+"""
+    assert made.run(source) == ["well"]
+    player = made.player()
+    player.goto(len(player.timeline))
+    workers = [pid for pid, facts in player.timeline.processes.items() if facts.function == "w"]
+    guard = player.facts(workers[0]).known_as
+    assert guard not in player.pids
+    assert player.process(guard) == workers[-1] != workers[0]

@@ -279,7 +279,9 @@ class Runtime:
             if not ask.attempts:
                 price = self.price(ask)
                 ask.micro_usd = price.cost(completion.usage) if price is not None else None
-                ask.conversation.learn(ask.model, ask.request, completion.usage)  # as it did then
+                # Where a record keeps what was learned then, it is known already.
+                learn = ask.conversation.learn if self.tokens.told is None else ask.conversation.heard
+                learn(ask.model, ask.request, completion.usage)
             metrics.count(completion.usage, ask.micro_usd)
         if kernel.agents_heard and ask.attempts and kernel.listeners.hears("model.called"):
             kernel.publish(process.pid, "model.called", call_record(kernel, session, ask, completion, error))

@@ -218,6 +218,7 @@ class Session:
             "counted": [self.ledger.counted, self.ledger.upto],
             "metrics": msgspec.structs.asdict(self.metrics),
             "chain": self._chain,
+            "known": self.conversation.to_data(),
         }
 
     def replay(self, data: dict[str, Any]) -> None:
@@ -227,6 +228,8 @@ class Session:
         self.ledger.counted, self.ledger.upto = data["counted"]
         self.metrics = msgspec.convert(data["metrics"], Metrics)
         self._chain = data["chain"]
+        if "known" in data and not self.window.start:
+            self.conversation.load(data["known"], self.messages)
 
     def cut_back(self, length: int, digest: bytes) -> None:
         """Forget what was appended since: the turn it belonged to did not happen."""

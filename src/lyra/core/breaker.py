@@ -125,6 +125,20 @@ class Breaker:
         """A call ended and says nothing about the service (it was cancelled): its place is free again."""
         self._end_probe()
 
+    def to_data(self, now: float) -> list[Any]:
+        """Its state, the failures in a row, and how long it has been open. Probes are of calls that are under way."""
+        return [self.state, self.failures, now - self._opened_at if self.state != "closed" else 0.0]
+
+    def load(self, data: list[Any], now: float) -> None:
+        """As it was when `to_data` gave this, with the seconds that have passed since added to the last."""
+        self.state, self.failures = str(data[0]), int(data[1])
+        self._opened_at = now - float(data[2])
+
+    def readmit(self) -> None:
+        """A call that was admitted before goes on."""
+        if self.state == "half_open":
+            self._probes += 1
+
     def _end_probe(self) -> None:
         self._probes = max(self._probes - 1, 0)
 

@@ -107,6 +107,22 @@ class TokenBucket:
         if self._tokens is not None:
             self._tokens.give(-tokens)
 
+    def to_data(self, now: float) -> list[float | None]:
+        """The levels as they are now: of requests, of tokens."""
+        self._refill(now)
+        return [None if bucket is None else bucket.level for bucket in (self._requests, self._tokens)]
+
+    def load(self, levels: list[float | None], at: float) -> None:
+        """The levels that it had at a time, on the clock of `take`."""
+        for bucket, level in zip((self._requests, self._tokens), levels, strict=True):
+            if bucket is not None and level is not None:
+                bucket.level = min(float(level), bucket.capacity)
+        self._refilled_at = at
+
+    @property
+    def is_unused(self) -> bool:
+        return self._refilled_at is None
+
     def _refill(self, now: float) -> None:
         elapsed = 0.0 if self._refilled_at is None else now - self._refilled_at
         if self._refilled_at is None or elapsed > 0.0:  # a clock that went back refills nothing

@@ -59,6 +59,7 @@ class Door:
         kernel = self._kernel
         journal = kernel.journal
         digest = b""
+        entry: Entry | None = None
         if not process.stepping:  # in a task of its own: that ends with the process, or when the kernel closes
             kernel.life.branch_began(process)
 
@@ -69,6 +70,7 @@ class Door:
                 entry = recalled(process, key, "do", effect.name, digest)
                 if entry is not None:
                     if entry.done:
+                        _no_more_doubt(process, key)
                         return await self._replayed(process, entry, effect)
                     if not entry.idempotent:
                         settled, value = await self._ask_about_doubt(process, key, effect, args)
@@ -96,7 +98,9 @@ class Door:
                 reservation = self._reserve(process, effect, cost)
             if effect.gated:
                 gate, tokens = kernel.declared.gate(effect), cost.tokens
-                if (turn := gate.admit(process, tokens)) is not None:
+                if entry is not None:  # it was let through before its kernel stopped
+                    gate.readmit()
+                elif (turn := gate.admit(process, tokens)) is not None:
                     await turn
         except BaseException as refusal:
             self._refused(process, key, effect, digest, reservation, refusal)
@@ -507,6 +511,15 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
         )
         raise process.recall.error
     return entry
+
+
+def _no_more_doubt(process: Process, key: rows.Key) -> None:
+    """What was said about an effect that is over: nobody asks for it again."""
+    recall, said = process.recall, f"doubt:{key}"
+    if recall is not None and said in recall:
+        del recall[said]
+        if not recall:
+            process.recall = None
 
 
 class Diverged(dict[Any, Any]):

@@ -40,6 +40,7 @@ from lyra.kernel.bus import CommBus
 from lyra.kernel.cleanup import Rounds
 from lyra.kernel.declared import Declared
 from lyra.kernel.door import Door
+from lyra.kernel.gates import GateState
 from lyra.kernel.groups import Groups
 from lyra.kernel.handle import Ack, Handle, stopped_before
 from lyra.kernel.health import HealthMonitor
@@ -169,7 +170,14 @@ class Kernel(Requests):
         self.lifecycle = LifecycleManager(self)
         self.resources = ResourceTracker(self)
         self.rate_limiter = RateLimiter(self)
-        for state in (self.interrupts.state, self.lifecycle.state, self.resources.state, self.rate_limiter.state):
+        self.gate_state = GateState()
+        for state in (
+            self.interrupts.state,
+            self.lifecycle.state,
+            self.resources.state,
+            self.rate_limiter.state,
+            self.gate_state,
+        ):
             self.states[state.NAME] = state
         self.time_limits = TimeLimits(self)
         self._rounds = Rounds(self)
@@ -577,6 +585,15 @@ class Kernel(Requests):
         self.supervisors.known(name)
         if self._recovery is not None:
             self._recovery.revive(name)
+
+    def hold_back(self) -> None:
+        """Dormant processes whose programs become known from now on wait for `let_go`."""
+        if self._recovery is not None:
+            self._recovery.hold_back()
+
+    def let_go(self) -> None:
+        if self._recovery is not None:
+            self._recovery.let_go()
 
     async def pause(self, process: Process, seconds: float) -> None:
         """Wait on the kernel's clock; not journaled."""

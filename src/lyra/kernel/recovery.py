@@ -40,7 +40,7 @@ _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is wr
 
 
 class Recovery:
-    __slots__ = ("_dormant", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
+    __slots__ = ("_dormant", "_held", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
 
     def __init__(self, kernel: Kernel, store: Store) -> None:
         self._kernel = kernel
@@ -49,6 +49,7 @@ class Recovery:
         self._snapshotting: asyncio.Task[None] | None = None
         self._dormant: dict[str, list[tuple[Process, ProcessState]]] = {}
         self._rebuilt: dict[str, Process] = {}
+        self._held: list[Process] | None = None  # revived while nobody may go on
 
     # ------------------------------------------------------------------ loading
 
@@ -207,7 +208,20 @@ class Recovery:
             return
         kernel.supervisors.came_back(process, args)
         process.move("ready")
-        kernel.scheduler.push(process)
+        if self._held is None:
+            kernel.scheduler.push(process)
+        else:
+            self._held.append(process)
+
+    def hold_back(self) -> None:
+        """Dormant processes that are revived from now on are ready and wait, until they are let go."""
+        self._held = []
+
+    def let_go(self) -> None:
+        held, self._held = self._held or [], None
+        for process in held:
+            if process.state == "ready":
+                self._kernel.scheduler.push(process)
 
     def revive(self, program: str) -> None:
         """The program is known now: its dormant processes go on."""

@@ -133,9 +133,10 @@ class _Learned:
 class Estimator:
     """Tokens of Requests before they are sent; `learn` from what they really took."""
 
-    __slots__ = ("_last", "_measure", "_models")
+    __slots__ = ("_last", "_measure", "_models", "told")
 
     def __init__(self) -> None:
+        self.told: Callable[[str, float, int], None] | None = None  # who keeps what is learned of each model
         self._measure = Measure()
         # What was estimated last: most often the next thing that is learned from.
         self._last: tuple[str, tuple[Message, ...] | None, Size, int] = ("", None, Size(0, 0, 0), 0)
@@ -159,17 +160,25 @@ class Estimator:
         if last is not request.messages or last_model != model:
             size = self._measure.size(request)
             estimated = self._estimate(learned, request, size)
+        before = (learned.rate, learned.missed)
         if tokens > estimated + learned.missed:
             learned.missed = tokens - estimated
         if size.wordy >= _LEARN_BYTES_LEAST and size.wordy > 10 * size.dense and not size.images:
             rate = tokens / size.wordy
             learned.rate = max(rate, 0.9 * learned.rate + 0.1 * rate)
+        if self.told is not None and before != (learned.rate, learned.missed):
+            self.told(model, learned.rate, learned.missed)
         conversations = learned.conversations
         key = id(request.messages[0])
         conversations.pop(key, None)
         conversations[key] = _Counted(request.messages, request.system, request.tools, size, tokens)
         if len(conversations) > _REMEMBERED_MAX:
             del conversations[next(iter(conversations))]
+
+    def know(self, model: str, rate: float, missed: int) -> None:
+        """What was learned before, as it was told."""
+        learned = self.learned(model)
+        learned.rate, learned.missed = rate, missed
 
     def learned(self, model: str) -> _Learned:
         """What is known of a model."""
@@ -208,7 +217,18 @@ class Conversation:
     That the messages are the ones from before is told by the first and the last of them.
     """
 
-    __slots__ = ("_estimator", "_first", "_last", "_model", "_system", "_tokens", "_tools", "_upto", "estimated")
+    __slots__ = (
+        "_estimator",
+        "_first",
+        "_is_back",
+        "_last",
+        "_model",
+        "_system",
+        "_tokens",
+        "_tools",
+        "_upto",
+        "estimated",
+    )
 
     def __init__(self, estimator: Estimator) -> None:
         self._estimator = estimator
@@ -218,12 +238,25 @@ class Conversation:
         self._last: Message | None = None
         self._model = self._system = ""
         self._tools: tuple[Tool, ...] = ()
+        self._is_back = False  # from an earlier life, and with the system and the tools of the next request
         self.estimated = 0
+
+    def to_data(self) -> list[Any]:
+        """What the provider has counted: the messages, its tokens, its model."""
+        return [self._upto, self._tokens, self._model]
+
+    def load(self, data: list[Any], messages: list[Message]) -> None:
+        upto, tokens, model = data
+        if 0 < upto <= len(messages):
+            self._upto, self._tokens, self._model = int(upto), int(tokens), str(model)
+            self._first, self._last, self._is_back = messages[0], messages[upto - 1], True
 
     def estimate(self, model: str, request: Request) -> int:
         """Input tokens of the request, on the high side."""
         messages = request.messages
         upto = self._upto
+        if self._is_back:
+            self._system, self._tools, self._is_back = request.system, request.tools, False
         if (
             not 0 < upto <= len(messages)
             or messages[upto - 1] is not self._last
@@ -258,6 +291,14 @@ class Conversation:
             later(lambda: self._estimator.learn(model, request, usage))
         else:
             self._estimator.learn(model, request, usage)
+        self.heard(model, request, usage)
+
+    def heard(self, model: str, request: Request, usage: TokenUsage) -> None:
+        """The same where nothing is learned from it: it was, in an earlier life."""
+        tokens = usage.total_input
+        if tokens <= 0 or not request.messages:
+            return
+        self._is_back = False
         self._upto, self._tokens = len(request.messages), tokens
         self._first, self._last = request.messages[0], request.messages[-1]
         self._model, self._system, self._tools = model, request.system, request.tools

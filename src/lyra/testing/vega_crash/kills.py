@@ -39,7 +39,6 @@ __all__ = ["ID", "Books", "Result", "Scene", "calm", "run"]
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
 ID: Final = "scene"
-_ASKING: Final = "asking"  # the scene that has questions for a person
 
 
 class Result(NamedTuple):
@@ -83,7 +82,7 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
 def calm(name: str, provider: Provider) -> Calm:
     """The scene in peace."""
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING)
+        scene = Scene(Path(folder), SCENES[name], provider)
         began = time.monotonic()
         status = scene.life(None)
         if status != 0:
@@ -93,7 +92,7 @@ def calm(name: str, provider: Provider) -> Calm:
 
 def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *, saves_often: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="lyra-vega-crash-") as folder:
-        scene = Scene(Path(folder), SCENES[name], provider, asks=name == _ASKING, saves_often=saves_often)
+        scene = Scene(Path(folder), SCENES[name], provider, saves_often=saves_often)
         books = Books()
         kills = 0
         while True:
@@ -160,14 +159,12 @@ def _over(run: Run) -> tuple[str, ...]:
 class Scene:
     """One run of a scene: its folder, its store and its lives."""
 
-    def __init__(
-        self, folder: Path, text: str, provider: Provider, *, asks: bool = False, saves_often: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, source: str, provider: Provider, *, saves_often: bool = False) -> None:
         self.folder = folder
         self.saves_often = saves_often
         self.db = folder / "run.db"
         self.file = folder / "scene.vega"
-        self.file.write_text(text)
+        self.file.write_text(source)
         self._out = folder / "out"
         self._err = folder / "err"
         self._env = {
@@ -176,19 +173,25 @@ class Scene:
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder),
         }
-        self._asks = asks
+        self._asks = "AskUser" in source
 
     @property
     def output(self) -> str:
-        return self._out.read_text()
+        return self._out.read_text() if self._out.exists() else ""
 
     @property
     def errors(self) -> str:
         return self._err.read_text()[-2000:]
 
-    def life(self, kill_after_s: float | None, *options: str, kill_at_row: int | None = None) -> int | None:
-        """One life: its exit code, or None when it was killed, after so long or when its journal has so many rows.
-        `options` are those of `vega resume`."""
+    def life(
+        self,
+        kill_after_s: float | None,
+        *options: str,
+        kill_at_row: int | None = None,
+        kill_when: Callable[[], bool] = lambda: False,
+    ) -> int | None:
+        """One life: its exit code, or None when it was killed: after so long, when its journal has so many rows, or as
+        soon as `kill_when` says so. `options` are those of `vega resume`."""
         begun = self.has_begun()
         words = ["resume", ID, *options] if begun else ["run", str(self.file), "--run-id", ID]
         pid = self._fork([*words, "--db", str(self.db)])
@@ -201,11 +204,12 @@ class Scene:
                 if ended:
                     return os.waitstatus_to_exitcode(status)
                 now = time.monotonic()
-                is_there = kill_at_row is not None and journal is not None and journal.last_seq() >= kill_at_row
-                if now >= due or is_there:
+                has_rows = kill_at_row is not None and journal is not None and journal.last_seq() >= kill_at_row
+                is_time = has_rows or kill_when()
+                if now >= due or is_time:
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
-                    return None if is_there or kill_after_s is not None else 1000
+                    return None if is_time or kill_after_s is not None else 1000
                 if now - looked > 0.05:
                     looked = now
                     if self._asks:
@@ -254,7 +258,7 @@ class Scene:
         try:
             os.environ.update(self._env)
             os.chdir(self.folder)
-            sys.stdout, sys.stderr = self._out.open("w"), self._err.open("w")
+            sys.stdout, sys.stderr = self._out.open("w", buffering=1), self._err.open("w")
             if self.saves_often:
                 saving.EFFECTS, saving.LOOK_EVERY = 2, 1  # type: ignore[misc]  # of this process only
             code = vega(words)

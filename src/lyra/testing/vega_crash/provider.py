@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, Self
 __all__ = ["Asked", "Provider"]
 
 _PAUSES_S: Final = (0.0, 0.001, 0.003, 0.006)
+_LONG_S: Final = 0.6  # for those who kill while a call is under way
+_FAILS: Final = {"please fail": "400 Bad Request", "be down": "503 Service Unavailable"}
 _KEY: Final = "idempotency-key"
 
 
@@ -34,6 +36,8 @@ class Provider:
         self._pace = pace
         self._lock = threading.Lock()
         self._asked: list[Asked] = []
+        self._at_once = 0
+        self.most = 0  # requests at one time
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="vega-crash-provider")
@@ -48,6 +52,12 @@ class Provider:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def asked(self) -> int:
+        """How many requests came since the last look."""
+        with self._lock:
+            return len(self._asked)
 
     def take(self) -> list[Asked]:
         """What was asked since the last look."""
@@ -79,19 +89,28 @@ class Provider:
             writer.close()
 
     async def _answer(self, key: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self._at_once += 1
+        self.most = max(self.most, self._at_once)
+        try:
+            await self._say(key, body, writer)
+        finally:
+            self._at_once -= 1
+
+    async def _say(self, key: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         question = json.dumps([body["messages"], body.get("system"), [tool["name"] for tool in body.get("tools", ())]])
         with self._lock:
             at = len(self._asked)
             asked = self._asked
             asked.append(Asked(key, question, False))
         pause_s = self._pace * _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
-        await asyncio.sleep(pause_s)
         said = _last(body["messages"])
+        await asyncio.sleep(_LONG_S if "slowly" in said else pause_s)
         while self.held and self.held in said:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
-        if "please fail" in said:
+        status = next((status for words, status in _FAILS.items() if words in said), "")
+        if status:
             data = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}).encode()
-            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+            writer.write(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode())
             writer.write(f"content-length: {len(data)}\r\n\r\n".encode() + data)
             await writer.drain()
         else:

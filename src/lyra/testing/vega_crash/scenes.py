@@ -116,4 +116,80 @@ print(q <- "ask the user for tea");
 print(q <- "ask the user for milk");
 print("after");
 """,
+    "sessions": """
+agent A { model "claude-sonnet-4-20250514" max_tokens 5 retry { max_attempts 1 } }
+fn part(main, what) { let own = spawn A; main <- (own <- what); }
+let a = spawn A;
+for round in [1, 2] {
+    try {
+        session budget $0.0009 {
+            print(a <- "one of ${round}");
+            spawn fn part(process::self(), "a part of ${round}");
+            receive { text => { print(text); } }
+            print(await (a <~ "in pieces ${round}"));
+            print(budget::used());
+            for i in [1, 2, 3, 4, 5, 6, 7, 8] { print(a <- "more ${i} of ${round}"); print(budget::used()); }
+        }
+    } catch BudgetExceeded { print("over"); }
+}
+""",
+    "talking": """
+agent M { model "claude-sonnet-4-20250514" max_tokens 5 memory conversation retry { max_attempts 1 } }
+let m = spawn M;
+for round in [1, 2] {
+    try {
+        session budget $0.0016 {
+            for i in [1, 2, 3, 4, 5, 6, 7, 8] {
+                print(m <- "${i} of ${round}");
+                print(budget::used());
+                if i == 2 { print(await (m <~ "in pieces ${round}")); }
+            }
+        }
+    } catch BudgetExceeded { print("over"); }
+}
+""",
+    "names": _AGENT
+    + """
+fn keeper(main, name) {
+    process::register(name);
+    let helper = spawn A;
+    main <- "ready";
+    while true { receive { [who, text] => { who <- (helper <- "${name} ${text}"); } } }
+}
+fn namer(main, name, whom) { process::register(name, whom); main <- "named"; }
+let one = spawn fn keeper(process::self(), "one");
+receive { "ready" => {} }
+spawn fn namer(process::self(), "alias", one);
+receive { "named" => {} }
+let two = spawn fn keeper(process::self(), "two");
+receive { "ready" => {} }
+for i in [1, 2, 3, 4] {
+    for name in ["one", "alias", "two"] {
+        let found = process::whereis(name);
+        print("${name} ${found == one} ${found == two}");
+        found <- [process::self(), "${i}"];
+        receive { text => { print(text); } }
+    }
+}
+""",
+    "guarded": """
+agent B {
+    model "claude-sonnet-4-20250514"
+    retry { max_attempts 1 }
+    circuit_breaker { threshold 2 reset_after 600s }
+}
+agent R {
+    model "claude-sonnet-4-20250514"
+    rate_limit { requests_per_minute 1 burst 4 strategy reject }
+}
+let b = spawn B supervised by { strategy restart max_restarts 50 window 60s };
+let r = spawn R;
+for i in [1, 2, 3, 4, 5, 6] {
+    try { print(b <- "be down ${i}"); }
+    catch CircuitOpen { print("open"); }
+    catch AgentFailed { print("failed"); }
+    try { print(r <- "count ${i}"); } catch RateLimited { print("rejected"); }
+    process::sleep(10ms);
+}
+""",
 }

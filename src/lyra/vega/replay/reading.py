@@ -100,7 +100,7 @@ class _Reading:
         for pid, agent in journal.agents.items():
             self.world.expected[pid] = self.world.spawned[pid] = agent
         for pid, usage in journal.spent_by.items():
-            self.world.spent_before[pid] = [Usage.from_data(usage)]
+            self.world.spent_before[pid] = Usage.from_data(usage)
 
     async def work(self, nobody_can: asyncio.Event) -> None:
         """Until every process is where its record ends, or nobody can go on."""
@@ -267,6 +267,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
     while True:
         _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
+        fiber.looked(outcome)
         if type(outcome) is Done:
             return ""
         if type(outcome) is not VmEffect:
@@ -310,6 +311,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         step.keys, answer.heard, answer.expired = list(recall.taken), fiber.heard, fiber.expired
         step.children = [child for key in step.keys if (child := reading.journal.children.get((pid, key)))]
         reading.answered(pid, step, answer)
+        fiber.told(step, answer)
         if answer.is_last:
             return ""
 

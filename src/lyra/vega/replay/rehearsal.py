@@ -29,7 +29,7 @@ from lyra.vega.fiber import Done, Fiber, VmEffect
 from lyra.vega.link import Code, Linked, link
 from lyra.vega.replay.hurry import run_hurried
 from lyra.vega.replay.reading import SEGMENT_FUEL, Part, part_of, spared
-from lyra.vega.replay.still import EndOfRecord, OnlyVega, StillWorld
+from lyra.vega.replay.still import EndOfRecord, OnlyVega, StillWorld, Unwritten
 from lyra.vega.runtime.durable import prepare, recall
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.fleet import FUEL
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Rehearsal"]
 
 
-class Rehearsal:
+class Rehearsal(Unwritten):
     """`taken` are the keys of the answers that each process used, `printed` its lines by number, `entered` the
     functions that it called to get there, `stands` where it has come to, `diverged` where it asked for something else,
     and what."""

@@ -11,19 +11,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lyra.kernel.programs import Programs
-from lyra.vega.fiber import Fiber
+from lyra.vega.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import VEGA, Journal
 from lyra.vega.runtime.agents import AgentPlan, Cell
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values import copied
 
 if TYPE_CHECKING:
+    from lyra.core.budget import Usage
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
     from lyra.kernel.recall import Entry
     from lyra.vega.link import Linked
+    from lyra.vega.replay.timeline import Answer, Step
 
-__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted"]
+__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten"]
 
 
 class EndOfRecord(asyncio.CancelledError):
@@ -109,16 +111,36 @@ class _Absent(Cell):
     async def ready(self) -> None:
         raise EndOfRecord
 
+    async def enter_again(self) -> None:
+        """Nobody has to wait for a turn here."""
+
+    def leave(self) -> None:
+        """And nobody has one."""
+
 
 class Heard(Fiber):
     """A fiber that knows what it was told."""
 
-    __slots__ = ("expired", "heard")
+    __slots__ = ("_told", "expired", "heard")
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.heard: list[Any] = []
         self.expired = False
+        self._told: tuple[Step, int] | None = None  # the last message, and how many there were with it
+
+    def told(self, step: Step, answer: Answer) -> None:
+        """A receive was given a message; whether it wants that shows when it has looked."""
+        if answer.is_receive and answer.heard:
+            self._told = (step, len(self.mailbox or ()))
+
+    def looked(self, outcome: Any) -> None:
+        """It has run on: where it waits for a message again and none was taken, the last one was not for it."""
+        if self._told is None or type(outcome) is OutOfFuel:
+            return
+        (step, count), self._told = self._told, None
+        if type(outcome) is VmEffect and outcome.kind == "receive" and len(self.mailbox or ()) == count:
+            step.what, step.result = "a message comes", f"{step.result} stays in the mailbox"
 
     def deliver(self, message: Any) -> None:
         self.heard.append(copied(message))
@@ -129,8 +151,24 @@ class Heard(Fiber):
         super().expire()
 
 
-class Unprinted:
-    """Where a replay prints to."""
+class Unwritten:
+    """The record of a replay: nothing is written, since the journal has it."""
+
+    def name(self, name: str, pid: str) -> None:
+        """Kept by the world alone."""
+
+    def paid(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
+        return {}
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """Nobody is paid here."""
+
+    def leave(self, session: str) -> None:
+        """Nothing was paid in it."""
+
+
+class Unprinted(Unwritten):
+    """The same, with nowhere to print to."""
 
     def print(self, pid: str, number: int, text: str) -> None:
         """Nowhere: the step has it."""

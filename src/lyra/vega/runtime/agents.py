@@ -11,7 +11,8 @@ where callers find the process that stands for the agent now, and wait while it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.agent import Agent
@@ -175,6 +176,23 @@ class Cell:
 
     async def __aexit__(self, *_: object) -> None:
         self.leave()
+
+    async def enter_again(self) -> None:
+        """The turn of a call that had it in an earlier life; whether the agent is there now is another matter."""
+        if self.plan.turns is not None:
+            await self.plan.turns.acquire()
+
+    @asynccontextmanager
+    async def again(self, *, is_open: bool) -> AsyncIterator[None]:
+        """The same while something is done, of a call that is under way."""
+        if not is_open:
+            yield
+            return
+        await self.enter_again()
+        try:
+            yield
+        finally:
+            self.leave()
 
     def leave(self) -> None:
         if self.plan.turns is not None:

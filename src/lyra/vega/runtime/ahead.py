@@ -256,7 +256,7 @@ async def _asked(job: Job, early: Early, flock: Flock) -> Any:
 async def _called(job: Job, early: Early) -> Any:
     world = job.world
     pid = start_fiber(job, *early.call.arguments, depth=_depth(job))
-    early.before += world.recharge_ended(pid, scopes.get())
+    early.before += world.recharge(pid, scopes.get())
     world.early[pid] = early
     child = job.ctx.process(pid)
     try:
@@ -404,7 +404,7 @@ async def _in_turn(job: Job, call: EarlyCall) -> Any:
         cell = world.cells.get(target.pid) or await world.cell_of(target.pid)
         return await asked(job, cell, target.pid, message, timeout, budget, is_early=True)
     pid = start_fiber(job, *call.arguments, depth=_depth(job))
-    world.recharge_ended(pid, scopes.get())
+    world.recharge(pid, scopes.get())
     world.awaited.add(pid)
     try:
         ended = await job.ctx.process(pid).wait()

@@ -17,7 +17,7 @@ from lyra.errors import BudgetExceeded
 from lyra.vega.rules import OFF
 from lyra.vega.values import Money
 
-__all__ = ["NO_ROOM", "Apart", "is_limited", "take_back"]
+__all__ = ["NO_ROOM", "Apart", "Kept", "is_limited", "take_back"]
 
 NO_ROOM: Final = "ahead"  # the field of an error that only says: not yet
 
@@ -125,3 +125,27 @@ class _Inside(Budget):
         reservation = super().reserve(usage)
         self._apart.note()
         return reservation
+
+
+class Kept(Budget):
+    """The budget of a question to a conversation, inside a session of a durable run. No replay makes the turns of a
+    conversation again for whoever asked, so what they cost is told to `pay` as it is spent."""
+
+    __slots__ = ("_pay",)
+
+    def __init__(self, around: Budget, limit: Money | None, pay: Callable[[Usage], None]) -> None:
+        super().__init__(usd=limit, parent=around)
+        self._pay = pay
+
+    def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
+        over = super().settle(reservation, actual)
+        self._told(reservation.usage if actual is None else actual)
+        return over
+
+    def charge(self, usage: Usage) -> None:
+        super().charge(usage)
+        self._told(usage)
+
+    def _told(self, usage: Usage) -> None:
+        if usage.items:
+            self._pay(usage)

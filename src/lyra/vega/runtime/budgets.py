@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.errors import BudgetExceeded
+from lyra.kernel.context import upcoming
 from lyra.vega.values import Money
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
 __all__ = ["BUDGETS"]
+
+_RESERVE: Final = "session.reserve"
 
 
 def _budget_enter(job: Job, limit: Money) -> None:
@@ -32,6 +35,9 @@ def _budget_enter(job: Job, limit: Money) -> None:
 
 
 def _budget_exit(job: Job) -> None:
+    record = job.world.record
+    if record is not None:
+        record.leave(scopes.get()[-1].name)
     scopes.set(job.state.sessions.pop())
 
 
@@ -46,11 +52,19 @@ def _budget(job: Job, what: str) -> float:
     return math.inf if micro_usd is None else micro_usd / 1_000_000
 
 
-def _budget_reserve(_job: Job, amount: Money) -> None:
+def _budget_reserve(job: Job, amount: Money) -> None:
     """Whether there is room for an amount; BudgetExceeded before anything is spent."""
     scope = scopes.get()[-1]
-    if not scope.covers("usd", int(amount)):
-        left = scope.remaining("usd")
+
+    def missing() -> int | None:
+        """What is left, where that is not enough."""
+        return None if scope.covers("usd", int(amount)) else int(scope.remaining("usd") or 0)
+
+    entry = upcoming(job.process)
+    is_kept = entry is None or entry.name == _RESERVE  # runs of old did not write it down
+    found = job.ctx._read(_RESERVE, missing) if is_kept else missing()
+    if found is not None:
+        left = Money(found)
         raise BudgetExceeded(f"{left} is left, and {amount} was asked for", remaining=left, asked=amount)
 
 

@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -33,7 +34,7 @@ from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell
-from lyra.vega.runtime.apart import NO_ROOM
+from lyra.vega.runtime.apart import NO_ROOM, Kept
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
 from lyra.vega.runtime.renewals import made_with
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from lyra.vega.ast import Type
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.world import World
 
 __all__ = [
     "ask",
@@ -56,6 +58,7 @@ __all__ = [
     "hung_up",
     "in_time",
     "inside",
+    "kept_inside",
     "mocked_reply",
     "once",
     "read_answer",
@@ -119,8 +122,9 @@ async def asked(
         return await once(job, cell, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell, limit_s):  # whether the agent is there now is another matter
+        async with in_time(cell, limit_s), cell.again(is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
+    await job.world.all_home(job.process)
     with job.waiting(pid):
         if is_early:
             is_ahead = early is not None or job.ctx.pid in job.world.early
@@ -170,6 +174,16 @@ def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
+def _is_open(job: Job, cell: Cell) -> bool:
+    """Whether the call that comes next is still under way."""
+    entry = upcoming(job.process)
+    assert entry is not None
+    if cell.plan.keeps:
+        return not entry.done
+    child = job.world.kernel.lookup(entry.link)
+    return child is not None and child.exit is None
+
+
 async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
     plan, ctx = made_with(job.ctx._process, cell.plan), job.ctx
@@ -179,10 +193,11 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
     early = early or job.world.early.get(ctx.pid)
     if early is not None:
         early.began(job, child.pid)
-    if child.pid in job.world.spent_before:
-        if early is not None:
-            early.before = sum(job.world.spent_before[child.pid], early.before)
-        job.world.recharge(child.pid, within)
+    if job.world.home is not None:
+        _go_inside(child, within)
+    before = job.world.recharge(child.pid, within)
+    if early is not None:
+        early.before += before
     if job.world.picture is not None:
         job.world.picture.called(child.pid, cell)
     try:
@@ -199,6 +214,13 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
         return plan.agent.output.read(text)
     except ValueError as misfit:  # it was read once already, by the agent
         raise AgentFailed(str(misfit), status="output_invalid") from None
+
+
+def _go_inside(child: ChildHandle, within: tuple[Budget, ...]) -> None:
+    """A call of an earlier life that is under way spends from the scopes of this one."""
+    process = child._found()
+    if process is not None and process.exit is None:
+        process.context.run(scopes.set, within)
 
 
 def _result(name: str, ended: Exit) -> Any:
@@ -232,7 +254,7 @@ async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -
 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
         session = await cell.conversation()
-        with Held(scopes, inside(limit)):
+        with Held(scopes, kept_inside(job.world, limit)):
             # Asked again under its own name after a crash, it is the same question: what came of it is found.
             pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
         return await pending
@@ -245,6 +267,15 @@ def inside(limit: Money | None) -> tuple[Budget, ...]:
     """The scopes around a call, with its own inside them."""
     outer = scopes.get()
     return outer if limit is None else (*outer[:-1], outer[-1].child({"usd": limit}))
+
+
+def kept_inside(world: World, limit: Money | None) -> tuple[Budget, ...]:
+    """The same for a question to a conversation: what it spends in a session of a durable run is written down."""
+    outer = scopes.get()
+    names = [scope.name for scope in outer[-1].chain() if scope.name]
+    if world.record is None or not names:
+        return inside(limit)
+    return (*outer[:-1], Kept(outer[-1], limit, partial(world.record.pay, names)))
 
 
 def failed(job: Job, cell: Cell, error: Exception) -> LyraError:

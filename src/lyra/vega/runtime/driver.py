@@ -84,6 +84,8 @@ async def _steps(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
             if left and time() < until:
                 continue
         elif type(outcome) is VmEffect:
+            if job.world.home is not None and outcome is not WAIT:
+                await job.world.home.hold(job, outcome.kind)
             await _answer(job, outcome)
             outcome = None
             left -= 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core import codec
-from lyra.core.budget import Usage
+from lyra.core.budget import NOTHING, Usage
 from lyra.core.naming import qualified_name
 from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
@@ -22,6 +22,7 @@ from lyra.kernel.supervisor import supervise
 from lyra.vega import bytecode
 from lyra.vega.runtime.agents import agent_front, models_of
 from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.homecoming import Homecoming
 from lyra.vega.runtime.record import MAIN, Record, RunState
 from lyra.vega.runtime.renewals import Renewals
 from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
@@ -56,6 +57,7 @@ __all__ = [
 _LOOK_S: Final = 0.25  # between two looks for notes
 _ENDED: Final = "cancelled"
 FRONT: Final = qualified_name(agent_front)  # the program of an agent's process, as a journal knows it
+_FIBER: Final = qualified_name(vega_process)
 _GUARD: Final = qualified_name(supervise)
 _ASK: Final = b"lyra.ask"
 
@@ -127,10 +129,15 @@ class Life:
             self._record.open()
             if self._migration is not None:
                 self._migrate(self._migration)
+            world.runtime.tokens.told = self._record.learn
             for process in kernel.processes.values():
                 process.context.run(scopes.set, (world.budget,))
             if self._before is not None:
                 self._expect(self._before)
+                world.names.update(self._record.names)
+                for model, learned in self._record.learned.items():
+                    world.runtime.tokens.know(model, *learned)
+                world.home = Homecoming(world)
             await world.foreign.start()
             main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
             self._need()
@@ -278,14 +285,23 @@ def recall(world: World, before: Run) -> None:
     world.budget.charge(Usage.from_data(before.spent))
     for pid, state in before.processes.items():
         if state.spent:
-            usage, above = Usage.from_data(state.spent), pid
-            while above and above != MAIN:
-                world.spent_before.setdefault(above, []).append(usage)
-                found = before.processes.get(above)
-                above = found.created.parent if found is not None else ""
+            _recall_spent(world, before, pid, state)
         agent = agent_of(before, pid, state)
         if agent is not None:
             world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
+
+
+def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> None:
+    """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below it. Of
+    a conversation the record knows, since its turns belong to whoever asked."""
+    if _is_conversation(before, state):
+        return
+    spent = Usage.from_data(state.spent)
+    while (above := before.processes.get(state.created.parent)) is not None:
+        if above.exit is None and above.created.program == _FIBER:
+            world.spent_before[pid] = world.spent_before.get(pid, NOTHING) + spent
+            return
+        pid, state = state.created.parent, above
 
 
 def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
@@ -317,6 +333,11 @@ def arguments_of(before: Run, state: ProcessState) -> Any:
     """What a process was started with."""
     created = state.created
     return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
+
+
+def _is_conversation(before: Run, state: ProcessState) -> bool:
+    """Whether a process is an agent's that answers many: it was started without a question."""
+    return state.created.program not in (_FIBER, FRONT) and not arguments_of(before, state)
 
 
 def _is_open(before: Run, request_id: str) -> bool:

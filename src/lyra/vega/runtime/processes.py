@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.runtime import scopes
 from lyra.errors import NameTaken, NoSuchProcess
+from lyra.kernel.context import upcoming
 from lyra.kernel.links import Ready
 from lyra.vega.runtime.agents import agent_front
 from lyra.vega.runtime.calls import ask
@@ -60,11 +62,14 @@ def _spawn(job: Job, kind: str, name: str, what: Any, arguments: Any, settings: 
 def _spawn_function(job: Job, what: Any, arguments: Any, settings: Any, is_async: bool) -> Any:
     from lyra.vega.runtime.driver import vega_process
 
-    if settings is None:
-        return _given(start_fiber(job, what, arguments), is_async)
     world = job.world
+    if settings is None:
+        pid = start_fiber(job, what, arguments)
+        world.recharge(pid, scopes.get())
+        return _given(pid, is_async)
     seed = world.seed(job.fiber, what, arguments)
     handle = job.ctx.spawn(vega_process, world.run_id, seed, supervision=supervision(settings))
+    world.recharge(handle.pid, scopes.get())
     if escalates(job, settings):
         job.ctx.link(handle)
     return _given(_tracked(job, handle.pid), is_async)
@@ -82,6 +87,7 @@ def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *,
         supervision=supervision(supervised),
         priority=plan.priority,
     )
+    world.recharge(handle.pid, scopes.get())
     cell = world.cell(handle.pid, plan, promised)
     if world.picture is not None:
         world.picture.agent(world.kernel.processes[handle.pid], cell)
@@ -97,6 +103,7 @@ async def _spawn_supervisor(job: Job, name: str, what: Any, settings: Any, is_as
     args[0].nested = True  # it says when it is ready
     args[0].tells = True
     handle = ctx.spawn(program, *args)
+    job.world.recharge(handle.pid, scopes.get())
     _tracked(job, handle.pid)
     if job.world.picture is not None:
         job.world.picture.supervisor(kernel.processes[handle.pid], name)
@@ -220,11 +227,18 @@ def _sleep(job: Job, duration: Duration) -> Any:
 
 
 def _register(job: Job, name: str, other: Process | None = None) -> None:
+    world = job.world
     pid = job.ctx.pid if other is None else other.pid
+    is_new = upcoming(job.process) is None
     holder = job.ctx._read("holder", lambda: _holder(job, name))
     if holder is not None and holder != pid:
         raise NameTaken(f"the name {name} is taken", name=name)
-    job.world.names[name] = pid
+    if is_new:
+        world.names[name] = pid
+        if world.record is not None:
+            world.record.name(name, pid)
+    else:  # whoever has it now has it from the record
+        world.names.setdefault(name, pid)
 
 
 def _whereis(job: Job, name: str) -> Process | None:

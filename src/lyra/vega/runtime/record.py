@@ -18,6 +18,7 @@ from lyra.core import codec
 from lyra.errors import StoreFull
 
 if TYPE_CHECKING:
+    from lyra.core.budget import Usage
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Exit
 
@@ -31,7 +32,18 @@ class RunState:
     """The run as its rows tell it."""
 
     NAME: ClassVar[str] = "vega"
-    KINDS: ClassVar[frozenset[str]] = frozenset({"run.began", "run.printed", "run.packed", "run.migrated", "run.ended"})
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {
+            "run.began",
+            "run.printed",
+            "run.packed",
+            "run.migrated",
+            "run.named",
+            "run.paid",
+            "run.learned",
+            "run.ended",
+        }
+    )
 
     def __init__(self) -> None:
         self.began: dict[str, Any] | None = None
@@ -41,6 +53,9 @@ class RunState:
         self.packed: list[tuple[str, int]] = []  # blobs of older lines, and how many are in each
         self.lines: list[str] = []
         self.bytes = 0
+        self.names: dict[str, str] = {}  # that processes gave each other
+        self.paid: dict[str, dict[str, int]] = {}  # by session: what conversations were paid in it
+        self.learned: dict[str, tuple[float, int]] = {}  # by model: how it counts tokens
 
     def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
         if kind == "run.printed":
@@ -57,17 +72,37 @@ class RunState:
             self.bytes = sum(len(line) + 8 for line in self.lines)
         elif kind == "run.migrated":
             self.migrations.append({**data, "at": time})
+        elif kind == "run.named":
+            self.names[str(data["name"])] = str(data["pid"])
+        elif kind == "run.paid":
+            self._paid(data)
+        elif kind == "run.learned":
+            self.learned[str(data["model"])] = (float(data["rate"]), int(data["missed"]))
         elif kind == "run.began":
             if self.began is not None:
                 raise ValueError("the run begins a second time")
             self.began, self.began_at = dict(data), time
 
+    def _paid(self, data: dict[str, Any]) -> None:
+        for session in data["sessions"]:
+            if data["usage"] is None:  # it is over
+                self.paid.pop(str(session), None)
+                continue
+            paid = self.paid.setdefault(str(session), {})
+            for dimension, amount in data["usage"].items():
+                paid[str(dimension)] = paid.get(dimension, 0) + int(amount)
+
     def dump(self) -> Any:
-        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.migrations]
+        known = [self.names, self.paid, self.learned]
+        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.migrations, *known]
 
     def load(self, data: Any) -> None:
         self.began, self.began_at, self.printed, packed, self.lines, *later = data
-        self.migrations = list(later[0]) if later else []  # stores of earlier versions have none
+        if later:  # stores of earlier versions have none of this
+            self.migrations = list(later[0])
+        if len(later) > 1:
+            _, self.names, self.paid, learned = later
+            self.learned = {str(model): (float(rate), int(missed)) for model, (rate, missed) in learned.items()}
         self.packed = [(str(blob), int(count)) for blob, count in packed]
         self.bytes = sum(len(line) + 8 for line in self.lines)
 
@@ -143,6 +178,39 @@ class Record:
         if state.bytes > _PACK_BYTES:
             with suppress(StoreFull):  # the journal will say so; they are packed when there is room
                 self._pack()
+
+    # ------------------------------------------------------------ what processes may see of each other
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Who has which name, as far as it was given with `process::register`."""
+        return self._state.names
+
+    def name(self, name: str, pid: str) -> None:
+        self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
+
+    def paid(self, session: str) -> dict[str, int]:
+        """What conversations were paid in a session so far."""
+        return self._state.paid.get(session, {})
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """A conversation spent something in these sessions, each inside the next."""
+        if not self._kernel.stopping:
+            self._kernel.fact(self._state, "", "run.paid", {"sessions": sessions, "usage": usage.to_data()})
+
+    @property
+    def learned(self) -> dict[str, tuple[float, int]]:
+        """How models count tokens: what calls are expected to cost depends on it."""
+        return self._state.learned
+
+    def learn(self, model: str, rate: float, missed: int) -> None:
+        if not self._kernel.stopping:
+            self._kernel.fact(self._state, "", "run.learned", {"model": model, "rate": rate, "missed": missed})
+
+    def leave(self, session: str) -> None:
+        """A session is over."""
+        if session in self._state.paid:
+            self._kernel.fact(self._state, "", "run.paid", {"sessions": [session], "usage": None})
 
     def _pack(self) -> None:
         kernel, state = self._kernel, self._state

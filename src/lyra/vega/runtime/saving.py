@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.core import codec
-from lyra.core.budget import Usage
+from lyra.core.budget import Budget, Usage
 from lyra.vega.fiber import Fiber
 from lyra.vega.snapshot import from_data, to_data
 
@@ -70,9 +70,16 @@ def saved(job: Job) -> dict[str, Any]:
         "numbers": state.numbers,
         "receiving": state.receiving,
         "left_s": max(0.0, state.due - world.kernel.clock.monotonic()) if state.receiving >= 0 else 0.0,
-        "sessions": [[scope.name, scope.limit("usd"), scope.usage.to_data()] for scope in reversed(found)],
-        "names": world.names,
+        "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(found)],
     }
+
+
+def _used(world: World, scope: Budget) -> dict[str, int]:
+    """What was spent in a session, without what the run's record knows of."""
+    used = scope.usage.to_data()
+    for dimension, amount in (world.record.paid(scope.name) if world.record is not None else {}).items():
+        used[dimension] -= amount
+    return {dimension: amount for dimension, amount in used.items() if amount}
 
 
 def restored(world: World, job: Job, data: dict[str, Any]) -> Fiber:
@@ -80,7 +87,7 @@ def restored(world: World, job: Job, data: dict[str, Any]) -> Fiber:
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]
     state.receiving, state.due = data["receiving"], world.kernel.clock.monotonic() + data["left_s"]
-    for name, pid in data["names"].items():
+    for name, pid in data.get("names", {}).items():  # of runs that did not keep them in their record
         world.names.setdefault(name, pid)
     scope = world.budget
     scopes.set((scope,))

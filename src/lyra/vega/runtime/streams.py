@@ -16,7 +16,7 @@ from lyra.core.effect import Effect
 from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.calls import content_text, failed, inside, mocked_reply, stop, was_asked
+from lyra.vega.runtime.calls import content_text, failed, kept_inside, mocked_reply, stop, was_asked
 from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
@@ -75,7 +75,9 @@ class Opened:
 
     async def begin(self, job: Job) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
-        if not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream")):
+        is_new = not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream"))
+        if is_new:
+            await job.world.all_home(job.process)
             await self.cell.__aenter__()
             self._has_turn = True
         self._reader = job.ctx._process
@@ -85,6 +87,9 @@ class Opened:
         if not plan.keeps:
             self.child = job.ctx.spawn(program_of(made_with(job.ctx._process, plan).agent), priority=plan.priority)
             self.session = self.child._found()
+            if not is_new and self.session is not None and self.session.exit is None:
+                await self.cell.enter_again()
+                self._has_turn = True
         if job.world.picture is not None and self.session is not None:
             job.world.picture.called(self.session.pid, self.cell)
 
@@ -143,7 +148,7 @@ async def _send_stream(
         return stream
     plan = cell.plan
     limit_s = None if timeout is None else timeout.seconds
-    within = inside(plan.budget if budget is None else budget)
+    within = kept_inside(job.world, plan.budget if budget is None else budget)
     opened = Opened(
         stream.id, target.pid, cell, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
     )

@@ -43,7 +43,7 @@ async def _sent(waiting: Any) -> None:
 
 def _parallel_call(job: Job, number: int, function: Any, arguments: list[Any]) -> None:
     pid = start_fiber(job, function, arguments)
-    job.world.recharge_ended(pid, scopes.get())
+    job.world.recharge(pid, scopes.get())
     _begin(job, number, lambda: _called(job, pid))
 
 

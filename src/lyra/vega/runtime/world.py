@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.agents import AgentPlan, Cell
     from lyra.vega.runtime.ahead import Early
+    from lyra.vega.runtime.homecoming import Homecoming
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
     from lyra.vega.runtime.record import Record
@@ -152,7 +153,8 @@ class World:
         self.spawned: dict[str, tuple[str, Any]] = {}  # agents of earlier lives, where settings were renewed since
         self.renewals = Renewals()
         self.shorter: tuple[int, ...] = ()  # how many variables there were before each migration that added some
-        self.spent_before: dict[str, list[Usage]] = {}  # by the processes below each, in earlier lives
+        self.home: Homecoming | None = None  # while processes of an earlier life are not all where they were
+        self.spent_before: dict[str, Usage] = {}  # in earlier lives, for whoever replays the start of the process
         self.names: dict[str, str] = {}
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
@@ -335,23 +337,19 @@ class World:
                 return
             await asyncio.sleep(0)
 
-    def recharge(self, pid: str, inside: Sequence[Budget]) -> None:
-        """A process that an earlier life started has spent from the sessions that it was started in; they are made
-        again by the replay. The whole run's budget has it already."""
-        for usage in self.spent_before.pop(pid, ()):
-            for scope in inside[-1].chain() if inside else ():
-                if scope is not self.budget:
-                    scope.charge_alone(usage)
+    async def all_home(self, process: KernelProcess) -> None:
+        """Before something new: processes of an earlier life are all where they were."""
+        if self.home is not None:
+            await self.home.wait(process)
 
-    def recharge_ended(self, pid: str, inside: Sequence[Budget]) -> Usage:
-        """The same for a function that an earlier life brought to its end: nothing of it runs again. Gives what it
-        spent then."""
-        process = self.kernel.processes.get(pid)
-        if pid not in self.spent_before or (process is not None and process.exit is None):
-            return NOTHING
-        spent = sum(self.spent_before[pid], NOTHING)
-        self.recharge(pid, inside)
-        return spent
+    def recharge(self, pid: str, inside: Sequence[Budget]) -> Usage:
+        """A process that an earlier life started has spent from the sessions that it was started in; they are made
+        again by the replay. The whole run's budget has it already. Gives what it was."""
+        usage = self.spent_before.pop(pid, NOTHING)
+        for scope in inside[-1].chain() if inside and usage.items else ():
+            if scope is not self.budget:
+                scope.charge_alone(usage)
+        return usage
 
     def saver(self, job: Job) -> Saver:
         """Saves a process of a durable run now and then; one that was saved goes on from there."""
@@ -379,6 +377,8 @@ class World:
         found = self.scopes.get(name)
         if found is None:
             found = self.scopes[name] = outer.child({"usd": limit, "name": name})
+            if self.record is not None:
+                found.charge_alone(Usage.from_data(self.record.paid(name)))
         return found
 
     def enter_sessions(self, path: Sequence[Sequence[Any]]) -> None:

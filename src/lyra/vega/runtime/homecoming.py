@@ -1,0 +1,110 @@
+"""How a run comes back: nobody goes on before everybody is where the last life left them.
+
+A replay brings a process to where it was by the journal's answers. What it knows beside them, others may see: the
+sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the processes of
+Vega replay first, and each is held where it would do something new. The agents' own processes, calls and conversations,
+begin behind them, because what they may spend is theirs to say who asked. When all are there, all go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.kernel.context import upcoming
+from lyra.kernel.process import resume, suspend
+from lyra.kernel.supervisor import supervise
+from lyra.vega.runtime.agents import agent_front
+from lyra.vega.runtime.driver import vega_process
+
+if TYPE_CHECKING:
+    from lyra.kernel.process import Process
+    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.world import World
+
+__all__ = ["Homecoming"]
+
+_ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
+_PAUSE_S: Final = 0.005
+_PATIENCE_S: Final = 20.0  # without any progress; a call that ran out of time then does so again now
+_SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the journal's
+    {
+        "spawn",
+        "ahead_spawn",
+        "send",
+        "link",
+        "monitor",
+        "budget",
+        "budget_reserve",
+        "process::unlink",
+        "process::register",
+        "process::whereis",
+        "process::alive",
+    }
+)
+
+
+class Homecoming:
+    """Made when the kernel has the processes of an earlier life and none has had a step."""
+
+    __slots__ = ("_fiber", "_held", "_ours", "_world")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: list[Any] = []
+        kernel = world.kernel
+        self._fiber = kernel.programs.name(vega_process)
+        ours = {kernel.programs.name(program) for program in (vega_process, agent_front, supervise)}
+        alive = [process for process in kernel.processes.values() if process.exit is None]
+        self._ours = [process for process in alive if process.program in ours]
+        kernel.hold_back()
+        kernel.tasks.start(self._watch(), name="vega homecoming")
+
+    async def hold(self, job: Job, kind: str) -> None:
+        """Before an effect of a process: one that is new waits until all are there."""
+        process = job.process
+        if process.recall is None or (kind in _SEES and upcoming(process) is None):
+            await self.wait(process)
+
+    async def wait(self, process: Process) -> None:
+        """Until all are there."""
+        await suspend(process, self._held)
+
+    async def _watch(self) -> None:
+        kernel = self._world.kernel
+        clock = kernel.clock
+        rounds, progress, since_s = 0, self._progress(), clock.monotonic()
+        while not self._all_there():
+            if rounds < _ROUNDS:
+                rounds += 1
+                await asyncio.sleep(0)
+            else:
+                await kernel.outside_pause(_PAUSE_S)
+            now, last = self._progress(), progress
+            if now != last:
+                progress, since_s = now, clock.monotonic()
+            elif clock.monotonic() - since_s > _PATIENCE_S:
+                break
+        await self._go_on()
+
+    def _all_there(self) -> bool:
+        return not self._world.runtime.awaited and all(map(self._is_there, self._ours))
+
+    def _progress(self) -> int:
+        return sum(len(process.recall or ()) for process in self._ours) + len(self._world.runtime.awaited)
+
+    async def _go_on(self) -> None:
+        """Calls that were under way first: they were before whatever comes now."""
+        self._world.kernel.let_go()
+        for _ in range(2):
+            await asyncio.sleep(0)
+        self._world.home = None
+        held, self._held = self._held, []
+        for waker in held:
+            resume(waker)
+
+    def _is_there(self, process: Process) -> bool:
+        """Whether a process has ended, or has used up what its journal holds; an agent's front has to stand, too."""
+        if process.exit is not None:
+            return True
+        return process.recall is None and (process.program == self._fiber or process.state in ("waiting", "blocked"))
