@@ -67,6 +67,7 @@ class Rehearsal(Unwritten):
         self._running = ""
         self._unprinted = dict(run.facts.printed)  # lines that each process has still to print again
         self._answers: dict[str, _Answers] = {}
+        self._paid = run.facts.paid
         began = run.began
         self.kernel = Kernel(
             _Copy(run), lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES
@@ -108,6 +109,10 @@ class Rehearsal(Unwritten):
         pid = self._running
         if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
             self.entered[pid].add(index)
+
+    def paid(self, session: str) -> dict[str, int]:
+        """As the next life will find it: a process that was saved in a session counts on it."""
+        return self._paid.get(session, {})
 
     def print(self, pid: str, number: int, text: str) -> None:
         self.printed.setdefault(pid, {})[number] = text
