@@ -372,10 +372,10 @@ def test_random_functions_are_quicker():
     assert sum(took(seed, decorated=True) for seed in seeds) < 0.95 * written
 
 
-NOTICED: dict[str, int] = {}  # the functions that need a rule are few
+NOTICED = {"room": 142, "kept": 17, "delivery": 16}  # the functions that need a rule are few
 
 
-@pytest.mark.parametrize("rule", sorted(rules.RULES))
+@pytest.mark.parametrize("rule", sorted(rules.RULES.keys() - {"keys", "in place"}))  # those have tests of their own
 def test_each_rule_is_needed(rule: str):
     assert check(NOTICED.get(rule, 0)) == []
     rules.OFF.add(rule)

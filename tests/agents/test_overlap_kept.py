@@ -15,6 +15,7 @@ import pytest
 
 import lyra
 from lyra import Agent, Context, Kernel, tool
+from lyra.agents.overlap import rules
 from lyra.agents.overlap.picture import picture_of
 from lyra.core.apart import Apart, is_limited
 from lyra.core.budget import Budget, Usage
@@ -332,6 +333,35 @@ def test_a_key_depends_on_the_place_in_the_program_alone():
     keys = keys_in(stores[0])
     assert keys == keys_in(stores[1])
     assert list(keys.values()) == ["0/0.0/0", "0/0.1/0", "0/0.2/0"]
+
+
+def keys_of_two_chains(waits: tuple[float, float]) -> dict[str, Any]:
+    """Two calls, and one that needs each: which of these is asked first depends on who was faster."""
+    a, b = (agent(name, wait_s=wait_s) for name, wait_s in zip("ab", waits, strict=True))
+    c, d = agent("c"), agent("d")
+    store = MemoryStore()
+
+    @lyra.parallel
+    async def chains(ctx: Context) -> list[str]:
+        first = await lyra.run(a, "one", on=ctx)
+        second = await lyra.run(b, "two", on=ctx)
+        return [await lyra.run(c, f"after {first}", on=ctx), await lyra.run(d, f"after {second}", on=ctx)]
+
+    async def main() -> Any:
+        async with Kernel(store, clock=clock_here(), programs=[chains, a, b, c, d]) as kernel:
+            return (await kernel.spawn(chains, pid="chains").wait()).result
+
+    assert run_in_virtual_time(main()) == ["<after <one>>", "<after <two>>"]
+    return keys_in(store)
+
+
+def test_a_key_does_not_depend_on_who_was_faster():
+    assert keys_of_two_chains((1.0, 3.0)) == keys_of_two_chains((3.0, 1.0))
+    rules.OFF.add("keys")
+    try:
+        assert keys_of_two_chains((1.0, 3.0)) != keys_of_two_chains((3.0, 1.0))
+    finally:
+        rules.OFF.discard("keys")
 
 
 def test_a_conversation_that_a_journal_keeps_is_ordered_and_says_so():

@@ -383,6 +383,22 @@ def test_what_was_foreseen_wrongly_is_taken_back_and_made_again():
     assert found[0] == ("<one>", "<other>")
 
 
+def test_nothing_is_made_early_across_what_may_do_anything():
+    async def looks(env: Any, p: Any, q: Any, w: Any) -> Any:
+        a = await p.send("1")
+        b = await p.send("2")
+        env.log.append(len(q.messages))
+        return a, b, await q.send("3")
+
+    written, _ = outcome(looks)
+    assert outcome(lyra.parallel(looks))[0] == written
+    rules.OFF.add("in place")
+    try:
+        assert outcome(lyra.parallel(looks))[0] != written
+    finally:
+        rules.OFF.discard("in place")
+
+
 PLANNED = """
 import lyra
 fast = lyra.parallel

@@ -253,7 +253,10 @@ class _Writer:
         )
 
     def _say(self, level: int) -> None:
-        self.line(level, f"say({self._text()})")
+        seen = self._text()
+        if not self.in_program and self.luck.random() < 0.6:
+            seen = f"len(p{self.luck.randrange(PROCESSES)}.messages)"
+        self.line(level, f"say({seen})")
 
     def _note(self, level: int) -> None:
         self.line(level, f"xs.append({self._text()})")
