@@ -1,4 +1,4 @@
-"""Real SIGKILL of `vega run` and `vega resume`: sixty at random moments of eleven kinds of programs."""
+"""Real SIGKILL of `vega run` and `vega resume`: sixty at random moments of twelve kinds of programs."""
 
 from __future__ import annotations
 

@@ -133,6 +133,30 @@ for round in [1, 2] {
     } catch BudgetExceeded { print("over"); }
 }
 """,
+    "session ahead": """
+agent A { model "claude-sonnet-4-20250514" max_tokens 5 retry { max_attempts 1 } }
+agent B { model "claude-sonnet-4-20250514" max_tokens 5 retry { max_attempts 1 } }
+fn apart(what) { let own = spawn A; return own <- what; }
+let a = spawn A;
+let b = spawn B;
+for round in [1, 2] {
+    try {
+        session budget $0.0007 {
+            let x = a <- "x of ${round}";
+            let y = b <- "y of ${round}";
+            let z = apart("z of ${round}");
+            print(x + y + z);
+            print(budget::used());
+            let u = a <- "u of ${round}";
+            let v = b <- "v of ${round}";
+            let w = apart("w of ${round}");
+            print(u + v + w);
+            print(budget::used());
+            print(b <- "one more of ${round}");
+        }
+    } catch BudgetExceeded { print("over"); }
+}
+""",
     "talking": """
 agent M { model "claude-sonnet-4-20250514" max_tokens 5 memory conversation retry { max_attempts 1 } }
 let m = spawn M;
