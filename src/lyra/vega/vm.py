@@ -449,7 +449,8 @@ def run(fiber: Fiber, fuel: int = 1_000_000) -> VmEffect | Done | OutOfFuel:  # 
                         break
                 elif op == 0x47:  # CALL_PURE
                     y = functions[b]
-                    x = y.pure(r[c : c + y.parameters]) if depth < _PURE_DEPTH_MAX else MISS
+                    # What looks ahead is counted: it has to end, whatever it runs into.
+                    x = y.pure(r[c : c + y.parameters]) if depth < _PURE_DEPTH_MAX and not fiber.looking else MISS
                     ticks -= 1
                     if x is not MISS:
                         r[a] = x
