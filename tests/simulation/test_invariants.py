@@ -123,7 +123,7 @@ def _forget_finished(patch):
 
 
 def _never_ask(patch):
-    async def retry(self, process, key, effect):
+    async def retry(self, process, key, effect, args):
         return False, None
 
     patch.setattr(door.Door, "_ask_about_doubt", retry)

@@ -19,7 +19,7 @@ from lyra.testing.scenes.trees import draw_tree
 from lyra.testing.sim import run_seed
 from lyra.testing.world import World
 
-SEEDS_MAX = 40
+SEEDS_MAX = 80
 Plant = Callable[[pytest.MonkeyPatch], None]
 _KERNEL = Kernel()  # its parts say which classes they are
 
