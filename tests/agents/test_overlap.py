@@ -149,6 +149,27 @@ def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str)
     assert took_s == pytest.approx(2.0, rel=0.01), why
 
 
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(in_kernel: bool):
+    async def three(one: Any, two: Any, again: Any) -> list[str]:
+        first = await one.send("1")
+        second = await two.send(first)
+        third = await again.send("3")
+        return [first, second, third]
+
+    @lyra.parallel
+    async def runs(one: Any, two: Any, again: Any) -> list[str]:
+        first = await run(one, "1")
+        second = await run(two, first)
+        third = await run(again, "3")
+        return [first, second, third]
+
+    script = SimProvider({"first_s": 0.01, "sequence": ["one", "two", "three"]})
+    agents = [Agent(name, model=script) for name in "abc"]
+    found = timed(lyra.parallel(three), *agents)[0] if in_kernel else asyncio.run(runs(*agents))
+    assert found == ["one", "two", "three"]
+
+
 def test_tools_decide_whether_an_agent_may_be_asked_early():
     @tool
     def change(what: str) -> str:

@@ -66,7 +66,7 @@ class Ran(NamedTuple):
     events: list[Any]
 
 
-def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
+def play(source: str, *, processes_max: int = 100_000, script: Any = None, **options: Any) -> Ran:
     lines: list[str] = []
     events: list[Any] = []
     clock, model = SimClock(), Model()
@@ -74,7 +74,7 @@ def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
     async def main() -> tuple[float, World]:
         async with Kernel(clock=clock, processes_max=processes_max) as kernel:
             client = LLMClient()
-            client.register("sim", model)
+            client.register("sim", model if script is None else SimProvider(script))
             kernel.parts["models"] = client
             kernel.on_event(events.append)
             given = Options(write=lines.append, **{"warn": lambda _: None, **options})
@@ -143,6 +143,36 @@ def test_what_overlaps(case):
     assert sorted(two.asked) == sorted(one.asked)
     assert (round(two.took_s, 3), round(one.took_s, 3)) == (parallel_s, sequential_s)
     assert not two.world.speculative
+
+
+BY_ORDER = {
+    "each reply once": {"sequence": [{"text": str(number)} for number in range(1, 9)]},
+    "some replies so often": {"replies": [{"text": "once", "times": 1}, {"text": "then", "times": 2}, {"text": "last"}]},
+    "replies by the number of the call": {"seed": 3, "replies": [{"one_of": list("pqrstu")}]},
+}
+
+
+@pytest.mark.parametrize("script", BY_ORDER)
+@pytest.mark.parametrize(
+    "source",
+    [
+        'let x = a <- "1"; let y = b <- x; let z = a <- "3"; print([x, y, z]);',
+        'fn f(x) { let d = a <- x; return [d, a <- d]; } let x = f("1"); let y = f("2"); print([x, y]);',
+        'print(list::map(["1", "2", "3"], |x| b <- (a <- x)));',
+    ],
+)
+def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(script, source):
+    """Who came first, such a script can tell: whatever is asked out of turn would get the answer of another."""
+    given = {"first_s": 1.0, **BY_ORDER[script]}
+    one, two = play(AB + source, script=given, sequential=True), play(AB + source, script=given)
+    assert two.lines == one.lines
+    assert two.took_s == one.took_s
+
+
+def test_a_script_that_answers_by_the_question_is_asked_early():
+    script = {"first_s": 1.0, "replies": [{"user": "1", "text": "one"}, {"text": "other"}]}
+    ran = play(AB + 'let x = a <- "1"; let y = b <- "2"; print(x + y);', script=script)
+    assert (ran.lines, ran.took_s) == (["oneother"], pytest.approx(1.0))
 
 
 def test_three_reviews_and_a_summary_take_a_review_and_a_summary():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -300,6 +301,15 @@ class Runtime:
             if not recorded:
                 self._found[model] = found
         return found
+
+    def answers_in_order(self, agent: Agent) -> bool:
+        """Whether one who is asked for the agent answers by which questions came before, as some scripts do."""
+        for model in agent.models:
+            with suppress(ConfigError):  # whoever asks it will hear of that
+                provider, name, _ = self.find(model)
+                if provider.answers_in_order(name):
+                    return True
+        return False
 
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:

@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["OFF", "RULES"]
 
 RULES: Final[dict[str, str]] = {
-    "ordered": "an agent that remembers, writes, or is not known is asked in its turn",
+    "ordered": "an agent that remembers, writes, answers by the order of its questions or is not known is asked in its turn",
     "barrier": "nothing is asked across a return, break, try, session, receive or another effect",
     "branch": "a branch or loop that waits for an answer is not looked into",
     "delivery": "one process gets its messages in the order of the program",

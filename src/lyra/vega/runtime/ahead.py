@@ -205,10 +205,13 @@ def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
     if call.kind == "call" and not _has_depth(job):
         return False
     if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
-        return asks_once or not limited or "once" in OFF
+        fits = asks_once or not limited or "once" in OFF
+        return fits and not any(map(job.world.answers_in_order, job.world.plans.values()))
     cell = _cell(job, flock, call.arguments[0].pid)
     if cell is None or "ordered" in OFF:
         return cell is not None
+    if job.world.answers_in_order(cell.plan):
+        return False
     return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
 
 

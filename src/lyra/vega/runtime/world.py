@@ -25,6 +25,7 @@ from lyra.kernel.programs import program_of
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.crew import WORKERS_MAX, Crew
 from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
@@ -267,6 +268,10 @@ class World:
             else:
                 found = self.plans[key] = AgentPlan(self, name, settings)
         return found
+
+    def answers_in_order(self, plan: AgentPlan) -> bool:
+        """Whether a model of an agent answers by which questions came before, as some scripts do."""
+        return plan.name not in self.mocks and "ordered" not in OFF and self.runtime.answers_in_order(plan.agent)
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
