@@ -37,6 +37,8 @@ from lyra.models.tokens import Conversation, Estimator
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.agents.ask import Ask
+    from lyra.core.policy import RateLimit
+    from lyra.kernel.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
     from lyra.models.request import Request
     from lyra.models.stream import Completion
@@ -45,6 +47,7 @@ __all__ = ["Runtime", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _KEY_LEAST: Final = 8  # characters; what is shorter is no key, and would blot out half of every text
+_MANY: Final = 10**9  # requests of one call: it may ask again and again
 _PART: Final = "agents"
 _THREADS: Final = 64  # for sync tools; they wait more than they compute
 
@@ -310,6 +313,26 @@ class Runtime:
                 if provider.answers_in_order(name):
                     return True
         return False
+
+    def model_limits(self, agent: Agent) -> dict[str, RateLimit]:
+        """The limits of its models themselves, which it shares with other agents."""
+        names = []
+        for model in agent.models:
+            with suppress(ConfigError):
+                names.append(self.find(model)[2])
+        limits = self.settings.limits
+        return {name: limits[name] for name in names if name in limits}
+
+    def ready_in(self, agent: Agent, *, timed: bool) -> float:
+        """Seconds until no limit can fail a call of the agent because it comes too soon."""
+        declared = self.kernel.declared
+        gates: list[Gate | TwoGates] = [declared.gate(effect) for effect in agent.effects.values() if effect.gated]
+        for name, limit in self.model_limits(agent).items():
+            shared = declared.gates.get((name, limit, None))
+            gates += [] if shared is None else [shared]
+        asks_once = not agent.toolbox and not agent.sources and agent.output is None
+        requests = agent.retry.max_attempts if asks_once else _MANY
+        return max((gate.ready_in(requests, timed=timed) for gate in gates), default=0.0)
 
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:

@@ -41,7 +41,7 @@ class LLMProvider(ABC):
         """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
         return None
 
-    def answers_in_order(self, model: str) -> bool:  # noqa: ARG002 - a real model knows nothing of other requests
+    def answers_in_order(self, model: str) -> bool:
         """Whether what is answered depends on which requests came before: then nobody may be asked out of turn."""
         return False
 

@@ -103,7 +103,7 @@ class Aliases:
             self._above[second] = first
 
     def learn_map(self, made: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
-        """A loop that is not in the file, and the list that it makes: what is in that, the call had which it stands for."""
+        """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
         self._alone.add(id(made))
         self._hold(id(made), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)

@@ -58,8 +58,10 @@ __all__ = [
     "hung_up",
     "in_time",
     "inside",
+    "is_crash",
     "kept_inside",
     "mocked_reply",
+    "now_s",
     "once",
     "read_answer",
     "stop",
@@ -85,6 +87,8 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
         early = job.world.early.get(job.ctx.pid)
         if early is not None and isinstance(error, LyraError) and NO_ROOM in error.fields:
             early.scope.was_refused = True  # also when an earlier life of the run found no room
+        elif early is None and is_crash(error):
+            await job.give_back()
         raise failed(job, cell, error) from error
 
 
@@ -125,14 +129,23 @@ async def asked(
         async with in_time(cell, limit_s), cell.again(is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
     await job.world.all_home(job.process)
+    ahead = early or job.world.early.get(job.ctx.pid)
+    if ahead is None:
+        await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
         if is_early:
-            is_ahead = early is not None or job.ctx.pid in job.world.early
-            window = cell.ahead if is_ahead and "window" not in OFF else nullcontext()
+            window = cell.ahead if ahead is not None and "window" not in OFF else nullcontext()
+            came_s = now_s()
             async with window, cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+                if ahead is not None:
+                    ahead.idle_s += now_s() - came_s
                 return read_answer(cell, await answer())
         async with in_time(cell, limit_s), cell:
             return read_answer(cell, await answer())
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
@@ -282,12 +295,19 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
-    if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") in _NOT_IT):
+    if not is_crash(error):
         return error
     crash(job, cell, error)
     if isinstance(error, AgentFailed):
         return error
     return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+
+
+def is_crash(error: BaseException) -> bool:
+    """Whether an agent's process ends with an error of a call."""
+    if isinstance(error, AgentFailed):
+        return error.fields.get("status") not in _NOT_IT
+    return not isinstance(error, _NO_CRASH)
 
 
 def crash(job: Job, cell: Cell, error: LyraError) -> None:

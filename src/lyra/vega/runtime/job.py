@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.lead import Lead
 from lyra.kernel.links import Down
 from lyra.kernel.process import PARKED
 from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.fleet import Member
 from lyra.vega.values import Process
@@ -63,6 +66,12 @@ class Job:
             return False
         mine = f"{self.ctx._process.pid}/"
         return not any(name.startswith(mine) for name in self.world.streams)
+
+    async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
+        """Wait for somebody who goes by the clock, as far as calls side by side have brought the program here sooner.
+        What itself runs ahead of its turn meets nobody who does."""
+        if self._state is not None and self._state.lead.seconds > 0.0 and "clock" not in OFF:
+            await self._state.lead.give_back(wanted)
 
     def waiting(self, pid: str) -> AbstractContextManager[None]:
         """While it waits for another process, whoever watches the run can see that."""
@@ -133,7 +142,7 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("ahead", "due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
+    __slots__ = ("ahead", "due", "groups", "lead", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self.numbers = 0
@@ -143,6 +152,7 @@ class State:
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
         self.ahead: dict[int, Flock] = {}
+        self.lead = Lead()  # over its line-by-line run
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -16,7 +17,7 @@ from lyra.core.effect import Effect
 from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.calls import content_text, failed, kept_inside, mocked_reply, stop, was_asked
+from lyra.vega.runtime.calls import content_text, failed, is_crash, kept_inside, mocked_reply, stop, was_asked
 from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
@@ -168,6 +169,9 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     if found is None:
         raise Fault("ValueError", STREAM_IS_OVER)
     opened, passed = found
+    if opened.session is None and not job.ctx.replaying:
+        agent, is_timed = opened.cell.plan.agent, opened.limit_s is not None or opened.cell.plan.timeout_s is not None
+        await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
     try:
         async with asyncio.timeout_at(opened.start_clock(job)) as clock:
             with job.waiting(opened.pid):
@@ -184,6 +188,8 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         raise
     except Exception as error:
         await _stream_close(job, stream)
+        if is_crash(error):
+            await job.give_back()
         raise failed(job, opened.cell, error) from error
     if piece is None:
         await _stream_close(job, stream)

@@ -269,9 +269,15 @@ class World:
                 found = self.plans[key] = AgentPlan(self, name, settings)
         return found
 
-    def answers_in_order(self, plan: AgentPlan) -> bool:
-        """Whether a model of an agent answers by which questions came before, as some scripts do."""
-        return plan.name not in self.mocks and "ordered" not in OFF and self.runtime.answers_in_order(plan.agent)
+    def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
+        """Whether nobody may ask an agent early because of its models: they answer by which questions came before, as
+        some scripts do, or have a limit that could fail a call which waits for others."""
+        if plan.name in self.mocks:
+            return False
+        if "ordered" not in OFF and self.runtime.answers_in_order(plan.agent):
+            return True
+        limits = () if "limits" in OFF else self.runtime.model_limits(plan.agent).values()
+        return any(timed or limit.strategy != "queue" for limit in limits)
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
