@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
 from math import inf
+from typing import TYPE_CHECKING
 
-__all__ = ["Lead"]
+from lyra.agents.ahead import ahead
+
+if TYPE_CHECKING:
+    from lyra.agents.agent import Agent
+    from lyra.agents.runtime import Runtime
+
+__all__ = ["Lead", "in_its_time", "lead"]
 
 
 class Lead:
-    __slots__ = ("seconds",)
+    __slots__ = ("is_open", "seconds")
 
     def __init__(self) -> None:
+        self.is_open = True  # the function that wins it is not over
         self.seconds = 0.0  # negative where it is the later one
 
     def win(self, seconds: float) -> None:
@@ -30,3 +40,15 @@ class Lead:
         while (wait_s := min(self.seconds, wanted())) > 0.0:
             self.seconds -= wait_s
             await asyncio.sleep(wait_s)
+
+
+# Of the Python program that runs here: what the outermost `@lyra.parallel` function has won, or the last one before.
+# What those before it won is forgotten: a program that waits for others in between is not paced by its calls alone.
+lead: ContextVar[Lead | None] = ContextVar("lyra_lead", default=None)
+
+
+async def in_its_time(runtime: Runtime, agent: Agent, *, timed: bool) -> None:
+    """An agent is about to be asked: give its limits the time that they have line by line."""
+    won, call = lead.get(), ahead.get()
+    if won is not None and won.seconds > 0.0 and (call is None or call.is_due):
+        await won.give_back(partial(runtime.ready_in, agent, timed=timed))

@@ -21,7 +21,7 @@ from lyra.agents.session import Session
 from lyra.agents.trace import current_span
 from lyra.core import codec
 from lyra.core.budget import Budget
-from lyra.core.effect import canonical_hash
+from lyra.core.effect import Effect, canonical_hash
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
@@ -326,7 +326,8 @@ class Runtime:
     def ready_in(self, agent: Agent, *, timed: bool) -> float:
         """Seconds until no limit can fail a call of the agent because it comes too soon."""
         declared = self.kernel.declared
-        gates: list[Gate | TwoGates] = [declared.gate(effect) for effect in agent.effects.values() if effect.gated]
+        effects = [effect for effect in agent.effects.values() if isinstance(effect, Effect) and effect.gated]
+        gates: list[Gate | TwoGates] = [declared.gate(effect) for effect in effects]
         for name, limit in self.model_limits(agent).items():
             shared = declared.gates.get((name, limit, None))
             gates += [] if shared is None else [shared]
