@@ -149,7 +149,7 @@ def test_what_overlaps(case):
     assert not two.world.speculative
 
 
-BY_ORDER = {
+BY_ORDER: dict[str, dict[str, Any]] = {
     "each reply once": {"sequence": [{"text": str(number)} for number in range(1, 9)]},
     "some replies so often": {
         "replies": [{"text": "once", "times": 1}, {"text": "then", "times": 2}, {"text": "last"}]
@@ -178,7 +178,8 @@ def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(sc
 def test_a_script_that_answers_by_the_question_is_asked_early():
     script = {"first_s": 1.0, "replies": [{"user": "1", "text": "one"}, {"text": "other"}]}
     ran = play(AB + 'let x = a <- "1"; let y = b <- "2"; print(x + y);', script=script)
-    assert (ran.lines, ran.took_s) == (["oneother"], pytest.approx(1.0))
+    assert ran.lines == ["oneother"]
+    assert ran.took_s == pytest.approx(1.0)
 
 
 LIMITED = 'agent G { model "sim/script" retry { max_attempts 1 } %s } let g = spawn G; '

@@ -24,7 +24,8 @@ from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
 from lyra.core.check import real
 from lyra.core.message import Message
-from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.core.tool import caller
+from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.handle import Handle
 
 __all__ = ["AgentProcess"]
@@ -46,6 +47,13 @@ class AgentProcess(Handle):
             timeout_s = real(timeout_s, "timeout")
         if lead.get() is not None:
             await self._in_its_time(timed=timeout_s is not None)
+        if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
+            raise AgentFailed(
+                f"agent process {self.pid} is asked by its own tool, and answers one message after the other",
+                hint="let the tool ask another process of the agent, or send_async without waiting for the answer",
+                status="deadlock",
+                pid=self.pid,
+            )
         pending = self.send_async(message, budget=budget)
         if timeout_s is None:
             return await pending

@@ -199,6 +199,14 @@ class Runtime:
                 pending.fail(_ended(process))
         self.sessions.pop(process.pid, None)
 
+    def is_waited_for(self, pid: str) -> bool:
+        """Whether the tool that runs here was called by a process of that pid, or by one that it waits for."""
+        at = caller.get()
+        while at and at != pid:
+            session = self.sessions.get(at)
+            at = session.turn[1].asker if session is not None and session.turn is not None else ""
+        return bool(at)
+
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for this answer any more: end the work on it, if it has begun."""
         process = self.kernel.processes.get(pending.running)

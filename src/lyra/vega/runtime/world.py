@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
-    from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.agents import AgentPlan, Cell, Turn
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.homecoming import Homecoming
     from lyra.vega.runtime.job import Job
@@ -160,6 +160,7 @@ class World:
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.turns: dict[str, list[Turn]] = {}  # calls under way, by the pid of who answers; it is at the first of them
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
         self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
