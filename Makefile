@@ -19,10 +19,11 @@ run: $(VENV)/.installed ## Run a team of agents in Vega, live: three reviewers, 
 	@$(BIN)/vega run examples/review_team.vega --live $(ARGS)
 
 test: lint postgres erlang bubblewrap ripgrep node ## Run every check and every test
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -m "not timed" -n auto $(ARGS)
+	$(BIN)/python -m pytest -m timed $(ARGS) || test $$? -eq 5  # 5: none among those asked for
 
 check: lint ## Run the quick part: format, lint, types, imports, unit tests (under two minutes)
-	$(BIN)/python -m pytest -m "not slow" -n auto $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not timed" -n auto $(ARGS)
 
 lint: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .

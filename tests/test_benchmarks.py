@@ -42,6 +42,7 @@ def test_each_subject_runs(name):
     assert all(row["ours"]["value"] >= 0 for row in rows)
 
 
+@pytest.mark.timed
 def test_startup_is_within_its_goals():
     """`import lyra` and `lyra --help` keep their promises, with slack for a busy machine."""
     done = bench("startup", "--quick", "--json")

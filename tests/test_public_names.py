@@ -124,6 +124,7 @@ print(spent, time.process_time(), *sorted(heavy))
 """
 
 
+@pytest.mark.timed
 def test_import_lyra_is_cheap():
     """`import lyra` takes at most 60 ms of CPU, interpreter included, and loads nothing heavy."""
     best_total, best_import, heavy = 9.0, 9.0, []

@@ -276,6 +276,7 @@ def test_wrong_settings_are_refused():
     assert ContextPolicy.of("sliding").turns == 20
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 @pytest.mark.parametrize("context", [None, {"kind": "window", "tokens": 2_000}, {"kind": "sliding", "turns": 10}])
 def test_a_thousand_turns_do_not_get_slower(context):

@@ -34,6 +34,7 @@ def best(env: dict[str, str], program: str) -> Used:
     return min(start(env, program) for _ in range(3))
 
 
+@pytest.mark.timed
 def test_a_running_process_adds_little_to_the_first_token(monkeypatch):
     """p95 of 200 streamed calls, beyond what the server itself waits: at most 20 ms."""
     with server() as url:
@@ -44,6 +45,7 @@ def test_a_running_process_adds_little_to_the_first_token(monkeypatch):
     assert delays[189] <= 20
 
 
+@pytest.mark.timed
 def test_from_the_start_of_a_process_to_the_first_token(env):
     """With a budget and a tool, so with prices and schemas: at most 0.6 s of CPU and 60 MB."""
     used = best(env, "first token")
@@ -51,6 +53,7 @@ def test_from_the_start_of_a_process_to_the_first_token(env):
     assert used.peak_mb < 60
 
 
+@pytest.mark.timed
 def test_importing_lyra_and_making_an_agent(env):
     """At most 200 ms of CPU and 40 MB; the clients, the prices and the configuration are not imported yet."""
     used = best(env, "import")

@@ -57,6 +57,7 @@ def several(name: str, count: int) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": {"n": n}} for n in range(count)]}
 
 
+@pytest.mark.timed
 def test_eight_one_second_tools_take_one_second():
     """The calls of a turn run together, sync functions in threads: 8 × 1 s in at most 1.3 s of real time."""
 
@@ -356,6 +357,7 @@ def slow_tool(seen: dict[str, float]) -> Any:
     return wait
 
 
+@pytest.mark.timed
 def test_cancel_reaches_a_running_tool_in_100_ms():
     """The tool sees CancelledError at once, and the process goes on with the next message."""
     seen: dict[str, float] = {}
@@ -405,6 +407,7 @@ class Endless(Recorded):
             self.closed_at = time.monotonic()
 
 
+@pytest.mark.timed
 def test_cancel_reaches_an_open_stream_in_100_ms():
     """The provider's generator is closed where it waits."""
     model = Endless()
@@ -424,6 +427,7 @@ def test_cancel_reaches_an_open_stream_in_100_ms():
     run(main())
 
 
+@pytest.mark.timed
 def test_leaving_a_stream_early_ends_the_work():
     """`break` out of `async for` (and closing it) cancels the model's stream; the process lives on."""
     model = Endless()

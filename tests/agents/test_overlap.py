@@ -113,6 +113,7 @@ def test_calls_inside_an_expression_overlap():
     assert took_s == pytest.approx(1.0, rel=0.01)
 
 
+@pytest.mark.timed
 def test_a_plain_function_overlaps_too():
     one, two = agent("a", wait_s=0.3), agent("b", wait_s=0.3)
 

@@ -358,6 +358,7 @@ def test_no_ui_is_imported(run):
     assert not modules & {"rich", "textual", "prompt_toolkit", "mcp", "httpx", "pydantic", "psycopg", "sqlite3"}
 
 
+@pytest.mark.timed
 def test_the_first_token_comes_soon(run):
     """From the shell to the end of a one-word answer with all tools on: 0.6 s of CPU, the best of three."""
     best = float("inf")

@@ -60,6 +60,7 @@ def _modules(lyra, code: str) -> set[str]:
 CALL = "from lyra.cli.main import main; main([{}])"
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("code", "limit_ms"),
     [("import lyra", 60), (CALL.format("'--help'"), 150), (CALL.format("'--version'"), 60)],

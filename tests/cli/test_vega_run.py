@@ -218,6 +218,7 @@ def test_a_reader_that_goes_away_ends_the_run(vega: Vega):
     command.stderr.close()
 
 
+@pytest.mark.timed
 def test_hello_starts_quickly(vega: Vega):
     """At most 0.35 s of CPU in all."""
     vega.write("hello.vega", 'print("hello");')

@@ -484,6 +484,7 @@ def test_the_cache_is_bounded_and_fast():
     assert each_us < 5.0  # measured 0.15; the bound only catches a lost cache
 
 
+@pytest.mark.timed
 def test_hostile_requests_are_decided_quickly():
     """Long chains, many stars and long paths take no second."""
     grant = Grant(

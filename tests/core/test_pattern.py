@@ -112,6 +112,7 @@ def test_covers_that_people_write(wide, narrow, expected):
     assert covers(Pattern(wide, "/"), Pattern(narrow, "/")) is expected
 
 
+@pytest.mark.timed
 def test_matching_is_linear_in_the_text():
     """The pattern and text that break backtracking matchers take no time."""
     started = time.process_time()
@@ -119,6 +120,7 @@ def test_matching_is_linear_in_the_text():
     assert time.process_time() - started < 2.0
 
 
+@pytest.mark.timed
 def test_comparing_gives_the_safe_answer_when_it_is_too_hard():
     """Patterns made to blow up end quickly: not covered, may overlap."""
     started = time.process_time()

@@ -144,6 +144,7 @@ def test_no_known_secret_survives(before, secret, after):
     assert secret not in redact(json.dumps([before, secret, after]), [secret])
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "text",
     [

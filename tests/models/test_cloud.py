@@ -190,6 +190,7 @@ def test_time_outs(wire: Wire) -> None:
     assert {first.kind, idle.kind, total.kind} == {"timeout"}
 
 
+@pytest.mark.timed
 def test_cancelling_closes_the_connection_at_once(wire: Wire) -> None:
     """The server notices within a tenth of a second."""
 

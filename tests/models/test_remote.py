@@ -328,6 +328,7 @@ def test_a_slow_consumer_is_not_cancelled(wire: Wire) -> None:
     run(main())
 
 
+@pytest.mark.timed
 def test_cancelling_closes_the_connection_at_once(wire: Wire) -> None:
     async def main() -> None:
         async with Server(Reply(wire.text[: len(wire.text) // 2], hang=True)) as server:

@@ -133,6 +133,7 @@ def test_images_are_counted_high():
     assert estimator.estimate("m", ask(user((picture, picture)))) >= 2 * IMAGE_TOKENS
 
 
+@pytest.mark.timed
 def test_a_thousand_turns_cost_no_more_than_ten():
     """The time for one more turn does not grow with the turns there were."""
 

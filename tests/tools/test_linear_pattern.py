@@ -25,6 +25,7 @@ def test_it_finds_what_python_finds(pattern: str, other: str, text: str) -> None
     assert Linear(both).matches(text) == (re.fullmatch(both, text) is not None)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*)(.*)(.*)(.*)(.*)b", "(a|aa)+b", "([a-z]+)*1"])
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
     """Each of them takes Python's own for ever, or nearly."""

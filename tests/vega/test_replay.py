@@ -143,6 +143,7 @@ def test_all_kinds_of_effects_are_played_again(tmp_path: Path, kind: str):
     assert not player.diverged
 
 
+@pytest.mark.timed
 def test_a_long_wait_takes_no_time_again(tmp_path: Path):
     made = Recorded(tmp_path)
     source = "fn f(m) { process::sleep(1h); m <- 1; }\nlet p = spawn fn f(process::self());\n"
@@ -216,6 +217,7 @@ def test_saved_states_are_thinned_out_and_stay_right(tmp_path: Path, monkeypatch
         assert player.view()["n"] == sums[number]
 
 
+@pytest.mark.timed
 def test_a_step_back_takes_no_time_in_a_run_of_ten_thousand_effects(tmp_path: Path):
     made = Recorded(tmp_path)
     made.run('let seen = [];\nfor i in list::range(0, 10000) { seen.push(math::random()); }\nprint("end");')
@@ -276,6 +278,7 @@ print(one + two + three);
     assert player.position == 0
 
 
+@pytest.mark.timed
 def test_a_thousand_processes_are_no_trouble(tmp_path: Path):
     made = Recorded(tmp_path)
     source = """\
@@ -467,6 +470,7 @@ def test_a_program_that_is_gone_is_said(tmp_path: Path):
         made.timeline()
 
 
+@pytest.mark.timed
 def test_huge_values_are_cut():
     began = time.process_time()
     assert len(brief("x" * 50_000_000, 100)) == 100

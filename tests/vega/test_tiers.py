@@ -214,6 +214,7 @@ def test_what_can_be_read_keeps_the_loop_waiting():
     assert asyncio.run(main()) == [False, True]
 
 
+@pytest.mark.timed
 def test_a_timer_of_the_host_fires_beside_a_long_recursion():
     """Nobody else runs; but the host's loop has something to do."""
 
@@ -236,6 +237,7 @@ def test_without_its_poll_it_would_not(monkeypatch: pytest.MonkeyPatch):
     assert pure([1_000_000]) is not MISS
 
 
+@pytest.mark.timed
 def test_the_loop_goes_on_beside_a_long_computation():
     """Tasks and other processes get their turns: measured in CPU time, 99 of 100 within 50 ms."""
     source = LONG + (

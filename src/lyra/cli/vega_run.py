@@ -42,7 +42,8 @@ __all__ = ["Calls", "Output", "dollars", "kernel_of", "run", "tell", "with_serve
     metavar="N",
     type=click.IntRange(1, 64),
     default=1,
-    help="Run processes in N threads; more than 1 gains nothing while Python has its global lock.",
+    help="Run processes in N threads; more than 1 gains nothing while Python has its global lock, and every function "
+    "is interpreted then.",
 )
 @db_option
 @click.option("--run-id", metavar="ID", help="The name of a durable run; the same name again goes on with it.")

@@ -90,6 +90,7 @@ def test_glob_newest_first(tree, pattern: str, expected: list[str]):
     assert found == (wanted or ["no file has such a name"])
 
 
+@pytest.mark.timed
 def test_a_pattern_of_many_any_folders_takes_no_longer():
     """`**/` five hundred times is `**/` once, for a path two hundred folders deep as well."""
     pattern = re.compile(glob_regex("**/" * 500 + "x"))
@@ -238,6 +239,7 @@ def test_a_cancelled_search_leaves_no_process(tools):
         asyncio.run(scene())
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_eight_at_once_leave_the_loop_alone(tools):
     """The loop's lag stays far below what anybody would notice."""

@@ -680,6 +680,7 @@ def test_any_text_has_an_answer(text: str):
     assert read_line(text).commands == read_line.__wrapped__(text).commands
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "line",
     [

@@ -379,6 +379,7 @@ def test_bash_does_run_them(tmp_path: Path, line: str):
     assert read_line(line).touched_by(RM)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "line",
     [
@@ -403,6 +404,7 @@ def test_long_lines_are_quick(line: str):
     assert time.process_time() - began < 1.5
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "line", ["a;" * 32_767, "`" * 65_534, "`a`" * 20_000, "f() " * 16_383, "$(a)" * 16_000, "x=$(a) " * 9_000]
 )

@@ -477,6 +477,7 @@ def thousand_lines() -> str:
     return "".join(pieces)
 
 
+@pytest.mark.timed
 def test_a_thousand_lines_are_told_about_within_50_ms(editor):
     """From the change to its diagnostics; the best of many, since other work on the machine is not ours."""
     assert editor.open("large.vega", thousand_lines()) == []
@@ -493,6 +494,7 @@ def test_a_thousand_lines_are_told_about_within_50_ms(editor):
 LATE = ("textDocument/codeLens", "textDocument/semanticTokens/full")
 
 
+@pytest.mark.timed
 def test_colours_and_lenses_do_not_stand_before_mistakes(editor):
     """An editor asks for both after every key; what is wrong is told first, and they come when nobody types."""
     name = "typing.vega"

@@ -69,7 +69,8 @@ def run(
     whoever watches; `servers` are the MCP servers (`lyra.mcp.McpServers`) that it may import tools from; `sequential`
     makes every call in its turn, without overlap.
     `alone` says that nobody else uses the kernel, so that a program which can never go on ends with an error there too.
-    `workers` are the threads that processes run in; one is the loop's own, and best where Python has its global lock.
+    `workers` are the threads that processes run in; one is the loop's own, and best where Python has its global lock:
+    with more, every function is interpreted.
     """
     program = compiled(source, name, host or {}, load)
     options = Options(
