@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.apart import NO_ROOM, is_limited
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,
@@ -31,7 +32,7 @@ from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
+from lyra.vega.runtime.apart import Apart, take_back
 from lyra.vega.runtime.calls import asked, crash, crash_again, failed, hung_up, is_crash, now_s
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.content import content_of
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held
+from lyra.core.apart import NO_ROOM
 from lyra.core.budget import Budget
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
@@ -34,7 +35,7 @@ from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell, Turn
-from lyra.vega.runtime.apart import NO_ROOM, Kept
+from lyra.vega.runtime.apart import Kept
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
 from lyra.vega.runtime.renewals import made_with
