@@ -87,13 +87,8 @@ class Group:
         try:
             await self.astray()
         finally:
-            self.close_lead()
-
-    def close_lead(self) -> None:
-        """The function is over; what comes behind it may still give back what it has won."""
-        if self._lead is not None:
-            self._lead.is_open = False
-            lead.set(self._lead)
+            if self._lead is not None:  # what comes behind the function may still give back what it has won
+                self._lead.is_open = False
 
     # ------------------------------------------------------------ where the program is
 
@@ -423,5 +418,4 @@ class PlainGroup:
             self.astray()
         finally:
             if self._runner is not None:
-                self._group.close_lead()
                 self._runner.close()

@@ -340,6 +340,7 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
         return
     pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
     if pid is not None:
+        job.world.has_crashed = True
         if cell.front is not None and cell.front.pid == pid:
             cell.down()
         with suppress(NoSuchProcess):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.ahead import Flock
     from lyra.vega.runtime.world import World
 
-__all__ = ["Job", "ended_because"]
+__all__ = ["Job", "beside", "ended_because"]
+
+# Whether the code that runs is one of the statements of a `parallel`, all of which go by one clock.
+beside: ContextVar[bool] = ContextVar("vega_beside", default=False)
 
 
 class Job:
@@ -72,6 +76,8 @@ class Job:
     async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
         """Wait for somebody who goes by the clock, as far as calls side by side have brought the program here sooner.
         What itself runs ahead of its turn meets nobody who does."""
+        if beside.get():
+            return
         if self._state is not None and self._state.lead.seconds > 0.0 and "clock" not in OFF:
             await self._state.lead.give_back(wanted)
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of, scopes
@@ -160,6 +161,7 @@ class World:
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.has_crashed = False  # an agent, once or more often: its supervisor counts
         self.turns: dict[str, list[Turn]] = {}  # calls under way, by the pid of who answers; it is at the first of them
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
         self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
@@ -279,6 +281,12 @@ class World:
             return True
         limits = () if "limits" in OFF else self.runtime.model_limits(plan.agent).values()
         return any(timed or limit.strategy != "queue" for limit in limits)
+
+    def wanted_s(self) -> float:
+        """How long it would be good to wait for whoever goes by the clock, where nobody can say who will be asked."""
+        if self.has_crashed:
+            return inf
+        return max((self.runtime.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
