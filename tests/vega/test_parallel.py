@@ -752,3 +752,35 @@ def test_an_agent_whose_tools_read_what_changes_waits_its_turn():
     """
     assert plan_of(source).groups == ()
     assert len(plan_of(source.replace('state = "new";', "")).groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "lines"),
+    [
+        ('let x = a <- "1"; if true { print(b <- "2"); }', 1.0, 1),
+        ('let x = a <- "1"; for i in [1, 2, 3] { if i == 2 { break; } print(b <- "2"); } let y = b <- "3";', 2.0, 1),
+        ('let x = a <- "1"; try { throw "no"; } catch Error { b <- "2"; }', 1.0, 0),
+        ('let x = a <- "1"; if true { b <- x; }', 2.0, 0),  # it needs the answer
+    ],
+)
+def test_what_is_begun_in_parallel_runs_beside_other_statements(body, seconds, lines):
+    ran = play(f"{AB} parallel {{ {body} }} print(x);")
+    assert ran.took_s == pytest.approx(seconds)
+    assert len(ran.lines) == lines + 1
+
+
+@pytest.mark.parametrize(
+    ("leave", "lines"),
+    [
+        ("if i == 1 { continue; }", ["2", "end"]),
+        ("if i == 1 { break; }", ["end"]),
+        ("match i { 1 => { return 0; } _ => {} }", []),
+        ('if i == 2 { throw "away"; }', ["1"]),
+    ],
+)
+def test_what_is_begun_in_parallel_is_waited_for_before_anybody_leaves(leave, lines):
+    """Nothing is asked behind a block that was left, and nothing is left running."""
+    source = f'for i in [1, 2] {{ parallel {{ let x = a <- "1"; {leave} }} print(i); }} print("end");'
+    ran = play(f"{AB} fn f() {{ {source} }} f();")
+    assert ran.lines[: len(lines)] == lines
+    assert ran.took_s == pytest.approx(float(len(ran.asked)))
