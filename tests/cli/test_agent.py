@@ -386,8 +386,9 @@ def test_a_file_of_tools_that_breaks_meanwhile_is_told_of(run):
         file.write_text("nmae: greet")
         rest, said = running.communicate(timeout=60)
     assert json.loads(rest.splitlines()[-1])["text"].strip() == "hello you"
-    assert said.count("greet.yaml:1") == 1
-    assert "its last good version stays" in said
+    notes = said.splitlines()
+    assert all("greet.yaml:1" in each and "its last good version is used" in each for each in notes)
+    assert 0 < len(notes) == len(set(notes))
 
 
 # ---------------------------------------------------------------- sessions

@@ -220,13 +220,13 @@ def _warn(run: Headless) -> None:
 
 
 def _tell_of_tools(run: Headless, told: set[str]) -> None:
-    """A file of tools that somebody breaks meanwhile: its last good version stays, and that is said."""
+    """Of a file of tools that somebody breaks meanwhile."""
 
     def tell(event: Event) -> None:
         for problem in event.data["problems"]:
             if problem not in told:
                 told.add(problem)
-                note(f"note: {problem}; its last good version stays")
+                note(f"note: {problem}")
 
     run.kernel.on_event(tell, kinds=("tools.problems",))
 
