@@ -180,9 +180,8 @@ class Breakpoints:
         for one in self.all:
             if _stops(one, step) or (one.kind == "cost" and last is not None and _crosses(one, self._player, position)):
                 return Hit(one, position, None)
-            if one.expression is not None and step is not None and step.is_effect:  # somebody stands there then
-                if _holds(one.expression, self._player, step.pid, before=False):
-                    return Hit(one, position, None)
+            if one.kind == "if" and step is not None and step.is_effect and _holds(one, self._player, step.pid):
+                return Hit(one, position, None)
         return None
 
     def _at_line(self) -> Hit | None:
@@ -190,7 +189,7 @@ class Breakpoints:
         for one in self.all:
             if one.kind == "line" and player.place(_pid(player)) == (one.file, one.line):
                 return Hit(one, player.position, player.inside)
-            if one.kind == "if" and one.expression is not None and _holds(one.expression, player, _pid(player), before=True):
+            if one.kind == "if" and _holds(one, player, _pid(player)):
                 return Hit(one, player.position, player.inside)
         return None
 
@@ -217,12 +216,13 @@ def _crosses(one: Breakpoint, player: Player, position: int) -> bool:
     return before.micro_usd < one.micro_usd <= after.micro_usd
 
 
-def _holds(expression: Expression, player: Player, pid: str, *, before: bool) -> bool:
-    """An expression that names what is not in view here does not hold. `before` a line, or at an effect."""
+def _holds(one: Breakpoint, player: Player, pid: str) -> bool:
+    """Whether its expression holds for a process where that stands, before a line or at an effect. One that names what
+    is not in view there does not."""
     found = player.standing(pid)
-    if found is None or found.is_over:
+    if one.expression is None or found is None or found.is_over:
         return False
     try:
-        return expression.value(found.fiber, before=before) is True
+        return one.expression.value(found.fiber, before=player.is_between(pid)) is True
     except ConfigError:
         return False

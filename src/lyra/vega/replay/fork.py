@@ -166,10 +166,10 @@ def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
 
 
 class Book:
-    """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told, so
-    a conversation that went another way before is another question. Where the same was asked more than once, each call
-    gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is left, in
-    order. And what the fork asked that is new."""
+    """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told,
+    so a conversation that went another way before is another question. Where the same was asked more than once, each
+    call gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is
+    left, in order. And what the fork asked that is new."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, bytes], dict[tuple[str, Any], rows.Finished]] = {}  # by whose line, and its key

@@ -164,9 +164,11 @@ class _Reading:
         children = self.journal.children
         step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
 
-    def streamed(self, step: Step, stream: Stream) -> None:
+    def streamed(self, step: Step, stream: Any) -> None:
         """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
         what opened it."""
+        if not isinstance(stream, Stream):
+            return
         if step.kind == "send_stream":
             step.stream, self._unread[stream.id] = stream.id, step
         elif stream.id in self._unread:
@@ -295,52 +297,57 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         used = 0
         fiber.heard, fiber.expired, recall.taken = [], False, []
         step = described(reading.journal, pid, fiber, outcome)
-        answer = Answer()
         branches = _branches(job, outcome)
-        try:
-            if outcome.kind == "receive" and outcome.arguments[0] is None:
-                job.take(await job.ctx.receive())
-                answer.is_receive = True
-            else:
-                answer.is_receive = outcome.kind == "receive"
-                act = HANDLERS.get(outcome.kind) or handler(outcome.kind)
-                value = act(job, *outcome.arguments)
-                if asyncio.iscoroutine(value):
-                    value = await value
-                thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
-                if outcome.kind not in QUIET:
-                    answer.value, answer.thrown = copied(value), thrown
-                fiber.resume(value)
-        except asyncio.CancelledError:
-            if job.world.kernel.stopping:
-                raise
+        answer = await _acted(job, fiber, outcome)
+        if answer is None:
             return step.what
-        except ExitProgram:
-            answer.is_last = True
-        except Divergence:
-            raise
-        except Exception as error:  # noqa: BLE001 - as the driver has it
-            fault = fault_of(error)
-            answer.error = (fault.name, fault.text)
-            fiber.throw(fault.name, fault.text)
         if outcome.kind in QUIET:
             continue
         answer.heard, answer.expired = fiber.heard, fiber.expired
         reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
-        if outcome.kind == "parallel_send":
+        if outcome.kind == "parallel_send" and answer.error is None:
             number = outcome.arguments[0]
             beside[f"parallel{number}:{len(job.state.groups[number]) - 1}"] = step
-        for path in branches:
-            if path in beside:
-                reading.took(beside.pop(path), recall.of_branch(path))
+        for path in beside.keys() & branches:
+            reading.took(beside.pop(path), recall.of_branch(path))
         if outcome.kind in _STREAMS:
-            stream = answer.value if outcome.kind == "send_stream" else outcome.arguments[0]
-            if isinstance(stream, Stream):
-                reading.streamed(step, stream)
+            reading.streamed(step, answer.value if outcome.kind == "send_stream" else outcome.arguments[0])
         reading.answered(pid, step, answer)
         fiber.told(step, answer)
         if answer.is_last:
             return ""
+
+
+async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
+    """Do an effect as the driver does, and resume the fiber; None where the record ends before its answer."""
+    answer = Answer()
+    try:
+        if effect.kind == "receive" and effect.arguments[0] is None:
+            job.take(await job.ctx.receive())
+            answer.is_receive = True
+        else:
+            answer.is_receive = effect.kind == "receive"
+            act = HANDLERS.get(effect.kind) or handler(effect.kind)
+            value = act(job, *effect.arguments)
+            if asyncio.iscoroutine(value):
+                value = await value
+            thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
+            if effect.kind not in QUIET:
+                answer.value, answer.thrown = copied(value), thrown
+            fiber.resume(value)
+    except asyncio.CancelledError:
+        if job.world.kernel.stopping:
+            raise
+        return None
+    except ExitProgram:
+        answer.is_last = True
+    except Divergence:
+        raise
+    except Exception as error:  # noqa: BLE001 - as the driver has it
+        fault = fault_of(error)
+        answer.error = (fault.name, fault.text)
+        fiber.throw(fault.name, fault.text)
+    return answer
 
 
 def _branches(job: Job, effect: VmEffect) -> list[str]:

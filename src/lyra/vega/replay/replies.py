@@ -1,9 +1,9 @@
 """Which row of a journal has what a model said to a call.
 
 A call without memory is answered by a process of its own, and its reply is what a model said to that process last. A
-call of an agent that remembers is a turn of its conversation: the turn begins when the conversation takes the question,
-which goes by the caller and its key, or by the stream's name, and ends when it takes the next one. So it does not matter
-how many calls were under way at the same time, or who was faster.
+call of an agent that remembers is a turn of its conversation: it begins when the conversation takes the question, which
+goes by the caller and its key, or by the stream's name, and ends when it takes the next one. So it does not matter how
+many calls were under way at the same time, or who was faster.
 """
 
 from __future__ import annotations

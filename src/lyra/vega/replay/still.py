@@ -116,7 +116,7 @@ class StillWorld(World):
 
 
 def depth_of(seed: Any) -> int:
-    """How deep a process that began like this is in the calls of whoever waits for it; what it calls itself is deeper."""
+    """How deep a process that began like this is in the calls of whoever waits for it."""
     return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 

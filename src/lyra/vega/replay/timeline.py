@@ -1,4 +1,4 @@
-"""A run as the list of its steps: every effect of every process, in the order in which the program came to it (`order`).
+"""A run as the list of its steps: every effect of every process, in the order in which the program came to it.
 
 A Step is one effect with what came of it, or the start or the end of a process. Its `number` is its place in the list.
 The answer is kept as the machine gets it, so that `player` can give it again; `what` and `result` are texts for people,
