@@ -157,6 +157,25 @@ for round in [1, 2] {
     } catch BudgetExceeded { print("over"); }
 }
 """,
+    "session at once": """
+agent A { model "claude-sonnet-4-20250514" max_tokens 5 retry { max_attempts 1 } }
+fn apart(what) { return a <- what; }
+let a = spawn A;
+for round in [1, 2] {
+    try {
+        session budget $0.0009 {
+            let v = a <- "v takes a while in ${round}";
+            let w = a <- "w takes a while in ${round}";
+            let x = apart("x takes a while in ${round}");
+            let y = a <- "y takes a while in ${round}";
+            let z = apart("z takes a while in ${round}");
+            print(v + w + x + y + z);
+            print(budget::used());
+            for i in [1, 2, 3, 4, 5, 6, 7, 8] { print(a <- "more ${i} of ${round}"); print(budget::used()); }
+        }
+    } catch BudgetExceeded { print("over"); }
+}
+""",
     "talking": """
 agent M { model "claude-sonnet-4-20250514" max_tokens 5 memory conversation retry { max_attempts 1 } }
 let m = spawn M;
