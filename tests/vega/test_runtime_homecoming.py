@@ -150,6 +150,58 @@ def test_a_session_is_charged_for_every_call_that_was_under_way(killed, under_wa
     assert time.monotonic() - began < 10
 
 
+NUMBERS = (
+    ONE
+    + """
+fn fall() { process::sleep(50ms); throw Broken("as told"); }
+fn tied() {
+    let other = spawn fn fall() supervised by { strategy stop };
+    process::link(other);
+    receive { never => never }
+}
+let a = spawn R;
+let x = a <- "x slowly";
+let y = a <- "y slowly";
+let p = spawn fn tied() supervised by { strategy stop };
+process::monitor(p);
+print(p);
+receive { ["DOWN", who, why] => { print("${who} ${why}"); } }
+"""
+)
+
+
+def test_processes_have_the_numbers_that_they_would_have_had(killed):
+    """Programs print them, and the runtime does in what it tells programs."""
+    peace = killed.peace(NUMBERS)
+    assert " was linked to " in peace[0]
+    assert killed.disturbed(NUMBERS, killed.asked(1), killed.asked(2)) == peace
+    assert killed.disturbed(NUMBERS, printed(1)) == peace
+
+
+@pytest.mark.parametrize("agent", [ONE, CONVERSATION], ids=["calls", "conversation"])
+def test_a_stream_between_two_pieces_is_found_at_once(killed, agent):
+    source = (
+        agent
+        + """
+let a = spawn R;
+session budget $0.01 {
+    let told = "";
+    for piece in a <~ "one two three" {
+        if told == "" { print("begun"); }
+        told = told + piece;
+        process::sleep(200ms);
+    }
+    print(told);
+    print(budget::used());
+}
+"""
+    )
+    peace = killed.peace(source)
+    began = time.monotonic()
+    assert killed.disturbed(source, printed(1)) == peace
+    assert time.monotonic() - began < 15
+
+
 def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):
     """Whoever has to wait for what ran out of time then is too late for the others; its calls wait for it."""
     source = (

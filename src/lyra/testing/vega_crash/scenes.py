@@ -215,6 +215,24 @@ for i in [1, 2, 3, 4] {
     }
 }
 """,
+    "numbers": _AGENT
+    + """
+fn fall() { process::sleep(5ms); throw Broken("as told"); }
+fn tied() {
+    let other = spawn fn fall() supervised by { strategy stop };
+    process::link(other);
+    receive { never => never }
+}
+let a = spawn A;
+for round in [1, 2, 3] {
+    let x = a <- "x ${round}";
+    let y = a <- "y ${round}";
+    let p = spawn fn tied() supervised by { strategy stop };
+    process::monitor(p);
+    print("${x} ${y} ${p}");
+    receive { ["DOWN", who, why] => { print("${who} ${why}"); } }
+}
+""",
     "guarded": """
 agent B {
     model "claude-sonnet-4-20250514"

@@ -9,7 +9,6 @@ there on.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,6 +23,7 @@ from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.ownership import owner_name
 from lyra.store.space import Space
 from lyra.vega.replay.timeline import Step, Timeline
+from lyra.vega.runtime.pids import PID, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,6 @@ _INSIDE: Final = (
 )  # effects that ask a process of the run, and nobody outside
 _MODEL: Final = "model:"
 _LEASE_S: Final = 60.0
-_PID: Final = re.compile(r"\bp\d+\b")
 
 
 class Change(NamedTuple):
@@ -134,9 +133,7 @@ def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
             if one.kind == "parallel_begin":
                 break
             index += one.kind == "parallel_send" and bool(one.agent)
-        children = (
-            [] if join is None else sorted(join.children, key=lambda pid: int(pid[1:]) if pid[1:].isdigit() else 0)
-        )
+        children = [] if join is None else in_order(join.children)
         return (step.seq if join is None else join.seq), children[index : index + 1]
     reading = next((one for one in mine if one.kind in ("stream_next", "await")), None)
     return (step.seq, []) if reading is None else (reading.seq, reading.children)
@@ -327,4 +324,4 @@ def difference(old: Timeline, new: Timeline, number: int) -> tuple[Step | None, 
 
 def _same(step: Step) -> tuple[str, ...]:
     parts = (step.kind, step.what, step.message, step.result, step.error)
-    return tuple(_PID.sub("p", part) for part in parts)
+    return tuple(PID.sub("p", part) for part in parts)

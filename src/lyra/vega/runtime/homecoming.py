@@ -112,7 +112,7 @@ class Homecoming:
         await self._go_on()
 
     def _all_there(self) -> bool:
-        return not self._world.runtime.awaited and all(map(self._is_there, self._ours))
+        return not self._unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
         return sum(len(process.recall or ()) for process in self._ours) + len(self._world.runtime.awaited)
@@ -141,8 +141,20 @@ class Homecoming:
         processes = self._world.kernel.processes
         recalls = [process.recall or {} for process in self._ours if process.exit is None]
         spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
-        asked = {pending.pid for pending in self._world.runtime.awaited.values()}
-        return {pid for pid in spawned | asked if (found := processes.get(pid)) is not None and found.exit is None}
+        return {
+            pid for pid in spawned | self._unasked() if (found := processes.get(pid)) is not None and found.exit is None
+        }
+
+    def _unasked(self) -> set[str]:
+        """Conversations, by pid, with a question that its asker has still to put again. One that has come back and has
+        not opened a stream again is done with it."""
+        awaited = self._world.runtime.awaited.items()
+        return {pending.pid for name, pending in awaited if ":" in name or not self._is_back(name)}
+
+    def _is_back(self, stream: str) -> bool:
+        """Whether the process that opened a stream is where it was."""
+        reader = self._world.kernel.processes.get(stream[1:].rpartition("/")[0])
+        return reader is None or self._is_there(reader)
 
     def _say(self, what: str) -> None:
         away = ", ".join(process.pid for process in self._ours if not self._is_there(process))
