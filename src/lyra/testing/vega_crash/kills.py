@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -104,7 +104,7 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
                 status = scene.life(rng.uniform(0.0, 1.0) ** 2 * peace.seconds)
             else:  # while calls are under way, if it comes to so many
                 most = rng.randint(1, _ASKED_MAX)
-                status = scene.life(None, kill_when=lambda most=most: provider.asked >= most)
+                status = scene.life(None, kill_when=partial(_has_asked, provider, most))
             books.heard(provider.take())
             if status is not None:
                 break
@@ -118,6 +118,10 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         elif len(books.questions) != peace.calls:
             failures.append(f"{name}: {len(books.questions)} keys for {peace.calls} calls")
         return Result(kills, 1, len(books.questions), books.again, failures)
+
+
+def _has_asked(provider: Provider, count: int) -> bool:
+    return provider.asked >= count
 
 
 class Books:
