@@ -12,9 +12,10 @@ import pytest
 
 import lyra
 from lyra import Agent, Kernel, run, tool
+from lyra.agents.execution import AgentState
 from lyra.agents.overlap import rules
 from lyra.agents.overlap.picture import picture_of
-from lyra.errors import ConfigError, LyraError, ParseError
+from lyra.errors import ConfigError, DeadlineExceeded, LyraError, ParseError
 from lyra.models.script import Reply, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
@@ -150,6 +151,70 @@ def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str)
     assert took_s == pytest.approx(2.0, rel=0.01), why
 
 
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(in_kernel: bool):
+    async def three(one: Any, two: Any, again: Any) -> list[str]:
+        first = await one.send("1")
+        second = await two.send(first)
+        third = await again.send("3")
+        return [first, second, third]
+
+    @lyra.parallel
+    async def runs(one: Any, two: Any, again: Any) -> list[str]:
+        first = await run(one, "1")
+        second = await run(two, first)
+        third = await run(again, "3")
+        return [first, second, third]
+
+    script = SimProvider({"first_s": 0.01, "sequence": ["one", "two", "three"]})
+    agents = [Agent(name, model=script) for name in "abc"]
+    found = timed(lyra.parallel(three), *agents)[0] if in_kernel else asyncio.run(runs(*agents))
+    assert found == ["one", "two", "three"]
+
+
+@tool
+def noted(text: str) -> str:
+    """Takes a note."""
+    return text
+
+
+async def limited_between(one: Any, two: Any, limited: Any) -> list[str]:
+    said = [await limited.send("1", timeout=0.7)]
+    said.append(await one.send("2"))
+    said.append(await two.send("3"))
+    said.append(await limited.send("4", timeout=0.7))
+    return said
+
+
+async def limited_after(one: Any, two: Any, limited: Any) -> list[str]:
+    @lyra.parallel
+    async def both() -> list[str]:
+        first = await one.send("2")
+        second = await two.send("3")
+        return [first, second]
+
+    said = [await limited.send("1", timeout=0.7), *await both()]
+    return [*said, await limited.send("4", timeout=0.7)]
+
+
+@pytest.mark.parametrize("function", [lyra.parallel(limited_between), limited_after])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1}},
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1, "strategy": "reject"}},
+        {"rate_limit": {"requests_per_minute": 60, "burst": 9}},
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1}, "tools": [noted]},
+    ],
+)
+def test_no_limit_fails_a_call_because_those_before_it_were_quicker(function: Any, settings: dict[str, Any]):
+    """Time that was won is given back to a limit that wants it, inside the function and after it."""
+    agents = [agent("a"), agent("b"), agent("g", wait_s=0.1, **settings)]
+    result, took_s, _ = timed(function, *agents)
+    assert result == ["<1>", "<2>", "<3>", "<4>"]
+    assert took_s == pytest.approx(1.2 if settings["rate_limit"]["burst"] == 9 else 2.1, abs=0.01)
+
+
 def test_tools_decide_whether_an_agent_may_be_asked_early():
     @tool
     def change(what: str) -> str:
@@ -224,6 +289,27 @@ def test_the_first_failure_of_the_program_wins_and_nobody_remembers_more(slow_s:
     _, took_s, said = timed(three, *agents, expect=LyraError)
     assert took_s == pytest.approx(slow_s, rel=0.01)
     assert said == [[], [], []]
+
+
+def test_conversations_are_the_same_right_after_a_time_out():
+    """A turn that was given up is no part of a conversation from that moment on, also while it is being ended."""
+
+    async def late(one: Any, two: Any) -> Any:
+        seen = []
+        try:
+            await two.send("before")
+            await one.send("late", timeout=0.5)
+            await two.send("never")
+        except DeadlineExceeded:
+            for _ in range(4):
+                seen.append([([message.text for message in each.messages], each.agent_state) for each in (one, two)])
+                await asyncio.sleep(0)
+        return seen
+
+    agents = [agent("a"), agent("b")]
+    found = timed(late, *agents)[0]
+    assert found == [[([], AgentState.READY), (["before", "<before>"], AgentState.READY)]] * 4
+    assert timed(lyra.parallel(late), *agents)[0] == found
 
 
 def test_an_error_shows_the_line_as_it_is_written():

@@ -206,6 +206,22 @@ def test_requests_pass_up_to_the_burst_and_then_at_the_rate():
     assert bucket.take(100.0) == 0.0
 
 
+def test_a_limit_says_when_it_is_ready_and_takes_nothing():
+    bucket = TokenBucket(RateLimit(requests_per_minute=60, tokens_per_minute=600, burst=3))
+    assert bucket.ready_in(0.0, 3) == 0.0
+    assert bucket.is_unused
+    assert bucket.take(10.0, 50) == bucket.take(10.0, 0) == 0.0
+    assert bucket.ready_in(10.0, 1) == 5.0, "until as many tokens fit as ever do"
+    assert bucket.ready_in(15.0, 1) == 0.0
+    assert [bucket.take(15.0) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert bucket.ready_in(15.0, 2) == bucket.ready_in(15.0, 2) == 2.0
+    assert bucket.ready_in(15.0, 10**9) == 3.0, "no more than ever fit"
+    breaker = Breaker(CircuitBreaker(threshold=1, reset_after=30))
+    assert breaker.ready_in(0.0) == 0.0
+    breaker.failure(10.0)
+    assert (breaker.ready_in(10.0), breaker.ready_in(25.0), breaker.ready_in(99.0)) == (30.0, 15.0, 0.0)
+
+
 def test_without_a_burst_a_minute_fits_at_once():
     """Unsaid, the burst is a minute's worth."""
     bucket = TokenBucket(RateLimit(requests_per_minute=3))

@@ -163,6 +163,23 @@ def test_in_order_means_in_order(tmp_path):
     assert "has no more requests" in more[2][0][1]
 
 
+def test_what_answers_by_order_says_so(tmp_path):
+    """Nobody may be asked out of turn: where requests have to come as they came, or one has several answers."""
+    file = tmp_path / "c.jsonl"
+    by_order, by_question = {"sequence": ["a", "b"]}, {"replies": ["a"]}
+    assert Recorder(SimProvider(by_order), file).answers_in_order("script")
+    assert not Recorder(SimProvider(by_question), file).answers_in_order("script")
+    play(Recorder(SimProvider(by_order), file), REQUESTS[0], REQUESTS[1])
+    assert Replayer(file, in_order=True).answers_in_order("script")
+    assert not Replayer(file).answers_in_order("script")
+    assert Replayer(file, otherwise=SimProvider(by_order)).answers_in_order("script")
+    play(Recorder(SimProvider(by_question), file), REQUESTS[0])
+    replayer = Replayer(file)
+    assert replayer.answers_in_order("script")
+    play(replayer, REQUESTS[0])
+    assert not replayer.answers_in_order("script"), "what is left it answers every time"
+
+
 def test_an_idempotency_key_is_no_difference(tmp_path):
     """It is another one every time."""
     file = tmp_path / "c.jsonl"

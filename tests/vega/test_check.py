@@ -306,6 +306,14 @@ def test_code_that_is_never_reached_is_a_warning(text, column):
     assert warnings(text) == [(1, column, "this is never reached")]
 
 
+ASKING = 'agent R { model "sim/echo" } let r = spawn R; '
+WAITS = "what follows in `parallel` waits for this statement"
+
+
+def test_the_last_statement_of_parallel_that_asks_may_be_any():
+    assert warnings(ASKING + "parallel { let x = r <- 1; r <- 2; if true { r <- 3; } print(4); }") == []
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
@@ -318,6 +326,8 @@ def test_code_that_is_never_reached_is_a_warning(text, column):
         ('print({"a": 1, "a": 2});', 16, "this key is given twice"),
         ("print($1.00 == 1);", 7, "money never equals an int"),
         ("supervisor S { }", 12, "`S` has no children"),
+        (ASKING + "parallel { if true { r <- 1; } r <- 2; }", 58, WAITS),
+        (ASKING + "parallel { print(r <- 1); let x = r <- 2; }", 58, WAITS),
     ],
 )
 def test_what_is_probably_a_mistake_is_a_warning(text, column, message):

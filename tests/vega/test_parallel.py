@@ -12,6 +12,7 @@ import pytest
 
 from lyra import Kernel, vega
 from lyra.core.money import Money
+from lyra.core.policy import RateLimit
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price
 from lyra.models.request import Request
@@ -53,6 +54,8 @@ class Model(SimProvider):
         text = request.messages[-1].text
         self.asked.append(text)
         facts: dict[str, Any] = {"text": f"<{text}>", "first_s": 0.1 if "quick" in text else 1.0}
+        if "busy" in text:
+            facts["error"] = {"kind": "overloaded"}
         if "bad" in text:
             facts["error"] = {"kind": "bad_request", "message": f"refused {text}"}
         return Reply.from_data(facts)
@@ -66,7 +69,7 @@ class Ran(NamedTuple):
     events: list[Any]
 
 
-def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
+def play(source: str, *, processes_max: int = 100_000, script: Any = None, limits: Any = None, **options: Any) -> Ran:
     lines: list[str] = []
     events: list[Any] = []
     clock, model = SimClock(), Model()
@@ -74,11 +77,12 @@ def play(source: str, *, processes_max: int = 100_000, **options: Any) -> Ran:
     async def main() -> tuple[float, World]:
         async with Kernel(clock=clock, processes_max=processes_max) as kernel:
             client = LLMClient()
-            client.register("sim", model)
+            client.register("sim", model if script is None else SimProvider(script))
             kernel.parts["models"] = client
             kernel.on_event(events.append)
             given = Options(write=lines.append, **{"warn": lambda _: None, **options})
             world = World(kernel, vega.compile(source, "x.vega"), given)
+            world.runtime.settings.limits = limits or {}
             began_s = clock.monotonic()
             try:
                 await run_world(world)
@@ -122,7 +126,10 @@ OVERLAP = {
     "a conversation begun in between": ('agent M { model "sim/script" memory conversation } let x = a <- "1"; let m = spawn M; let y = b <- "2"; print(x + y); print(m <- "3");', 2.0, 3.0),
     "a lambda that asks": ('let xs = list::map(["1", "2"], |x| a <- x); print(xs);', 1.0, 2.0),
     "a lambda that asks, in what is printed": ('print(str::join(list::map(["1", "2"], |x| (a <- x) + "!"), ", ") + "?");', 1.0, 2.0),
-    "lambdas that ask, one with what came of the other": ('print(list::map(list::map([1, 2], |x| a <- x), |y| b <- y));', 3.0, 4.0),
+    "lambdas that ask, one with what came of the other": ('print(list::map(list::map([1, 2], |x| a <- x), |y| b <- y));', 2.0, 4.0),
+    "lambdas that ask, over a list with a name": ('let xs = ["1", "2"]; let ys = list::map(list::map(xs, |x| a <- x), |y| b <- y); print(ys + xs);', 2.0, 4.0),
+    "three lambdas that ask": ('let xs = ["1", "2"]; print(list::map(list::map(list::map(xs, |x| a <- x), |y| b <- y), |z| a <- z));', 3.0, 6.0),
+    "lambdas that ask and keep what they are given": ('let k = [["1"], ["2"]]; let t = list::map(list::map(k, |x| [x, a <- x[0]]), |y| [y, b <- y[1]]); t[0][0][0][0] = "5"; print(k); print(t);', 2.0, 4.0),
     "a lambda that asks beside others": ('let k = "k"; let r = a <- k; let z = list::map([1, 2], |x| b <- x + k); k = "q"; print(r + z[0] + z[1]);', 1.0, 3.0),
     "a lambda that calls a function that asks": ('fn g(x) { return a <- x; } fn f(xs) { return list::map(xs, |x| g(x)); } print(f([1, 2]));', 1.0, 2.0),
     "a lambda in a lambda's block": ('let g = |w| { let v = list::map([w, w + 1], |x| a <- x); return v; }; print(g(1));', 1.0, 2.0),
@@ -140,6 +147,88 @@ def test_what_overlaps(case):
     assert sorted(two.asked) == sorted(one.asked)
     assert (round(two.took_s, 3), round(one.took_s, 3)) == (parallel_s, sequential_s)
     assert not two.world.speculative
+
+
+BY_ORDER: dict[str, dict[str, Any]] = {
+    "each reply once": {"sequence": [{"text": str(number)} for number in range(1, 9)]},
+    "some replies so often": {
+        "replies": [{"text": "once", "times": 1}, {"text": "then", "times": 2}, {"text": "last"}]
+    },
+    "replies by the number of the call": {"seed": 3, "replies": [{"one_of": list("pqrstu")}]},
+}
+
+
+@pytest.mark.parametrize("script", BY_ORDER)
+@pytest.mark.parametrize(
+    "source",
+    [
+        'let x = a <- "1"; let y = b <- x; let z = a <- "3"; print([x, y, z]);',
+        'fn f(x) { let d = a <- x; return [d, a <- d]; } let x = f("1"); let y = f("2"); print([x, y]);',
+        'print(list::map(["1", "2", "3"], |x| b <- (a <- x)));',
+    ],
+)
+def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(script, source):
+    """Who came first, such a script can tell: whatever is asked out of turn would get the answer of another."""
+    given = {"first_s": 1.0, **BY_ORDER[script]}
+    one, two = play(AB + source, script=given, sequential=True), play(AB + source, script=given)
+    assert two.lines == one.lines
+    assert two.took_s == one.took_s
+
+
+def test_a_script_that_answers_by_the_question_is_asked_early():
+    script = {"first_s": 1.0, "replies": [{"user": "1", "text": "one"}, {"text": "other"}]}
+    ran = play(AB + 'let x = a <- "1"; let y = b <- "2"; print(x + y);', script=script)
+    assert ran.lines == ["oneother"]
+    assert ran.took_s == pytest.approx(1.0)
+
+
+LIMITED = 'agent G { model "sim/script" retry { max_attempts 1 } %s } let g = spawn G; '
+BETWEEN = 'let x = a <- "1"; let y = b <- "2"; print(x + y); '
+CAUGHT = 'try { print(g <- "%s"); } catch Error(r) { print("caught " + r); } '
+RATE = "rate_limit { requests_per_minute 30 burst 1 strategy %s }"
+# A program, and how much later than at its best it may be.
+CLOCKED = {
+    "a rate limit and a time-out": (LIMITED % f"timeout 700ms {RATE % 'queue'}" + 'print(g <- "quick"); ' + BETWEEN + 'print(g <- "quick");', 2.1),
+    "a time-out of the call": (LIMITED % f"memory conversation {RATE % 'queue'}" + 'print(g <- "quick"); ' + BETWEEN + 'print(g <- "quick" timeout 700ms);', 2.1),
+    "a stream": (LIMITED % f"timeout 700ms {RATE % 'queue'}" + 'print(g <- "quick"); ' + BETWEEN + 'for c in g <~ "quick" { print(c); }', 2.1),
+    "a limit that refuses": (LIMITED % (RATE % "reject") + 'print(g <- "quick"); ' + BETWEEN + 'print(g <- "quick");', 2.1),
+    "a limit that refuses, and tries": ('agent G { model "sim/script" rate_limit { requests_per_minute 60 burst 2 strategy reject } } let g = spawn G; print(g <- "quick"); print(g <- "quick"); ' + BETWEEN + 'print(g <- "quick");', 2.1),
+    "a limit that has room": (LIMITED % "rate_limit { requests_per_minute 60 burst 9 strategy reject }" + 'print(g <- "quick"); ' + BETWEEN + 'print(g <- "quick");', 1.2),
+    "tokens": (LIMITED % "timeout 700ms max_tokens 40 rate_limit { tokens_per_minute 1000 }" + f'print(g <- "quick {"long " * 500}"); ' + BETWEEN * 20 + 'print(g <- "quick");', 40.12),
+    "a circuit breaker": (LIMITED % "circuit_breaker { threshold 1 reset_after 1500ms }" + CAUGHT % "quick busy" + BETWEEN + 'print(g <- "quick");', 1.7),
+    "restarts in a while": ('agent G { model "sim/script" } let g = spawn G supervised by { strategy restart max_restarts 1 window 1500ms }; ' + CAUGHT % "quick bad" + BETWEEN + CAUGHT % "quick bad" + 'print(g <- "quick");', 2.3),
+    "a crash beside others": ('agent G { model "sim/script" } let g = spawn G; try { g <- "quick bad"; } catch Error { } ' + BETWEEN + 'try { parallel { let p = g <- "quick bad"; let q = b <- "1"; } } catch Error(r) { print(r); } print(budget::used());', 2.2),
+    "a limit that refuses one of several": (LIMITED % (RATE % "reject") + 'print(g <- "quick"); ' + BETWEEN + 'parallel { let p = g <- "quick"; let q = a <- "quick"; } print(p + q);', 2.1),
+    "a crash among calls that overlap": ('agent G { model "sim/script" } let g = spawn G supervised by { strategy restart max_restarts 1 window 1500ms }; ' + CAUGHT % "quick bad" + 'try { let x = a <- "1"; let y = b <- "2"; let z = g <- "quick bad"; } catch Error(r) { print(r); } print(g <- "quick");', 2.3),
+    "functions that overlap": ('fn f(x) { let p = a <- x; let q = b <- x; return p + q; } ' + LIMITED % (RATE.replace("30", "16") % "reject") + 'print(g <- "quick"); let x = f("1"); let y = f("2"); print(x + y); print(g <- "quick");', 3.85),
+    "answers that others wait for": (LIMITED % (RATE % "reject") + 'print(g <- "quick"); let x = a <- "1"; let y = a <- "2"; let z = b <- x; let w = b <- y; print(z + w); print(g <- "quick");', 2.2),
+    "more than are under way at one time": ('agent N { model "sim/script" concurrency 2 } let n = spawn N; ' + LIMITED % (RATE.replace("30", "10") % "reject") + 'print(g <- "quick"); let t = ""; for k in list::range(0, 8) { t = t + (n <- k); } print(t); print(g <- "quick");', 6.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["queue", "reject"])
+@pytest.mark.parametrize(
+    "asks", ['let x = a <- "1"; let y = b <- "2";', 'fn f(p) { return p <- "3"; } let x = f(a); let y = f(b);']
+)
+def test_a_limit_of_the_model_fails_no_call_that_overlap_made_wait(limit, asks):
+    """What agents share by configuration, no program says: the run looks there."""
+    ab = AB.replace('"sim/script" }', '"sim/script" timeout 1900ms }')
+    shared = RateLimit(requests_per_minute=60, burst=1, strategy=limit)
+    one, two = (
+        play(ab + asks + "print(x + y);", limits={"sim/script": shared}, sequential=way) for way in (True, False)
+    )
+    assert two.lines == one.lines == ["<1><2>" if "1" in asks else "<3><3>"]
+
+
+@pytest.mark.parametrize("case", CLOCKED)
+def test_nothing_fails_because_calls_overlap(case):
+    """Who goes by the clock gets the time that it has line by line, as far as it wants it, and no more."""
+    source, most_s = CLOCKED[case]
+    one, two = play(AB + source, sequential=True), play(AB + source)
+    assert two.lines == one.lines
+    assert not any("error" in line for line in one.lines)
+    assert two.took_s == pytest.approx(most_s, abs=0.01)
+    assert two.took_s <= one.took_s + 0.001
 
 
 def test_three_reviews_and_a_summary_take_a_review_and_a_summary():
@@ -663,3 +752,35 @@ def test_an_agent_whose_tools_read_what_changes_waits_its_turn():
     """
     assert plan_of(source).groups == ()
     assert len(plan_of(source.replace('state = "new";', "")).groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "lines"),
+    [
+        ('let x = a <- "1"; if true { print(b <- "2"); }', 1.0, 1),
+        ('let x = a <- "1"; for i in [1, 2, 3] { if i == 2 { break; } print(b <- "2"); } let y = b <- "3";', 2.0, 1),
+        ('let x = a <- "1"; try { throw "no"; } catch Error { b <- "2"; }', 1.0, 0),
+        ('let x = a <- "1"; if true { b <- x; }', 2.0, 0),  # it needs the answer
+    ],
+)
+def test_what_is_begun_in_parallel_runs_beside_other_statements(body, seconds, lines):
+    ran = play(f"{AB} parallel {{ {body} }} print(x);")
+    assert ran.took_s == pytest.approx(seconds)
+    assert len(ran.lines) == lines + 1
+
+
+@pytest.mark.parametrize(
+    ("leave", "lines"),
+    [
+        ("if i == 1 { continue; }", ["2", "end"]),
+        ("if i == 1 { break; }", ["end"]),
+        ("match i { 1 => { return 0; } _ => {} }", []),
+        ('if i == 2 { throw "away"; }', ["1"]),
+    ],
+)
+def test_what_is_begun_in_parallel_is_waited_for_before_anybody_leaves(leave, lines):
+    """Nothing is asked behind a block that was left, and nothing is left running."""
+    source = f'for i in [1, 2] {{ parallel {{ let x = a <- "1"; {leave} }} print(i); }} print("end");'
+    ran = play(f"{AB} fn f() {{ {source} }} f();")
+    assert ran.lines[: len(lines)] == lines
+    assert ran.took_s == pytest.approx(float(len(ran.asked)))

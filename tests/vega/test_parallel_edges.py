@@ -190,6 +190,7 @@ REASONS = {
     "a chain in a loop": ('let t = ""; for x in ["1", "2"] { t = a <- t + x; }', "a <- t", "each turn of the loop needs the answer of the one before"),
     "in order in a loop": ('for x in ["1", "2"] { let y = a <- x; let z = a <- y; }', "a <- x", "its receiver gets its messages in order"),
     "a list that changes": ('let xs = ["1"]; let x = a <- xs[0]; xs.push(x); let y = a <- xs[0]; let z = b <- "3";', "a <- xs", "it reads `xs`, which changes beside it"),
+    "a list that changes under another name": ('let xs = ["1"]; let ys = xs; let x = a <- xs[0]; ys.push(x); let y = a <- xs[0]; let z = b <- "3";', "a <- xs", "it reads `xs`, which may have a part of `ys`, and that changes beside it"),
     "a function that reads what changes": ('let xs = []; fn f(x) { return a <- x + xs.len(); } let x = f("1"); xs.push(x); let y = f("2");', "f(", "`f` reads `xs`, which changes beside it"),
 }  # fmt: skip
 

@@ -65,6 +65,12 @@ SHOWN: dict[str, tuple[int, str]] = {
         print(f("x", a)); print(f("z"));""",
     ),
     "limits": (1, "let t = []; for x in list::range(0, 6) { t.push(slow <- x); } print(t);"),
+    "clock": (
+        1,
+        """agent Q { model "sim/script" rate_limit { requests_per_minute 60 burst 1 strategy reject } }
+        let q = spawn Q; print(q <- "1"); let x = a <- "1"; let y = b <- "2"; let z = a <- "3"; print(x + y + z);
+        print(q <- "2");""",
+    ),
     "names": (1, 'let q = a; let x = q <- "1"; let y = q <- x; let z = a <- "3"; let u = b <- y; print(z + u);'),
     "given": (
         1,

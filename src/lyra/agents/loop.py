@@ -150,6 +150,7 @@ async def _answer(
     mark, digest = len(session.messages), session.digest
     asked = runtime.pending.get(request_id)
     call = asked.ahead if asked is not None else None
+    session.turn = None if asked is None else (mark, asked)
     budget = process.budget
     if call is not None:
         call.enter()
@@ -182,6 +183,7 @@ async def _answer(
         raise
     finally:
         process.budget = budget
+        session.turn = None
         if call is not None:
             call.leave()
         _ended(runtime, process, session, value, failure)

@@ -17,13 +17,15 @@ from typing import Any
 
 from lyra.agents.content import content_of
 from lyra.agents.execution import AgentExecution, AgentState
+from lyra.agents.lead import in_its_time, lead
 from lyra.agents.memory import Remembered
 from lyra.agents.replies import MarkedReply, Pending, Stream
 from lyra.agents.runtime import runtime_of
 from lyra.agents.session import Metrics
 from lyra.core.check import real
 from lyra.core.message import Message
-from lyra.errors import ConfigError, DeadlineExceeded
+from lyra.core.tool import caller
+from lyra.errors import AgentFailed, ConfigError, DeadlineExceeded
 from lyra.kernel.handle import Handle
 
 __all__ = ["AgentProcess"]
@@ -43,6 +45,15 @@ class AgentProcess(Handle):
     async def _send(self, message: Any, timeout_s: float | None, budget: Any) -> Any:
         if timeout_s is not None:
             timeout_s = real(timeout_s, "timeout")
+        if lead.get() is not None:
+            await self._in_its_time(timed=timeout_s is not None)
+        if caller.get() and runtime_of(self._kernel).is_waited_for(self.pid):
+            raise AgentFailed(
+                f"agent process {self.pid} is asked by its own tool, and answers one message after the other",
+                hint="let the tool ask another process of the agent, or send_async without waiting for the answer",
+                status="deadlock",
+                pid=self.pid,
+            )
         pending = self.send_async(message, budget=budget)
         if timeout_s is None:
             return await pending
@@ -56,6 +67,12 @@ class AgentProcess(Handle):
                 f"agent process {self.pid} did not answer within {timeout_s:g} s", timeout_s=timeout_s, pid=self.pid
             ) from None
 
+    async def _in_its_time(self, *, timed: bool) -> None:
+        runtime = runtime_of(self._kernel)
+        session = runtime.sessions.get(self.pid)
+        if session is not None:
+            await in_its_time(runtime, session.agent, timed=timed)
+
     def send_async(self, message: Any, *, budget: Any = None) -> Pending:
         """The same without waiting: await the result, ask whether it is done, or cancel it."""
         self._check_loop()
@@ -68,6 +85,8 @@ class AgentProcess(Handle):
 
         async def start() -> Pending:
             self._check_loop()
+            if lead.get() is not None:
+                await self._in_its_time(timed=False)
             self._mark(message)
             return runtime_of(self._kernel).ask(self._process, content, budget=budget, stream=True)
 
@@ -96,7 +115,7 @@ class AgentProcess(Handle):
     def messages(self) -> tuple[Message, ...]:
         """The conversation so far."""
         session = runtime_of(self._kernel).sessions.get(self.pid)
-        return tuple(session.messages) if session is not None else ()
+        return tuple(session.said) if session is not None else ()
 
     @property
     def execution(self) -> AgentExecution | None:
@@ -107,7 +126,8 @@ class AgentProcess(Handle):
     @property
     def agent_state(self) -> AgentState:
         """Where the agent is: `ready` between two messages, `initializing` before its program has begun."""
-        execution = self.execution
+        session = runtime_of(self._kernel).sessions.get(self.pid)
+        execution = session.execution if session is not None and not session.is_given_up else None
         if execution is not None and execution.running:
             waits = execution.state is AgentState.EXECUTING_TOOLS and self._kernel.interrupts.pending(self.pid)
             return AgentState.WAITING_PERMISSION if waits else execution.state

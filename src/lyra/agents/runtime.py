@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from lyra.agents.session import Session
 from lyra.agents.trace import current_span
 from lyra.core import codec
 from lyra.core.budget import Budget
-from lyra.core.effect import canonical_hash
+from lyra.core.effect import Effect, canonical_hash
 from lyra.core.providers import USUAL
 from lyra.core.redact import redact_data
 from lyra.core.secret import MASK
@@ -36,6 +37,8 @@ from lyra.models.tokens import Conversation, Estimator
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
     from lyra.agents.ask import Ask
+    from lyra.core.policy import RateLimit
+    from lyra.kernel.gates import Gate, TwoGates
     from lyra.kernel.kernel import Kernel
     from lyra.models.request import Request
     from lyra.models.stream import Completion
@@ -44,6 +47,7 @@ __all__ = ["Runtime", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _KEY_LEAST: Final = 8  # characters; what is shorter is no key, and would blot out half of every text
+_MANY: Final = 10**9  # requests of one call: it may ask again and again
 _PART: Final = "agents"
 _THREADS: Final = 64  # for sync tools; they wait more than they compute
 
@@ -195,6 +199,14 @@ class Runtime:
                 pending.fail(_ended(process))
         self.sessions.pop(process.pid, None)
 
+    def is_waited_for(self, pid: str) -> bool:
+        """Whether the tool that runs here was called by a process of that pid, or by one that it waits for."""
+        at = caller.get()
+        while at and at != pid:
+            session = self.sessions.get(at)
+            at = session.turn[1].asker if session is not None and session.turn is not None else ""
+        return bool(at)
+
     def give_up(self, pending: Pending) -> None:
         """Nobody waits for this answer any more: end the work on it, if it has begun."""
         process = self.kernel.processes.get(pending.running)
@@ -300,6 +312,36 @@ class Runtime:
             if not recorded:
                 self._found[model] = found
         return found
+
+    def answers_in_order(self, agent: Agent) -> bool:
+        """Whether one who is asked for the agent answers by which questions came before, as some scripts do."""
+        for model in agent.models:
+            with suppress(ConfigError):  # whoever asks it will hear of that
+                provider, name, _ = self.find(model)
+                if provider.answers_in_order(name):
+                    return True
+        return False
+
+    def model_limits(self, agent: Agent) -> dict[str, RateLimit]:
+        """The limits of its models themselves, which it shares with other agents."""
+        names = []
+        for model in agent.models:
+            with suppress(ConfigError):
+                names.append(self.find(model)[2])
+        limits = self.settings.limits
+        return {name: limits[name] for name in names if name in limits}
+
+    def ready_in(self, agent: Agent, *, timed: bool) -> float:
+        """Seconds until no limit can fail a call of the agent because it comes too soon."""
+        declared = self.kernel.declared
+        effects = [effect for effect in agent.effects.values() if isinstance(effect, Effect) and effect.gated]
+        gates: list[Gate | TwoGates] = [declared.gate(effect) for effect in effects]
+        for name, limit in self.model_limits(agent).items():
+            shared = declared.gates.get((name, limit, None))
+            gates += [] if shared is None else [shared]
+        asks_once = not agent.toolbox and not agent.sources and agent.output is None
+        requests = agent.retry.max_attempts if asks_once else _MANY
+        return max((gate.ready_in(requests, timed=timed) for gate in gates), default=0.0)
 
     def _named(self, model: str) -> tuple[LLMProvider, str, str]:
         try:

@@ -18,6 +18,7 @@ from typing import Any
 from lyra.agents.agent import Agent
 from lyra.agents.content import content_of
 from lyra.agents.delegate import ask_child
+from lyra.agents.lead import in_its_time
 from lyra.agents.replies import Pending, Stream
 from lyra.agents.runtime import runtime_of, scopes
 from lyra.core.budget import Budget
@@ -90,6 +91,8 @@ async def _run_on(
 
 
 async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | None, limit: Any) -> Any:
+    if not ctx.replaying:
+        await in_its_time(runtime_of(ctx._process.kernel), agent, timed=timeout_s is not None)
     if timeout_s is None:
         return await ask_child(ctx, agent, content, budget=limit)
     timeout_s = real(timeout_s, "timeout")

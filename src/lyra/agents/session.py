@@ -21,7 +21,7 @@ from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
-    from lyra.agents.replies import Sink
+    from lyra.agents.replies import Pending, Sink
     from lyra.agents.trace import Span
     from lyra.kernel.labels import Labels
     from lyra.tools.permissions.decision import Permissions
@@ -119,6 +119,7 @@ class Session:
         "sink",
         "tools",
         "trace_id",
+        "turn",
         "turn_span",
         "wary",
         "window",
@@ -137,6 +138,7 @@ class Session:
         self._chain = b""
         self.execution: AgentExecution | None = None  # the run that is under way, or the last one
         self.trace_id = ""  # made with the first call that somebody listens to
+        self.turn: tuple[int, Pending] | None = None  # that is under way for somebody: where it began, and for whom
         self.turn_span = ""  # of the turn that is under way
         self.replayed = False  # the turn began with answers from the journal
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
@@ -152,6 +154,16 @@ class Session:
     def tainted(self) -> bool:
         """It has read text from outside: what it does next may be somebody else's idea."""
         return self.labels is not None and self.pid in self.labels.state.pids
+
+    @property
+    def is_given_up(self) -> bool:
+        """Nobody waits any more for the turn that is under way: it is about to be forgotten."""
+        return self.turn is not None and self.turn[1].abandoned
+
+    @property
+    def said(self) -> list[Message]:
+        """The conversation, without a turn that is about to be forgotten."""
+        return self.messages[: self.turn[0]] if self.turn is not None and self.is_given_up else self.messages
 
     @property
     def is_wary(self) -> bool:

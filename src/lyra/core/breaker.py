@@ -102,6 +102,11 @@ class Breaker:
             raise CircuitOpen("the circuit breaker is waiting for its probe", retry_after_s=max(wait, 0.0))
         self._probes += 1
 
+    def ready_in(self, now: float) -> float:
+        """Seconds until it lets somebody try."""
+        left = self._opened_at + self.circuit_breaker.reset_after - now
+        return max(left, 0.0) if self.state == "open" else 0.0
+
     @property
     def at_rest(self) -> bool:
         """Closed, and nothing to forget: another success changes nothing."""

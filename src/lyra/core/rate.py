@@ -96,6 +96,14 @@ class TokenBucket:
                 counted.level -= tokens
         return wait
 
+    def ready_in(self, now: float, requests: int) -> float:
+        """Seconds until so many requests fit (no more than ever do), and as many tokens as ever do."""
+        if self.is_unused:  # full, and nobody's
+            return 0.0
+        self._refill(now)
+        wait = 0.0 if self._requests is None else self._requests.wait(requests)
+        return wait if self._tokens is None else max(wait, self._tokens.wait(self._tokens.capacity))
+
     def refund(self, tokens: int = 0) -> None:
         """The call was never made: its request and its tokens are free again."""
         if self._requests is not None:

@@ -126,6 +126,14 @@ class Gate:
         """Somebody waits here, or the breaker is not at rest."""
         return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
 
+    def ready_in(self, requests: int, *, timed: bool) -> float:
+        """Seconds until it refuses none of so many calls; and makes none wait, where their time is limited."""
+        now = self._kernel.clock.monotonic()
+        wait_s = 0.0 if self._breaker is None else self._breaker.ready_in(now)
+        if self._bucket is not None and (timed or self._strategy != "queue"):
+            wait_s = max(wait_s, self._bucket.ready_in(now, requests))
+        return wait_s
+
     def admit(self, process: Process, tokens: int, again: bool = False) -> Awaitable[None] | None:
         """Let a call through that is expected to take so many tokens; `again` for a retry of it.
 
@@ -283,6 +291,9 @@ class TwoGates:
         except BaseException:
             self._own.undo(tokens, again)
             raise
+
+    def ready_in(self, requests: int, *, timed: bool) -> float:
+        return max(gate.ready_in(requests, timed=timed) for gate in (self._own, self._shared))
 
     def readmit(self) -> None:
         self._own.readmit()

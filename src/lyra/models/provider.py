@@ -41,5 +41,9 @@ class LLMProvider(ABC):
         """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
         return None
 
+    def answers_in_order(self, model: str) -> bool:
+        """Whether what is answered depends on which requests came before: then nobody may be asked out of turn."""
+        return False
+
     async def close(self) -> None:  # noqa: B027 (most have something to close, sim has not)
         """Give back connections; the provider may be used again."""

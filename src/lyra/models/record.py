@@ -153,6 +153,9 @@ class Recorder(LLMProvider):
             )
         )
 
+    def answers_in_order(self, model: str) -> bool:
+        return self.provider.answers_in_order(model)
+
     def secrets(self) -> tuple[str, ...]:
         return self.provider.secrets()
 
@@ -188,6 +191,7 @@ class Replayer(LLMProvider):
         self._left: dict[str, list[Entry]] = {}
         for entry in self._entries:
             self._left.setdefault(entry.hash, []).append(entry)
+        self._more = sum(len(entries) - 1 for entries in self._left.values())  # answers behind the first of a request
         self._in_order = in_order
         self._timings = timings
         self._secrets = secrets
@@ -211,6 +215,12 @@ class Replayer(LLMProvider):
         if entry.error is not None:
             raise error_from_data(entry.error)
 
+    def answers_in_order(self, model: str) -> bool:
+        """Also where a request was recorded more than once: it gets those answers one after the other."""
+        if self._in_order or self._more:
+            return True
+        return self._otherwise is not None and self._otherwise.answers_in_order(model)
+
     def _find(self, request: Request) -> Entry | None:
         data = redact_data(request_data(request), tuple(_text(each) for each in self._secrets()))
         key = _hash(data)
@@ -218,7 +228,10 @@ class Replayer(LLMProvider):
             return self._following(key, data)
         left = self._left.get(key)
         if left:
-            return left.pop(0) if len(left) > 1 else left[0]
+            if len(left) == 1:
+                return left[0]
+            self._more -= 1
+            return left.pop(0)
         if self._otherwise is not None:
             return None
         raise self._unknown(data, _nearest(data, self._entries))

@@ -107,6 +107,10 @@ class SimProvider(LLMProvider):
         """Free, unless the script has a price: money budgets can be tried offline."""
         return self._play(model).script.price
 
+    def answers_in_order(self, model: str) -> bool:
+        """Where a reply is used up, chosen by the number of the call, or preceded by so many errors."""
+        return self._play(model).counts
+
     def _play(self, model: str) -> _Play:
         if self._every_model:
             model = ""  # one play for all: what a reply is good for is counted once
@@ -151,7 +155,7 @@ class SimProvider(LLMProvider):
 class _Play:
     """One script being played: which replies are used up, which requests were tried how often."""
 
-    __slots__ = ("_function", "_ready", "_replies", "_tries", "_used", "script", "started")
+    __slots__ = ("_function", "_ready", "_replies", "_tries", "_used", "counts", "script", "started")
 
     def __init__(self, script: Any, name: str = "sim/echo") -> None:
         self._function: Callable[[Request], Any] | None = None
@@ -162,6 +166,7 @@ class _Play:
         self._replies = tuple((index, reply, _conditional(reply)) for index, reply in enumerate(self.script.all))
         self._used = [0] * len(self._replies)
         self._tries: dict[bytes, int] = {}
+        self.counts = any(_counts(reply) for _, reply, _ in self._replies)  # an answer depends on those before
         # Answers that are the same for every request are made once, and found by their reply's identity.
         self._ready: dict[int, _Answer | None] = {id(reply): None for _, reply, _ in self._replies if _constant(reply)}
         self.started = Started("sim", name)
@@ -251,6 +256,11 @@ _NOTHING: Final[_Seen] = {}
 
 def _conditional(reply: Reply) -> bool:
     return any(getattr(reply, name) is not None for name in _CONDITIONS)
+
+
+def _counts(reply: Reply) -> bool:
+    passes = reply.error is not None and reply.error.attempts is not None
+    return reply.times is not None or reply.one_of is not None or passes
 
 
 def _constant(reply: Reply) -> bool:

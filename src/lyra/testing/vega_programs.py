@@ -306,7 +306,10 @@ class Maker:
         if self.functions and self.often(0.2):
             name, count = self.functions[self.below(len(self.functions))]
             body = f"{name}({', '.join(['q'] + ['shared'] * (count - 1))})"
-        text = f'let {value} = str::join(list::map({self.items()}, |q| {body}), "+");'
+        items = self.items()
+        while self.often(0.25):
+            items = f"list::map({items}, |r| {self.asked_about('r')})"
+        text = f'let {value} = str::join(list::map({items}, |q| {body}), "+");'
         self.scopes[-1].append(value)
         return text
 
@@ -315,7 +318,7 @@ class Maker:
         self.has_helpers = True
         makers = (
             *(self.given, self.handed, self.wrapped, self.stale, self.stale_tool, self.listed, self.by_default),
-            *(self.limited, self.renamed, self.deep, self.spun),
+            *(self.limited, self.renamed, self.deep, self.spun, self.kept),
         )
         return makers[self.below(len(makers))]()
 
@@ -342,6 +345,20 @@ class Maker:
         one, two = self.fresh("xs"), self.fresh("xs")
         questions = [self.message(), self.message()]
         return f"let {one} = fkept({questions[0]}); let {two} = fkept({questions[1]}); {one}.push(1); {two}.push(2);"
+
+    def kept(self) -> str:
+        """Maps one in another that keep what they go through, which then changes."""
+        whole, all_ = self.fresh("xs"), self.fresh("xs")
+        inner = f"list::map({whole}, |x| [x, {self.asked_about('x[0]')}])"
+        outer = f"list::map({inner}, |y| [y, {self.asked_about('y[0][0]')}])"
+        changed = self.choice((f"{all_}[0][0][0][0]", f"{all_}[1][0][0][0]", f"{all_}[0][0][1]", f"{whole}[0][0]"))
+        change = f"{changed} = {self.text(2)};"
+        lines = [f"let {whole} = [[{self.text(2)}], [{self.text(2)}]];", f"let {all_} = {outer};", change]
+        question = self.asked_about(f"{whole}[0][0] + {all_}[1][0][0][0] + {all_}[0][0][1]")
+        beside = self.ask()
+        lines.insert(1 + self.below(3), f"let {self.made()} = {beside};")
+        lines.append(f"let {self.made()} = {question};")
+        return " ".join(lines)
 
     def wrapped(self) -> str:
         whole, one, two = self.fresh("xs"), self.fresh("xs"), self.fresh("xs")

@@ -35,6 +35,7 @@ from lyra.vega.ast import (
     Name,
     Parallel,
     Return,
+    Send,
     Session,
     Statement,
     Supervisor,
@@ -48,6 +49,7 @@ from lyra.vega.checker_scope import ROLES, Binding, Context, Scope, nearest
 from lyra.vega.checker_settings import SettingsChecker
 from lyra.vega.checker_types import ANY, STR, Kind, an
 from lyra.vega.facts import ends
+from lyra.vega.plan.walk import own_parts
 from lyra.vega.stdlib.table import ERRORS, GLOBALS
 
 __all__ = ["StatementChecker"]
@@ -63,6 +65,11 @@ _ROLES: Final[dict[type, str]] = {
 }
 _ONLY_TOP: Final = {Agent: "an agent", Supervisor: "a supervisor", Import: "an import", Test: "a test", Tool: "a tool"}
 _ITERABLE: Final = ("any", "list", "map", "str", "stream")
+_ALONE: Final = "what is a whole statement runs beside others: put this into a function and call it here"
+
+
+def _asks(statement: Statement) -> bool:
+    return any(isinstance(part, Send) for part in own_parts(statement))
 
 
 class StatementChecker(SettingsChecker):
@@ -260,6 +267,10 @@ class StatementChecker(SettingsChecker):
     def _parallel(self, node: Parallel) -> None:
         """Its names are seen after it, so it has no scope of its own."""
         self.statements(node.body.statements)
+        asking = [each for each in node.body.statements if _asks(each)]
+        for statement in asking[:-1]:  # nothing waits for the last
+            if not isinstance(getattr(statement, "value", None), Send):
+                self.warn(statement.at, statement.end, "what follows in `parallel` waits for this statement", _ALONE)
 
     def _session(self, node: Session) -> None:
         self.wanted(node.budget, Kind("money"), self.kind(node.budget), "the budget of a session")

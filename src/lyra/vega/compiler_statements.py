@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from lyra.vega import ast
 from lyra.vega.compiler_control import Control
 from lyra.vega.opcodes import (
@@ -18,6 +16,7 @@ from lyra.vega.opcodes import (
     OP_PRINT,
     OP_RETHROW,
 )
+from lyra.vega.plan.walk import children, parts
 from lyra.vega.scopes import Symbol, Variable
 
 __all__ = ["Statements"]
@@ -78,7 +77,8 @@ class Statements(Control):
 
     def parallel(self, node: ast.Parallel) -> None:
         """Sends and calls that stand alone in a statement are started together; their results are set, in the order
-        of the source, at the first statement that needs one of them or cannot wait, and at the end."""
+        of the source, at the first statement that needs one of them or may leave, and at the end. Every other
+        statement is carried out in its turn, while they run."""
         self.enter([], node.body.statements)
         group = self.register(5)
         error, results = self.register(), self.register()
@@ -87,7 +87,7 @@ class Statements(Control):
         start = 0
         for statement in node.body.statements:
             call = self.overlapping(statement)
-            if pending and (not _is_simple(statement) or _mentions(statement, names)):
+            if pending and (_may_leave(statement) or _mentions(statement, names)):
                 self.join(node, group, error, results, pending, start)
                 pending, names = [], set()
             if call is None:
@@ -160,8 +160,23 @@ class Statements(Control):
                 self.next_register = mark
 
 
-def _is_simple(statement: ast.Statement) -> bool:
-    return isinstance(statement, (ast.Let, ast.Assign, ast.ExpressionStatement))
+_STAY: Final = (ast.Let, ast.Assign, ast.ExpressionStatement, ast.Block, ast.If, ast.While, ast.For, ast.ForIn, ast.Try)
+
+
+def _may_leave(statement: ast.Statement) -> bool:
+    """Whether it could go past the end of the block, where what was started is waited for, other than by an error."""
+    return not isinstance(statement, _STAY) or _goes(statement, in_loop=False)
+
+
+def _goes(node: Any, *, in_loop: bool) -> bool:
+    if isinstance(node, ast.Return):
+        return True
+    if isinstance(node, (ast.Break, ast.Continue)):
+        return not in_loop
+    if isinstance(node, (ast.Lambda, ast.Function)):
+        return False
+    inside = in_loop or isinstance(node, (ast.While, ast.For, ast.ForIn))
+    return any(_goes(part, in_loop=inside) for part in children(node))
 
 
 def _bound(statement: ast.Statement) -> str:
@@ -171,17 +186,9 @@ def _bound(statement: ast.Statement) -> str:
     return target.name if isinstance(target, ast.Name) else ""
 
 
-def _mentions(node: Any, names: set[str]) -> bool:
+def _mentions(node: ast.Statement, names: set[str]) -> bool:
     """Whether a statement reads or binds one of these names."""
-    if isinstance(node, (ast.Name, ast.Let)) and node.name in names:
-        return True
-    if isinstance(node, msgspec.Struct):
-        return any(_mentions(getattr(node, field), names) for field in node.__struct_fields__)
-    if isinstance(node, (list, tuple)):
-        return any(_mentions(part, names) for part in node)
-    if isinstance(node, dict):
-        return any(_mentions(part, names) for part in node.values())
-    return False
+    return any(isinstance(part, (ast.Name, ast.Let)) and part.name in names for part in parts(node))
 
 
 Statements.statement_rules = {

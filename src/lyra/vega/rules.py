@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["OFF", "RULES"]
 
 RULES: Final[dict[str, str]] = {
-    "ordered": "an agent that remembers, writes, or is not known is asked in its turn",
+    "ordered": "an agent that remembers, writes, answers by order or is not known is asked in its turn",
     "barrier": "nothing is asked across a return, break, try, session, receive or another effect",
     "branch": "a branch or loop that waits for an answer is not looked into",
     "delivery": "one process gets its messages in the order of the program",
@@ -26,6 +26,7 @@ RULES: Final[dict[str, str]] = {
     "once": "under a limit a function is called early only if it asks one question at most",
     "early": "who is asked early is asked once more when the run knows who it is",
     "limits": "an agent whose rate limit could fail a call that waits is asked in its turn",
+    "clock": "time that was won is given back to whoever goes by the clock, before it could fail a call",
     "names": "one process is one process under all its names",
     "given": "what a library function calls runs ahead only if it leaves nothing behind",
     "handed": "a function runs ahead only if it hands back nothing that its caller has",

@@ -41,6 +41,7 @@ class Early:
         "question",
         "site",
         "task",
+        "took_s",
     )
 
     def __init__(self, group: Group, site: int, question: Question, key: str) -> None:
@@ -56,6 +57,7 @@ class Early:
         self.is_answered = False
         self.mark: tuple[Session, int, bytes, Metrics] | None = None
         self.over = -1
+        self.took_s = 0.0  # from when it had all it needs
 
     @property
     def answer(self) -> Any:
@@ -72,10 +74,12 @@ class Early:
         """The answer, asked for in the task that runs."""
         token = None if self._group.is_inside else ahead.set(self.ahead)
         failed = True
+        began_s = asyncio.get_running_loop().time()
         try:
             for other in (before, *self.question.calls):
                 if other is not None and not (other is before and "delivery" in OFF):
                     await other.get()
+            began_s = asyncio.get_running_loop().time()
             if not self.ahead.is_due and any(type(real(value)) is MarkedReply for value in self.question.args):
                 raise Abandoned  # it would mark whom it asks, which cannot be taken back
             session = session_of(self.question.process)
@@ -93,6 +97,7 @@ class Early:
         finally:
             if token is not None:
                 ahead.reset(token)
+            self.took_s = asyncio.get_running_loop().time() - began_s
             self.ahead.settled(failed=failed)
             if not self.done.done():
                 self.done.set_result(None)

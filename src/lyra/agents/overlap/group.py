@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from lyra.agents.ahead import Ahead, Changes, ahead
+from lyra.agents.lead import Lead, lead
 from lyra.agents.overlap.early import Early
 from lyra.agents.overlap.kept import AGAIN, TAKEN, Kept
 from lyra.agents.overlap.loops import Loop
@@ -60,11 +61,16 @@ class Group:
         self._loops: WeakValueDictionary[int, Loop] = WeakValueDictionary()
         self._paths: dict[Process, str] = {}  # of the programs that ask in their own name
         self._is_new = True
+        self._lead: Lead | None = None  # where it is the outermost
         self.changes = Changes()
         self.strayed = False  # a loop goes through something else than was foreseen
         self.is_inside = False  # of a call that is itself ahead of its turn: here all are made in their turn
 
     async def __aenter__(self) -> Self:
+        around = lead.get()
+        if around is None or not around.is_open:
+            self._lead = Lead()
+            lead.set(self._lead)
         outer = ahead.get()
         self.is_inside = outer is not None and not outer.is_due
         for (
@@ -78,7 +84,11 @@ class Group:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.astray()
+        try:
+            await self.astray()
+        finally:
+            if self._lead is not None:  # what comes behind the function may still give back what it has won
+                self._lead.is_open = False
 
     # ------------------------------------------------------------ where the program is
 
@@ -94,7 +104,7 @@ class Group:
         program = question.program
         kept = Kept(program) if program in self._paths and program.kernel.journal is not None else None
         try:
-            call = await self._come(site, question, kept)
+            call = await self._come_in_time(site, question, kept)
             if call is None:
                 call = await self._now(site, names, question, kept)
         except BaseException as error:
@@ -106,6 +116,18 @@ class Group:
         self._take(kept)
         self.advance()
         return call.answer
+
+    async def _come_in_time(self, site: int, question: Question, kept: Kept | None) -> Early | None:
+        """The same, and note how much sooner it is over than line by line."""
+        first = self._queue[0] if self._queue else None
+        came_s = asyncio.get_running_loop().time()
+        try:
+            return await self._come(site, question, kept)
+        finally:
+            won = lead.get()
+            if won is not None and first is not None:
+                taken_s = first.took_s if self._queue and self._queue[0] is first else 0.0
+                won.win(taken_s - (asyncio.get_running_loop().time() - came_s))
 
     async def _come(self, site: int, question: Question, kept: Kept | None) -> Early | None:
         """The call as it was made already, when it stands and is answered; None: it is made now."""

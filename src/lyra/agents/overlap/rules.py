@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["LOUD", "OFF", "RULES"]
 
 RULES: Final[dict[str, str]] = {
-    "ordered": "whoever remembers, writes or is not known is asked in its turn",
+    "ordered": "whoever remembers, writes, answers by the order of its questions or is not known is asked in its turn",
     "delivery": "one process gets its messages in the order of the program",
     "cancelled": "what was asked early and is not due is cancelled and waited for",
     "take back": "a conversation forgets a turn that the program never came to",

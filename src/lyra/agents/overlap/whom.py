@@ -21,6 +21,7 @@ from lyra.core.tool import Tool
 from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import Process
+from lyra.models.provider import LLMProvider
 
 __all__ = ["ASKED_WITH", "Question", "session_of"]
 
@@ -113,7 +114,20 @@ class Question:
             return "the kernel that `on=` names keeps a journal, and could not forget the call"
         elif place is not None and type(place) not in (Kernel, Context):
             return "`on=` names no kernel and no program"
-        return _does_more(agent)
+        return _does_more(agent) or self._why_models(agent)
+
+    def _why_models(self, agent: Agent) -> str:
+        """A script may answer by the order of its questions."""
+        place = self.keywords.get("on")
+        kernel = self.process._kernel if self.process is not None else self.program.kernel if self.program else place
+        if kernel is None:  # one of its own, and models of its own but for those that the agent holds
+            is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
+        else:
+            is_ordered = runtime_of(kernel).answers_in_order(agent)
+            limits = runtime_of(kernel).model_limits(agent).values()
+            if any("timeout" in self.keywords or limit.strategy != "queue" for limit in limits):
+                return f"a model of agent {agent.name} has a limit that could fail a call which waits for others"
+        return f"a model of agent {agent.name} answers by the order of its questions" if is_ordered else ""
 
     def _why_not_with(self, *, is_due: bool) -> str:
         for name, value in self.keywords.items():

@@ -43,6 +43,7 @@ class Aliases:
         self._items: dict[int, tuple[Any, ModuleScope]] = {}  # what a loop's variable goes over
         self._given: dict[int, list[int]] = {}  # key → those it was given, or a part of them
         self._put: list[tuple[int, int]] = []  # what a list or map is put into, and what
+        self._alone: set[int] = set()  # ids of variables whose list nobody else has, whoever has its items
         self._foreign: set[int] = {_ANYWHERE}  # keys of what a function has not made itself
         self._owned: dict[int, bool] = {}
         self._depth = 0
@@ -59,6 +60,14 @@ class Aliases:
     def of(self, variable: Variable) -> int:
         """What all variables of a class have in common."""
         return self._class(id(variable))
+
+    def changed_with(self, variable: Variable) -> int:
+        """What changes when a variable's list or map does: its class, or that list alone where nobody else has it."""
+        return -id(variable) if id(variable) in self._alone else self.of(variable)
+
+    def read_with(self, variable: Variable) -> frozenset[int]:
+        """What must not change while a variable is read: what is in its list or map, and that itself."""
+        return frozenset((self.of(variable), self.changed_with(variable)))
 
     def hands_back(self, function: Symbol) -> bool:
         """Whether what a function returns may hold a list or map that it was given, or that others know."""
@@ -93,8 +102,10 @@ class Aliases:
         if first != second:
             self._above[second] = first
 
-    def learn_loop(self, node: ast.ForIn, module: ModuleScope) -> None:
-        """A loop that is not in the file."""
+    def learn_map(self, made: Variable, value: ast.Call, node: ast.ForIn, module: ModuleScope) -> None:
+        """A loop that is not in the file, and the list that it makes, which has what was in the call it stands for."""
+        self._alone.add(id(made))
+        self._hold(id(made), value, module)
         self._items[id(module.declared[id(node)])] = (node.source, module)
         self._read(node, module)
 

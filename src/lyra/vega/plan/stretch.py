@@ -84,6 +84,7 @@ class Stretch:
         self.assigned: set[int] = set()  # ids of variables that get a value in it
         self._state: dict[Any, Value] = {}
         self._changed: set[int] = set()
+        self._changed_as: dict[int, str] = {}  # the name of one that changes, for each of those
         self._read: set[int] = set()  # classes of lists and maps that were read
         self._captured: set[int] = set()  # ids of variables that a function or lambda was found to read
         self._loops = 0
@@ -149,7 +150,8 @@ class Stretch:
                 root = root.target
             meaning = self.module.meanings.get(id(root)) if root is not None else None
             if isinstance(meaning, Variable):
-                self._changed.add(self.aliases.of(meaning))
+                self._changed.add(self.aliases.changed_with(meaning))
+                self._changed_as.setdefault(self.aliases.changed_with(meaning), meaning.name)
 
     # ------------------------------------------------------------ what came of it
 
@@ -281,14 +283,20 @@ class Stretch:
         if not isinstance(meaning, Variable) or meaning.literal is not None:
             return KNOWN
         if self._is_changed(meaning):
-            self._because = f"it reads `{meaning.name}`, which changes beside it"
+            self._because = f"it reads {self._says_changed(meaning)}"
             return NOT_AHEAD
         return self._state.get(meaning, KNOWN)
 
     def _is_changed(self, variable: Variable) -> bool:
-        held_by = self.aliases.of(variable)
-        self._read.add(held_by)
-        return held_by in self._changed and "aliases" not in OFF
+        held_by = self.aliases.read_with(variable)
+        self._read |= held_by
+        return bool(held_by & self._changed) and "aliases" not in OFF
+
+    def _says_changed(self, variable: Variable) -> str:
+        names = {self._changed_as[key] for key in self.aliases.read_with(variable) & self._changed}
+        if not names or variable.name in names:  # it is assigned, or changes under its own name
+            return f"`{variable.name}`, which changes beside it"
+        return f"`{variable.name}`, which may have a part of `{min(names)}`, and that changes beside it"
 
     def _lambda(self, node: ast.Lambda) -> Value:
         value = KNOWN
@@ -411,7 +419,7 @@ class Stretch:
         for variable in summary.reads:
             if id(variable) in self.assigned or self._is_changed(variable):
                 given = NOT_AHEAD
-                self._because = f"`{meaning.name}` reads `{variable.name}`, which changes beside it"
+                self._because = f"`{meaning.name}` reads {self._says_changed(variable)}"
         if "asks" in summary.effects:
             site = self._site(node)
             site.hands_back = self.aliases.hands_back(meaning)

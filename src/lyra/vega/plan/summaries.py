@@ -388,6 +388,7 @@ class Summaries:
         """Why an agent is asked in its turn; "" for one that may be asked early."""
         key = id(symbol.node)
         if key not in self._agents:
+            self._agents[key] = f"a tool of {symbol.name} asks it"  # where it comes back here while it is looked at
             self._agents[key] = self._why_agent(symbol)
         return "" if "ordered" in OFF else self._agents[key]
 

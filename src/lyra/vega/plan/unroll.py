@@ -67,7 +67,7 @@ class Unroller:
         if id(statement) in declared:
             declared[id(last)] = declared[id(statement)]
         self._keep += [first, loop, last]
-        self._summaries.aliases.learn_loop(loop, self._module)
+        self._summaries.aliases.learn_map(made, call, loop, self._module)
         return [first, loop, last]
 
     def _name(self, variable: Variable, place: dict[str, int]) -> ast.Name:

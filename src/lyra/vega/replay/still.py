@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.kernel.programs import Programs
 from lyra.vega.fiber import Fiber, OutOfFuel, VmEffect
 from lyra.vega.replay.journal import VEGA, Journal
-from lyra.vega.runtime.agents import AgentPlan, Cell
+from lyra.vega.runtime.agents import AgentPlan, Cell, Turn
 from lyra.vega.runtime.world import World, padded
 from lyra.vega.values import copied
 
@@ -111,11 +111,8 @@ class _Absent(Cell):
     async def ready(self) -> None:
         raise EndOfRecord
 
-    async def enter_again(self) -> None:
+    def room(self, outer: Turn | None) -> None:
         """Nobody has to wait for a turn here."""
-
-    def leave(self) -> None:
-        """And nobody has one."""
 
 
 class Heard(Fiber):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process import Process as KernelProcess
     from lyra.vega.runtime.world import World
 
-__all__ = ["CRASH", "AgentPlan", "Cell", "agent_front", "models_of"]
+__all__ = ["CRASH", "AgentPlan", "Cell", "Turn", "agent_front", "leave", "models_of"]
 
 CRASH: Final = "vega.crash"  # the key of the message that ends an agent's process
 
@@ -108,6 +108,18 @@ def _in_seconds(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.seconds if type(value) is Duration else value for name, value in settings.items()}
 
 
+class Turn:
+    """A call that is under way, for the process `asker`. What its own tools ask of the agent runs in its turn, one
+    after the other (`inner`): it waits for them, and they must not wait for it."""
+
+    __slots__ = ("asker", "cell", "inner")
+
+    def __init__(self, cell: Cell, asker: KernelProcess) -> None:
+        self.cell = cell
+        self.asker = asker
+        self.inner = asyncio.Semaphore(1)
+
+
 class Cell:
     """An agent as its callers find it: `front` is the process that stands for it now, None while it is restarted."""
 
@@ -164,39 +176,52 @@ class Cell:
         assert self.session is not None
         return self.session
 
-    async def __aenter__(self) -> None:
-        """A call's turn: once the agent is there, and not too many others are running."""
-        if self.plan.turns is not None:
-            await self.plan.turns.acquire()
+    def room(self, outer: Turn | None) -> asyncio.Semaphore | None:
+        """Where a call waits for its turn: with all others, or with those of the call whose tool makes it."""
+        return self.plan.turns if self.plan.turns is None or outer is None else outer.inner
+
+    async def enter(self, outer: Turn | None) -> asyncio.Semaphore | None:
+        """Wait for a call's turn: once the agent is there, and not too many others are running. Gives what to leave."""
+        room = await self.enter_again(outer)
         try:
             await self.ready()
         except BaseException:
-            self.leave()
+            leave(room)
             raise
+        return room
 
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-
-    async def enter_again(self) -> None:
+    async def enter_again(self, outer: Turn | None) -> asyncio.Semaphore | None:
         """The turn of a call that had it in an earlier life; whether the agent is there now is another matter."""
-        if self.plan.turns is not None:
-            await self.plan.turns.acquire()
+        room = self.room(outer)
+        if room is not None:
+            await room.acquire()
+        return room
 
     @asynccontextmanager
-    async def again(self, *, is_open: bool) -> AsyncIterator[None]:
-        """The same while something is done, of a call that is under way."""
-        if not is_open:
-            yield
-            return
-        await self.enter_again()
+    async def turn(self, outer: Turn | None) -> AsyncIterator[None]:
+        """While a call is made."""
+        room = await self.enter(outer)
         try:
             yield
         finally:
-            self.leave()
+            leave(room)
 
-    def leave(self) -> None:
-        if self.plan.turns is not None:
-            self.plan.turns.release()
+    @asynccontextmanager
+    async def again(self, outer: Turn | None, *, is_open: bool) -> AsyncIterator[None]:
+        """The same, of a call that is under way."""
+        if not is_open:
+            yield
+            return
+        room = await self.enter_again(outer)
+        try:
+            yield
+        finally:
+            leave(room)
+
+
+def leave(room: asyncio.Semaphore | None) -> None:
+    if room is not None:
+        room.release()
 
 
 async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> None:

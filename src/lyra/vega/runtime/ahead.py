@@ -13,11 +13,12 @@ never was one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.apart import NO_ROOM, is_limited
 from lyra.core.budget import NOTHING, Usage
 from lyra.core.limits import (
     VEGA_AHEAD_CALLS_MAX,
@@ -31,8 +32,8 @@ from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.apart import NO_ROOM, Apart, is_limited, take_back
-from lyra.vega.runtime.calls import asked, crash, crash_again, failed, hung_up
+from lyra.vega.runtime.apart import Apart, take_back
+from lyra.vega.runtime.calls import asked, crash, crash_again, failed, hung_up, is_crash, now_s
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.processes import PROCESSES, spawn_agent, start_fiber
 from lyra.vega.values import ErrorValue, Fault, Process
@@ -48,7 +49,22 @@ AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 class Early:
     """One early call under way: its task, which never raises but gives how the call ended, and its scope."""
 
-    __slots__ = ("before", "call", "crashes", "depth", "error", "is_taken", "pids", "scope", "task", "value")
+    __slots__ = (
+        "before",
+        "began_s",
+        "call",
+        "crashes",
+        "depth",
+        "ended_s",
+        "error",
+        "idle_s",
+        "is_taken",
+        "pids",
+        "scope",
+        "task",
+        "value",
+        "won_s",
+    )
 
     def __init__(self, call: EarlyCall, scope: Apart, depth: int = 1) -> None:
         self.call = call
@@ -60,12 +76,21 @@ class Early:
         self.is_taken = False
         self.pids: list[str] = []  # of the agents' processes that answer it
         self.crashes: list[tuple[Cell, LyraError]] = []  # of agents, for when its turn comes
+        self.began_s = now_s()
+        self.ended_s = self.began_s
+        self.idle_s = 0.0  # while it waited for others that were made early, and line by line would not have been there
+        self.won_s = 0.0  # by calls that were made early inside it
         self.before: Usage = NOTHING  # what of it was spent in an earlier life of the run
 
     def began(self, job: Job, pid: str) -> None:
         """A process of an agent works on it."""
         self.pids.append(pid)
         _publish(job, "call.ahead", pid)
+
+    @property
+    def took_s(self) -> float:
+        """How long it would have taken line by line."""
+        return self.ended_s - self.began_s - self.idle_s + self.won_s
 
     @property
     def was_refused(self) -> bool:
@@ -155,7 +180,8 @@ async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> No
         flock.has_gap = True
         return
     while len(flock.under_way) >= VEGA_AHEAD_CALLS_MAX and not was_made:
-        await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
+        with _waiting(job):
+            await asyncio.wait(flock.under_way, return_when=asyncio.FIRST_COMPLETED)
         if flock.failed:
             call.state = REFUSED
             raise NotAhead("a call before it has failed")
@@ -207,10 +233,13 @@ def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
     if call.kind == "call" and not _has_depth(job):
         return False
     if call.kind == "call":  # one that asks more than once might find room for a part of it, which is then in vain
-        return asks_once or not limited or "once" in OFF
+        fits = asks_once or not limited or "once" in OFF
+        return fits and not any(map(job.world.is_in_turn, job.world.plans.values()))
     cell = _cell(job, flock, call.arguments[0].pid)
     if cell is None or "ordered" in OFF:
         return cell is not None
+    if job.world.is_in_turn(cell.plan, timed=call.arguments[2] is not None or cell.plan.timeout_s is not None):
+        return False
     return not cell.plan.keeps and (job.world.linked.program.agents[cell.plan.name].is_early or "early" in OFF)
 
 
@@ -232,6 +261,7 @@ async def _made(job: Job, early: Early, path: str, flock: Flock, *, was_made: bo
     try:
         if not was_made:  # one that was has its place already, and those before it may not go on until it has taken it
             await early.scope.those_before()
+        early.began_s = now_s()
         early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:
         early.error = error
@@ -240,6 +270,7 @@ async def _made(job: Job, early: Early, path: str, flock: Flock, *, was_made: bo
         early.error = error
         flock.failed.append(early)
     finally:
+        early.ended_s = now_s()
         early.scope.known.set()
 
 
@@ -333,7 +364,8 @@ async def _look(job: Job, group: Group, call: EarlyCall) -> Any:
     early = _found(job, group, call)
     if early is None:
         raise NotAhead("it is not under way")
-    await _ended(early)
+    with _waiting(job):
+        await _ended(early)
     if early.error is not None:
         raise NotAhead("it failed")
     return early.value
@@ -347,12 +379,16 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     else:
         if "first" in OFF:
             early = await _first_in_time(job, group, early)
-        await _ended(early)
-        await _settled(job, group)
+        with _waiting(job):
+            await _ended(early)
+            await _settled(job, group)
+        _win(job, early.took_s)
         if early.was_refused or not early.scope.is_allowed():
             early = await _now(job, group, call, f"{call.key}.again")
         else:
             _spend(job, early)
+    if early.crashes or (early.call.kind == "send" and early.error is not None and is_crash(early.error)):
+        await _give_back(job)
     for cell, error in early.crashes:
         crash(job, cell, error)
     if early.call.kind == "call" and not early.crashes and isinstance(early.error, LyraError):
@@ -360,6 +396,31 @@ async def _take(job: Job, group: Group, call: EarlyCall) -> Any:
     if early.error is None:
         return early.value
     return _raise(job, early)
+
+
+def _win(job: Job, seconds: float) -> None:
+    """Line by line the program would be here so much later."""
+    outer = job.world.early.get(job.ctx.pid)
+    if outer is None:
+        job.state.lead.win(seconds)
+    else:
+        outer.won_s += seconds
+
+
+@contextmanager
+def _waiting(job: Job) -> Iterator[None]:
+    """The time that it takes is the program's."""
+    came_s = now_s()
+    try:
+        yield
+    finally:
+        _win(job, came_s - now_s())
+
+
+async def _give_back(job: Job) -> None:
+    """An agent crashes, and its supervisor counts how often within a while."""
+    if job.ctx.pid not in job.world.early:
+        await job.give_back()
 
 
 def _spend(job: Job, early: Early) -> None:
@@ -462,7 +523,8 @@ async def _end(job: Job, group: Group) -> None:
     """The stretch is over: what was not taken is cancelled and waited for."""
     flock = job.state.ahead.pop(group.number, None)
     if flock is not None:
-        await _over(job, flock)
+        with _waiting(job):
+            await _over(job, flock)
 
 
 async def _over(job: Job, flock: Flock) -> None:

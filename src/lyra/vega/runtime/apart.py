@@ -4,32 +4,30 @@ What such a call spends is written in a scope of its own. When its turn comes, t
 they would have allowed just this, and are charged; if they would not, the call counts as speculative and is made
 again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
 that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
+
+Not `lyra.core.apart`, which is for calls that the program may come to while they are under way: there a scope joins
+those around it in the middle, and so may have none below it. Here the program waits for the end and is charged with the
+sum, and a function that runs ahead opens scopes of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from lyra.core.apart import NO_ROOM, is_limited
 from lyra.core.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
 from lyra.errors import BudgetExceeded
 from lyra.vega.rules import OFF
 from lyra.vega.values import Money
 
-__all__ = ["NO_ROOM", "Apart", "Kept", "is_limited", "take_back"]
-
-NO_ROOM: Final = "ahead"  # the field of an error that only says: not yet
+__all__ = ["Apart", "Kept", "take_back"]
 
 
 def take_back(scope: Budget, usage: Usage) -> None:
     """A scope has counted something that is not its own, or that it will be charged once more."""
     scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
-
-
-def is_limited(scope: Budget) -> bool:
-    """Whether this scope or one above refuses anything at all."""
-    return any(scope.spendable(dimension) is not None for dimension in DIMENSIONS)
 
 
 class Apart(Budget):

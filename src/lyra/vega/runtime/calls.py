@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
 from lyra.agents.runtime import scopes
 from lyra.agents.trace import Held
+from lyra.core.apart import NO_ROOM
 from lyra.core.budget import Budget
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import (
@@ -33,12 +34,12 @@ from lyra.errors import (
 from lyra.kernel.context import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
-from lyra.vega.runtime.agents import CRASH, Cell
-from lyra.vega.runtime.apart import NO_ROOM, Kept
+from lyra.vega.runtime.agents import CRASH, Cell, Turn
+from lyra.vega.runtime.apart import Kept
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.output import typed
 from lyra.vega.runtime.renewals import made_with
-from lyra.vega.values import Duration, Money, shown
+from lyra.vega.values import Duration, Fault, Money, shown
 
 if TYPE_CHECKING:
     from lyra.kernel.context import ChildHandle
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lyra.vega.runtime.world import World
 
 __all__ = [
+    "answering",
     "ask",
     "asked",
     "content_text",
@@ -58,8 +60,10 @@ __all__ = [
     "hung_up",
     "in_time",
     "inside",
+    "is_crash",
     "kept_inside",
     "mocked_reply",
+    "now_s",
     "once",
     "read_answer",
     "stop",
@@ -80,12 +84,14 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
     cell = job.world.cells.get(pid) or await job.world.cell_of(pid)
     try:
         return await asked(job, cell, pid, message, timeout, budget, is_early=job.ctx.pid in job.world.early)
-    except Divergence:
-        raise  # the journal's business, not the agent's
+    except (Divergence, Fault):
+        raise  # the journal's business or the program's, not the agent's
     except Exception as error:
         early = job.world.early.get(job.ctx.pid)
         if early is not None and isinstance(error, LyraError) and NO_ROOM in error.fields:
             early.scope.was_refused = True  # also when an earlier life of the run found no room
+        elif early is None and is_crash(error):
+            await job.give_back()
         raise failed(job, cell, error) from error
 
 
@@ -117,26 +123,37 @@ async def asked(
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
     content = job.world.runtime.clean(content_text(message))
 
+    outer, turn = job.outer(cell), Turn(cell, job.process)
+
     async def answer() -> Any:
         if cell.plan.keeps:
-            return await _remembered(job, cell, content, limit)
-        return await once(job, cell, content, limit, early)
+            return await _remembered(job, turn, content, limit)
+        return await once(job, turn, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell, limit_s), cell.again(is_open=_is_open(job, cell)):
+        async with in_time(cell, limit_s), cell.again(outer, is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
+    ahead = early or job.world.early.get(job.ctx.pid)
     if job.world.home is not None:
         await job.world.all_home(job.process)
-        if job.ctx.pid in job.world.early:  # its function was called before, and had not come to ask
-            await job.world.early[job.ctx.pid].scope.those_before()
+        if ahead is not None:  # its function was called before, and had not come to ask
+            await ahead.scope.those_before()
+    if ahead is None:
+        await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
         if is_early:
-            is_ahead = early is not None or job.ctx.pid in job.world.early
-            window = cell.ahead if is_ahead and "window" not in OFF else nullcontext()
-            async with window, cell if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+            window = cell.ahead if ahead is not None and "window" not in OFF else nullcontext()
+            came_s = now_s()
+            async with window, cell.turn(outer) if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+                if ahead is not None:
+                    ahead.idle_s += now_s() - came_s
                 return read_answer(cell, await answer())
-        async with in_time(cell, limit_s), cell:
+        async with in_time(cell, limit_s), cell.turn(outer):
             return read_answer(cell, await answer())
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager
@@ -188,8 +205,22 @@ def _is_open(job: Job, cell: Cell) -> bool:
     return child is not None and child.exit is None
 
 
-async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: Early | None = None) -> Any:
+@contextmanager
+def answering(world: World, pid: str, turn: Turn) -> Iterator[None]:
+    """While a process has a call to answer."""
+    turns = world.turns.setdefault(pid, [])
+    turns.append(turn)
+    try:
+        yield
+    finally:
+        turns.remove(turn)
+        if not turns:
+            world.turns.pop(pid, None)
+
+
+async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
+    cell = turn.cell
     plan, ctx = made_with(job.ctx._process, cell.plan), job.ctx
     within = inside(limit)
     with Held(scopes, within):
@@ -205,7 +236,8 @@ async def once(job: Job, cell: Cell, content: str, limit: Money | None, early: E
     if job.world.picture is not None:
         job.world.picture.called(child.pid, cell)
     try:
-        ended = await child.wait()
+        with answering(job.world, child.pid, turn):
+            ended = await child.wait()
     except asyncio.CancelledError:
         stop(job, child)
         if early is not None:
@@ -258,15 +290,18 @@ async def hung_up(job: Job, pid: str) -> None:
             await kernel.process(pid).wait()
 
 
-async def _remembered(job: Job, cell: Cell, content: str, limit: Money | None) -> Any:
+async def _remembered(job: Job, turn: Turn, content: str, limit: Money | None) -> Any:
     """A call with memory: the next message of the conversation, as an effect of the caller's."""
+
+    cell = turn.cell
 
     async def vega_ask(content: str, *, idempotency_key: str) -> Any:
         session = await cell.conversation()
         with Held(scopes, kept_inside(job.world, limit)):
             # Asked again under its own name after a crash, it is the same question: what came of it is found.
             pending = job.world.runtime.ask(session, content_of(content), request_id=f"~{idempotency_key}")
-        return await pending
+        with answering(job.world, session.pid, turn):
+            return await pending
 
     effect = Effect(vega_ask, name=f"vega.ask:{cell.plan.name}", idempotent=True)
     return await job.ctx.do(effect, content)
@@ -291,12 +326,19 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     """The error as the caller sees it; one that is no limit crashes the agent's process."""
     if not isinstance(error, LyraError):
         error = AgentFailed(f"{type(error).__name__}: {error}", status="failed")
-    if isinstance(error, _NO_CRASH) or (isinstance(error, AgentFailed) and error.fields.get("status") in _NOT_IT):
+    if not is_crash(error):
         return error
     crash(job, cell, error)
     if isinstance(error, AgentFailed):
         return error
     return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+
+
+def is_crash(error: BaseException) -> bool:
+    """Whether an agent's process ends with an error of a call."""
+    if isinstance(error, AgentFailed):
+        return error.fields.get("status") not in _NOT_IT
+    return not isinstance(error, _NO_CRASH)
 
 
 def crash(job: Job, cell: Cell, error: LyraError) -> None:
@@ -307,6 +349,7 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
         return
     pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
     if pid is not None:
+        job.world.has_crashed = True
         if cell.front is not None and cell.front.pid == pid:
             cell.down()
         with suppress(NoSuchProcess):

@@ -12,12 +12,12 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
+from lyra.core.apart import NO_ROOM
 from lyra.core.limits import TICK_S
 from lyra.errors import Divergence
 from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.ahead import give_up
-from lyra.vega.runtime.apart import NO_ROOM
 from lyra.vega.runtime.errors import VegaError, fault_of
 from lyra.vega.runtime.fleet import FUEL, Member
 from lyra.vega.runtime.handlers import HANDLERS, handler

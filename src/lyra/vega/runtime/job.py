@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.agents.lead import Lead
 from lyra.kernel.links import Down
 from lyra.kernel.process import PARKED
 from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.convert import from_python
 from lyra.vega.runtime.fleet import Member
-from lyra.vega.values import Process
+from lyra.vega.values import Fault, Process
 
 if TYPE_CHECKING:
     import asyncio
 
     from lyra.core.budget import Budget
     from lyra.kernel.context import Context
+    from lyra.kernel.process import Process as KernelProcess
+    from lyra.vega.runtime.agents import Cell, Turn
     from lyra.vega.runtime.ahead import Flock
     from lyra.vega.runtime.world import World
 
-__all__ = ["Job", "ended_because"]
+__all__ = ["Job", "beside", "ended_because"]
+
+# Whether the code that runs is one of the statements of a `parallel`, all of which go by one clock.
+beside: ContextVar[bool] = ContextVar("vega_beside", default=False)
 
 
 class Job:
@@ -63,6 +72,51 @@ class Job:
             return False
         mine = f"{self.ctx._process.pid}/"
         return not any(name.startswith(mine) for name in self.world.streams)
+
+    async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:
+        """Wait for somebody who goes by the clock, as far as calls side by side have brought the program here sooner.
+        What itself runs ahead of its turn meets nobody who does."""
+        if beside.get():
+            return
+        if self._state is not None and self._state.lead.seconds > 0.0 and "clock" not in OFF:
+            await self._state.lead.give_back(wanted)
+
+    def callers(self) -> Iterator[Turn]:
+        """The calls that wait for this process, innermost first: it runs in a tool that they use."""
+        process: KernelProcess | None = self.process
+        while process is not None:
+            turns = self.world.turns.get(process.pid)
+            if turns:
+                yield turns[0]
+                process = turns[0].asker
+            else:
+                process = process.parent
+
+    def outer(self, cell: Cell) -> Turn | None:
+        """The innermost of those that are calls of the same agent. Deadlock where the very conversation that is to
+        be asked waits for this process."""
+        found = None
+        for turn in self.callers():
+            if turn.cell is cell and cell.plan.keeps:
+                name = cell.plan.name
+                said = f"{name} is asked by its own tool, and answers one message after the other"
+                raise Fault("Deadlock", f"{said}; let the tool ask another process of {name}")
+            if found is None and turn.cell.plan is cell.plan:
+                found = turn
+        if found is None:
+            self._check_streams(cell)
+        return found
+
+    def _check_streams(self, cell: Cell) -> None:
+        """A stream has its turn until it is read to its end, which waits for whoever reads it."""
+        plan = cell.plan
+        if plan.turns is None or not plan.turns.locked():
+            return
+        streams = (opened for opened, _ in self.world.streams.values())
+        mine = sum(opened.is_read_by(self.process) and opened.cell.plan is plan for opened in streams)
+        if plan.concurrency is not None and mine >= plan.concurrency:
+            said = f"{plan.name} is asked while a stream of it is read, and its concurrency is {plan.concurrency}"
+            raise Fault("Deadlock", f"{said}; read the stream to its end first, or raise the concurrency")
 
     def waiting(self, pid: str) -> AbstractContextManager[None]:
         """While it waits for another process, whoever watches the run can see that."""
@@ -133,7 +187,7 @@ class Job:
 class State:
     """What rarer effects need: the receive that waits and when it is over, open sessions, spans and groups."""
 
-    __slots__ = ("ahead", "due", "groups", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
+    __slots__ = ("ahead", "due", "groups", "lead", "mocked", "numbers", "printed", "receiving", "sessions", "spans")
 
     def __init__(self) -> None:
         self.numbers = 0
@@ -143,6 +197,7 @@ class State:
         self.sessions: list[tuple[Budget, ...]] = []
         self.groups: dict[int, list[asyncio.Task[Any]]] = {}
         self.ahead: dict[int, Flock] = {}
+        self.lead = Lead()  # over its line-by-line run
         self.spans: list[Any] = []
         self.mocked: dict[str, list[str]] = {}  # streams of mocks: their words, last first
 

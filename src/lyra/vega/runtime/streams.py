@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.content import content_of
@@ -15,8 +17,17 @@ from lyra.agents.trace import Held
 from lyra.core.effect import Effect
 from lyra.errors import DeadlineExceeded, Divergence
 from lyra.kernel.programs import program_of
-from lyra.vega.runtime.agents import Cell
-from lyra.vega.runtime.calls import content_text, failed, kept_inside, mocked_reply, stop, was_asked
+from lyra.vega.runtime.agents import Cell, Turn, leave
+from lyra.vega.runtime.calls import (
+    answering,
+    content_text,
+    failed,
+    is_crash,
+    kept_inside,
+    mocked_reply,
+    stop,
+    was_asked,
+)
 from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
@@ -33,11 +44,12 @@ class Opened:
     read asks nobody, and goes on behind it. Until then it keeps nobody's turn: a stream may also never be read."""
 
     __slots__ = (
+        "_answers",
         "_content",
-        "_has_turn",
         "_id",
         "_passed",
         "_reader",
+        "_room",
         "_scopes",
         "cell",
         "child",
@@ -62,7 +74,8 @@ class Opened:
         self._reader: KernelProcess | None = None  # while it keeps the agent's turn
         self._content = content
         self._scopes = inside
-        self._has_turn = False  # of those that the agent's concurrency allows
+        self._room: asyncio.Semaphore | None = None  # of those that the agent's concurrency allows
+        self._answers: ExitStack | None = None  # while somebody answers it
         self._passed = 0  # characters that the program has
 
     def start_clock(self, job: Job) -> float | None:
@@ -84,8 +97,7 @@ class Opened:
         is_new = not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream"))
         if is_new:
             await job.world.all_home(job.process)
-            await self.cell.__aenter__()
-            self._has_turn = True
+            self._room = await self.cell.enter(job.outer(self.cell))
         self._reader = job.ctx._process
         self._reader.watch((self._reader_ended, None))
         self.session = self.cell.session
@@ -94,10 +106,16 @@ class Opened:
             self.child = job.ctx.spawn(program_of(made_with(job.ctx._process, plan).agent), priority=plan.priority)
             self.session = self.child._found()
             if not is_new and self.session is not None and self.session.exit is None:
-                await self.cell.enter_again()
-                self._has_turn = True
+                self._room = await self.cell.enter_again(job.outer(self.cell))
+        if self.session is not None:
+            self._answers = ExitStack()
+            self._answers.enter_context(answering(job.world, self.session.pid, Turn(self.cell, self._reader)))
         if job.world.picture is not None and self.session is not None:
             job.world.picture.called(self.session.pid, self.cell)
+
+    def is_read_by(self, process: KernelProcess) -> bool:
+        """Whether somebody reads it, who has a turn of the agent for that."""
+        return self._reader is process and self._room is not None
 
     async def read(self, _stream_id: str, passed: int) -> str | None:
         """The next piece behind what was passed; None at the end."""
@@ -137,8 +155,10 @@ class Opened:
         self._reader = None
         if self.pending is not None and not self.pending.done():
             self.pending.cancel()
-        if self._has_turn:
-            self.cell.leave()
+        room, self._room = self._room, None
+        leave(room)
+        if self._answers is not None:
+            self._answers.close()
 
 
 async def _send_stream(
@@ -175,6 +195,9 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
     if found is None:
         raise Fault("ValueError", STREAM_IS_OVER)
     opened, passed = found
+    if opened.session is None and not job.ctx.replaying:
+        agent, is_timed = opened.cell.plan.agent, opened.limit_s is not None or opened.cell.plan.timeout_s is not None
+        await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
     try:
         async with asyncio.timeout_at(opened.start_clock(job)) as clock:
             with job.waiting(opened.pid):
@@ -187,10 +210,12 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         await _stream_close(job, stream)
         name = opened.cell.plan.name
         raise DeadlineExceeded(f"{name} did not answer within {opened.limit_s:g} s", timeout_s=opened.limit_s) from None
-    except Divergence:
+    except (Divergence, Fault):
         raise
     except Exception as error:
         await _stream_close(job, stream)
+        if is_crash(error):
+            await job.give_back()
         raise failed(job, opened.cell, error) from error
     if piece is None:
         await _stream_close(job, stream)

@@ -10,6 +10,7 @@ from lyra.agents.runtime import scopes
 from lyra.kernel.context import name_branch
 from lyra.vega.runtime.calls import ask
 from lyra.vega.runtime.errors import fault_of
+from lyra.vega.runtime.job import beside
 from lyra.vega.runtime.processes import PROCESSES, start_fiber
 from lyra.vega.values import Duration, Fault, Money, Process
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["PARALLEL"]
 
 
-def _parallel_begin(job: Job) -> int:
+async def _parallel_begin(job: Job) -> int:
     number = job.state.number()
     job.state.groups[number] = []
+    await job.give_back(job.world.wanted_s)  # now: inside one of them would wait while the others go on
     return number
 
 
@@ -73,6 +75,7 @@ def _begin(job: Job, number: int, work: Callable[[], Any]) -> None:
 
     async def branch() -> Any:
         name_branch(job.ctx._process, path)
+        beside.set(True)
         return await work()
 
     group.append(job.world.kernel.tasks.start(branch(), name=f"vega {path}"))

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import Runtime, runtime_of, scopes
@@ -25,6 +26,7 @@ from lyra.kernel.programs import program_of
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
 from lyra.vega.program import Program
+from lyra.vega.rules import OFF
 from lyra.vega.runtime.crew import WORKERS_MAX, Crew
 from lyra.vega.runtime.fleet import Fleet, Member
 from lyra.vega.runtime.foreign import Foreign
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process as KernelProcess
-    from lyra.vega.runtime.agents import AgentPlan, Cell
+    from lyra.vega.runtime.agents import AgentPlan, Cell, Turn
     from lyra.vega.runtime.ahead import Early
     from lyra.vega.runtime.homecoming import Homecoming
     from lyra.vega.runtime.job import Job
@@ -159,6 +161,8 @@ class World:
         self.scopes: dict[str, Budget] = {}  # sessions by their names, where they have to be found again
         self.streams: dict[str, tuple[Opened, int]] = {}  # with the characters read so far
         self.mocks: dict[str, list[tuple[str, Any]]] = {}
+        self.has_crashed = False  # an agent, once or more often: its supervisor counts
+        self.turns: dict[str, list[Turn]] = {}  # calls under way, by the pid of who answers; it is at the first of them
         self.early: dict[str, Early] = {}  # by pid: functions that run ahead of their turn
         self.awaited: set[str] = set()  # pids: functions whose caller waits, and says what came of them
         self.speculative: Usage = NOTHING  # what calls cost that were made ahead and never needed
@@ -267,6 +271,22 @@ class World:
             else:
                 found = self.plans[key] = AgentPlan(self, name, settings)
         return found
+
+    def is_in_turn(self, plan: AgentPlan, *, timed: bool = True) -> bool:
+        """Whether nobody may ask an agent early because of its models: they answer by which questions came before, as
+        some scripts do, or have a limit that could fail a call which waits for others."""
+        if plan.name in self.mocks:
+            return False
+        if "ordered" not in OFF and self.runtime.answers_in_order(plan.agent):
+            return True
+        limits = () if "limits" in OFF else self.runtime.model_limits(plan.agent).values()
+        return any(timed or limit.strategy != "queue" for limit in limits)
+
+    def wanted_s(self) -> float:
+        """How long it would be good to wait for whoever goes by the clock, where nobody can say who will be asked."""
+        if self.has_crashed:
+            return inf
+        return max((self.runtime.ready_in(plan.agent, timed=True) for plan in self.plans.values()), default=0.0)
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
