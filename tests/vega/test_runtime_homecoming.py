@@ -12,6 +12,7 @@ import pytest
 
 from lyra.testing.vega_crash.kills import Scene
 from lyra.testing.vega_crash.provider import Provider
+from lyra.vega.runtime import homecoming
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -116,6 +117,115 @@ try {
     peace = killed.peace(source)
     assert "over" in peace[0]
     assert killed.disturbed(source, lambda scene: "three" in scene.output and "0.0" in scene.output) == peace
+
+
+AHEAD = (
+    ONE
+    + """
+fn apart(what) { return a <- what; }
+let a = spawn R;
+try {
+    session budget $0.0009 {
+        let x = a <- "x slowly";
+        let y = a <- "y slowly";
+        let z = apart("z slowly");
+        let w = apart("w slowly");
+        print(x + y + z + w);
+        print(budget::used());
+        for i in [1, 2, 3, 4, 5, 6, 7, 8, 9] { print(a <- "more ${i}"); print(budget::used()); }
+    }
+} catch BudgetExceeded(r) { print("over"); }
+"""
+)
+
+
+@pytest.mark.parametrize("under_way", [1, 2, 3, 4])
+def test_a_session_is_charged_for_every_call_that_was_under_way(killed, under_way):
+    """Calls and functions that were made ahead of their turn beside each other, and at once: nobody waits for one that
+    waits for everybody."""
+    peace = killed.peace(AHEAD)
+    assert peace[0].endswith("over\n")
+    began = time.monotonic()
+    assert killed.disturbed(AHEAD, killed.asked(under_way), killed.asked(under_way)) == peace
+    assert time.monotonic() - began < 10
+
+
+NUMBERS = (
+    ONE
+    + """
+fn fall() { process::sleep(50ms); throw Broken("as told"); }
+fn tied() {
+    let other = spawn fn fall() supervised by { strategy stop };
+    process::link(other);
+    receive { never => never }
+}
+let a = spawn R;
+let x = a <- "x slowly";
+let y = a <- "y slowly";
+let p = spawn fn tied() supervised by { strategy stop };
+process::monitor(p);
+print(p);
+receive { ["DOWN", who, why] => { print("${who} ${why}"); } }
+"""
+)
+
+
+def test_processes_have_the_numbers_that_they_would_have_had(killed):
+    """Programs print them, and the runtime does in what it tells programs."""
+    peace = killed.peace(NUMBERS)
+    assert " was linked to " in peace[0]
+    assert killed.disturbed(NUMBERS, killed.asked(1), killed.asked(2)) == peace
+    assert killed.disturbed(NUMBERS, printed(1)) == peace
+
+
+@pytest.mark.parametrize("agent", [ONE, CONVERSATION], ids=["calls", "conversation"])
+def test_a_stream_between_two_pieces_is_found_at_once(killed, agent):
+    source = (
+        agent
+        + """
+let a = spawn R;
+session budget $0.01 {
+    let told = "";
+    for piece in a <~ "one two three" {
+        if told == "" { print("begun"); }
+        told = told + piece;
+        process::sleep(200ms);
+    }
+    print(told);
+    print(budget::used());
+}
+"""
+    )
+    peace = killed.peace(source)
+    began = time.monotonic()
+    assert killed.disturbed(source, printed(1)) == peace
+    assert time.monotonic() - began < 15
+
+
+def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):
+    """Whoever has to wait for what ran out of time then is too late for the others; its calls wait for it."""
+    source = (
+        ONE
+        + """
+let a = spawn R;
+try { print(a <- "never" timeout 1500ms); } catch Error { print("too long"); }
+session budget $0.01 {
+    let x = a <- "x slowly";
+    let y = a <- "y slowly";
+    print(x + y);
+    print(budget::used());
+}
+"""
+    )
+    monkeypatch.setattr(provider, "held", "never")
+    monkeypatch.setattr(homecoming, "_SAY_S", 0.2)
+    monkeypatch.setattr(homecoming, "_PATIENCE_S", 0.4)
+    scene = killed._scene(source)
+    assert scene.life(None, kill_when=lambda: provider.asked >= 3) is None
+    assert scene.life(None) == 0
+    assert scene.output == "too long\n[x slowly] (1)[y slowly] (1)\n0.00021\n"
+    assert "not yet where it was: process main; the others wait for it" in scene.errors
+    assert "not yet where it was: process main; the others go on" in scene.errors
 
 
 def test_names_are_known_when_anybody_goes_on(killed):

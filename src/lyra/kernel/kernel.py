@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -591,9 +591,10 @@ class Kernel(Requests):
         if self._recovery is not None:
             self._recovery.hold_back()
 
-    def let_go(self) -> None:
+    def let_go(self, but: Collection[str] = ()) -> None:
+        """They go on, but these: those wait for another `let_go`."""
         if self._recovery is not None:
-            self._recovery.let_go()
+            self._recovery.let_go(but)
 
     async def pause(self, process: Process, seconds: float) -> None:
         """Wait on the kernel's clock; not journaled."""

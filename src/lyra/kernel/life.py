@@ -51,7 +51,18 @@ _KILL_GRACE_S: Final = 5.0
 
 
 class Life:
-    __slots__ = ("_branches", "_causes", "_deadlines", "_due", "_ended", "_kernel", "_members", "_numbered")
+    __slots__ = (
+        "_branches",
+        "_causes",
+        "_deadlines",
+        "_due",
+        "_ended",
+        "_kernel",
+        "_members",
+        "_numbered",
+        "is_given",
+        "pid_of",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -59,6 +70,9 @@ class Life:
         self._causes: dict[Process, LyraError] = {}  # whose end was the cause that these were told to end
         self._ended: deque[str] = deque()
         self._numbered = 0
+        # How whoever runs the kernel names children by their makers and keys, and tells such a pid from a chosen one.
+        self.pid_of: Callable[[Process, rows.Key], str] | None = None
+        self.is_given: Callable[[str], Any] = _NUMBERED
         self._deadlines: dict[Budget, Timer] = {}
         self._due: dict[Budget, float] = {}  # when each of them rings
         self._members: dict[Budget, int] = {}  # live processes in each scope that has a deadline
@@ -101,7 +115,7 @@ class Life:
         right = parent.grant if parent is not None else kernel.grant
         own_right = right if grant is None else right.narrow(Grant.of(grant))
         if pid is None:
-            pid = self.next_pid()
+            pid = self.next_pid(parent, key)
         process = Process(
             kernel, pid, kernel.programs.name(program), parent, own_scope, own_right, level, copy_context()
         )
@@ -150,11 +164,14 @@ class Life:
         point("process.spawned")
         return process
 
-    def next_pid(self) -> str:
+    def next_pid(self, parent: Process | None = None, key: rows.Key | None = None) -> str:
         """Numbered by the journal: unique in a store, and short enough to read aloud."""
         journal = self._kernel.journal
         self._numbered += 1
-        pid = f"p{self._numbered if journal is None else journal.seq + 1}"
+        if self.pid_of is not None and parent is not None and key is not None:
+            pid = self.pid_of(parent, key)
+        else:
+            pid = f"p{self._numbered if journal is None else journal.seq + 1}"
         while dict.__contains__(self._kernel.processes, pid):  # somebody chose this very pid; guests are numbered here
             pid += "x"
         return pid
@@ -376,7 +393,7 @@ class Life:
         One whose pid was chosen by its user stays until the store forgets it: that pid has to give that process.
         """
         self._kernel.processes[process.pid] = process
-        if _NUMBERED(process.pid) is None:
+        if self.is_given(process.pid) is None:
             return
         self._ended.append(process.pid)
         while len(self._ended) > limits.ENDED_PROCESSES_KEPT:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ _WORTH_A_SNAPSHOT = 1_000  # rows; fewer are folded faster than a snapshot is wr
 
 
 class Recovery:
-    __slots__ = ("_dormant", "_held", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
+    __slots__ = ("_dormant", "_held", "_kept", "_kernel", "_rebuilt", "_snapshot_seq", "_snapshotting", "_store")
 
     def __init__(self, kernel: Kernel, store: Store) -> None:
         self._kernel = kernel
@@ -49,7 +50,8 @@ class Recovery:
         self._snapshotting: asyncio.Task[None] | None = None
         self._dormant: dict[str, list[tuple[Process, ProcessState]]] = {}
         self._rebuilt: dict[str, Process] = {}
-        self._held: list[Process] | None = None  # revived while nobody may go on
+        self._held: list[Process] | None = None  # revived while they may not go on
+        self._kept: Collection[str] | None = None  # who may not; None: nobody may
 
     # ------------------------------------------------------------------ loading
 
@@ -208,20 +210,24 @@ class Recovery:
             return
         kernel.supervisors.came_back(process, args)
         process.move("ready")
-        if self._held is None:
-            kernel.scheduler.push(process)
-        else:
-            self._held.append(process)
+        self._push(process)
 
     def hold_back(self) -> None:
         """Dormant processes that are revived from now on are ready and wait, until they are let go."""
-        self._held = []
+        self._held, self._kept = [], None
 
-    def let_go(self) -> None:
-        held, self._held = self._held or [], None
+    def let_go(self, but: Collection[str]) -> None:
+        """`but` are pids of those that wait on, also once they are revived."""
+        held, self._held = self._held or [], [] if but else None
+        self._kept = but
         for process in held:
-            if process.state == "ready":
-                self._kernel.scheduler.push(process)
+            self._push(process)
+
+    def _push(self, process: Process) -> None:
+        if self._held is not None and (self._kept is None or process.pid in self._kept):
+            self._held.append(process)
+        elif process.state == "ready":
+            self._kernel.scheduler.push(process)
 
     def revive(self, program: str) -> None:
         """The program is known now: its dormant processes go on."""

@@ -1,5 +1,5 @@
-"""Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment, gone on with
-by `vega resume`, killed again, until it comes to its end.
+"""Kill, resume, compare: a scene is run by `vega run` in a process of its own, killed at a random moment or when it has
+made some requests, gone on with by `vega resume`, killed again, until it comes to its end.
 
 Judged by the provider and by the printed output: the output is that of a run nobody disturbed; a call whose end was in
 the journal when its process was killed is never made again; one that was in flight is made again under the same key
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -38,6 +38,7 @@ __all__ = ["ID", "Books", "Result", "Scene", "calm", "run"]
 
 _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
+_ASKED_MAX: Final = 6  # requests of one life that is killed in the middle of them
 ID: Final = "scene"
 
 
@@ -97,7 +98,13 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         kills = 0
         while True:
             last = kills >= _KILLS_A_RUN
-            status = scene.life(None if last else rng.uniform(0.0, 1.0) ** 2 * peace.seconds)
+            if last:
+                status = scene.life(None)
+            elif rng.uniform(0.0, 1.0) < 0.5:
+                status = scene.life(rng.uniform(0.0, 1.0) ** 2 * peace.seconds)
+            else:  # while calls are under way, if it comes to so many
+                most = rng.randint(1, _ASKED_MAX)
+                status = scene.life(None, kill_when=partial(_has_asked, provider, most))
             books.heard(provider.take())
             if status is not None:
                 break
@@ -111,6 +118,10 @@ def _disturbed(name: str, peace: Calm, provider: Provider, rng: ProcessRandom, *
         elif len(books.questions) != peace.calls:
             failures.append(f"{name}: {len(books.questions)} keys for {peace.calls} calls")
         return Result(kills, 1, len(books.questions), books.again, failures)
+
+
+def _has_asked(provider: Provider, count: int) -> bool:
+    return provider.asked >= count
 
 
 class Books:

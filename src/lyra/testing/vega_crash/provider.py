@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 __all__ = ["Asked", "Provider"]
 
 _PAUSES_S: Final = (0.0, 0.001, 0.003, 0.006)
-_LONG_S: Final = 0.6  # for those who kill while a call is under way
+_LONG_S: Final = {"slowly": 0.6, "takes a while": 0.15}  # for those who kill while a call is under way
 _FAILS: Final = {"please fail": "400 Bad Request", "be down": "503 Service Unavailable"}
 _KEY: Final = "idempotency-key"
 
@@ -104,7 +104,7 @@ class Provider:
             asked.append(Asked(key, question, False))
         pause_s = self._pace * _PAUSES_S[hashlib.sha256(question.encode()).digest()[0] % len(_PAUSES_S)]
         said = _last(body["messages"])
-        await asyncio.sleep(_LONG_S if "slowly" in said else pause_s)
+        await asyncio.sleep(next((long_s for words, long_s in _LONG_S.items() if words in said), pause_s))
         while self.held and self.held in said:  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.01)
         status = next((status for words, status in _FAILS.items() if words in said), "")

@@ -157,6 +157,25 @@ for round in [1, 2] {
     } catch BudgetExceeded { print("over"); }
 }
 """,
+    "session at once": """
+agent A { model "claude-sonnet-4-20250514" max_tokens 5 retry { max_attempts 1 } }
+fn apart(what) { return a <- what; }
+let a = spawn A;
+for round in [1, 2] {
+    try {
+        session budget $0.0009 {
+            let v = a <- "v takes a while in ${round}";
+            let w = a <- "w takes a while in ${round}";
+            let x = apart("x takes a while in ${round}");
+            let y = a <- "y takes a while in ${round}";
+            let z = apart("z takes a while in ${round}");
+            print(v + w + x + y + z);
+            print(budget::used());
+            for i in [1, 2, 3, 4, 5, 6, 7, 8] { print(a <- "more ${i} of ${round}"); print(budget::used()); }
+        }
+    } catch BudgetExceeded { print("over"); }
+}
+""",
     "talking": """
 agent M { model "claude-sonnet-4-20250514" max_tokens 5 memory conversation retry { max_attempts 1 } }
 let m = spawn M;
@@ -194,6 +213,24 @@ for i in [1, 2, 3, 4] {
         found <- [process::self(), "${i}"];
         receive { text => { print(text); } }
     }
+}
+""",
+    "numbers": _AGENT
+    + """
+fn fall() { process::sleep(5ms); throw Broken("as told"); }
+fn tied() {
+    let other = spawn fn fall() supervised by { strategy stop };
+    process::link(other);
+    receive { never => never }
+}
+let a = spawn A;
+for round in [1, 2, 3] {
+    let x = a <- "x ${round}";
+    let y = a <- "y ${round}";
+    let p = spawn fn tied() supervised by { strategy stop };
+    process::monitor(p);
+    print("${x} ${y} ${p}");
+    receive { ["DOWN", who, why] => { print("${who} ${why}"); } }
 }
 """,
     "guarded": """

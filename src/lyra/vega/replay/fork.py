@@ -9,11 +9,11 @@ there on.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.ask import Ask
 from lyra.core import codec
+from lyra.core.apart import NO_ROOM
 from lyra.core.budget import Usage
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
@@ -23,7 +23,7 @@ from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.ownership import owner_name
 from lyra.store.space import Space
 from lyra.vega.replay.timeline import Step, Timeline
-from lyra.vega.runtime.apart import NO_ROOM
+from lyra.vega.runtime.pids import PID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,6 @@ _INSIDE: Final = (
     "vega.print",
 )  # effects that ask a process of the run, and nobody outside
 _LEASE_S: Final = 60.0
-_PID: Final = re.compile(r"\bp\d+\b")
 
 
 class Change(NamedTuple):
@@ -287,4 +286,4 @@ def difference(old: Timeline, new: Timeline, number: int) -> tuple[Step | None, 
 
 def _same(step: Step) -> tuple[str, ...]:
     parts = (step.kind, step.what, step.message, step.result, step.error)
-    return tuple(_PID.sub("p", part) for part in parts)
+    return tuple(PID.sub("p", part) for part in parts)

@@ -41,7 +41,9 @@ from lyra.vega.values import ErrorValue, Fault, Process
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
 
-__all__ = ["AHEAD", "Early", "Flock", "give_up"]
+__all__ = ["AHEAD", "AHEAD_PATH", "Early", "Flock", "give_up"]
+
+AHEAD_PATH: Final = "ahead"  # how the keys begin of what is done in early calls
 
 
 class Early:
@@ -183,7 +185,7 @@ async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> No
         if flock.failed:
             call.state = REFUSED
             raise NotAhead("a call before it has failed")
-    _launch(job, group, call, flock)
+    _launch(job, group, call, flock, was_made=was_made)
 
 
 def _has_room(job: Job) -> bool:
@@ -202,7 +204,7 @@ def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
-def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
+def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock, *, was_made: bool) -> None:
     limit = None
     if call.kind == "send":
         cell = _cell(job, flock, call.arguments[0].pid)
@@ -213,14 +215,14 @@ def _launch(job: Job, group: Group, call: EarlyCall, flock: Flock) -> None:
     depth = 1 if outer is None else outer.depth + 1
     early: Early = Early(call, Apart(scopes.get()[-1], lambda: flock.scopes_before(early), limit), depth)
     flock.calls[call.key] = early
-    work = _made(job, early, _path(group, call.key), flock)
+    work = _made(job, early, _path(group, call.key), flock, was_made=was_made)
     early.task = job.world.kernel.tasks.start(work, name=f"vega ahead {group.number}:{call.key}")
     flock.under_way.add(early.task)
     early.task.add_done_callback(flock.under_way.discard)
 
 
 def _path(group: Group, key: str) -> str:
-    return f"ahead{group.number}:{key}/"
+    return f"{AHEAD_PATH}{group.number}:{key}/"
 
 
 def _may(job: Job, call: EarlyCall, flock: Flock, *, asks_once: bool) -> bool:
@@ -253,11 +255,12 @@ def _has_depth(job: Job) -> bool:
 # ---------------------------------------------------------------- under way
 
 
-async def _made(job: Job, early: Early, path: str, flock: Flock) -> None:
+async def _made(job: Job, early: Early, path: str, flock: Flock, *, was_made: bool) -> None:
     name_branch(job.ctx._process, path)
     scopes.set((early.scope,))
     try:
-        await early.scope.those_before()
+        if not was_made:  # one that was has its place already, and those before it may not go on until it has taken it
+            await early.scope.those_before()
         early.began_s = now_s()
         early.value = await (_asked(job, early, flock) if early.call.kind == "send" else _called(job, early))
     except asyncio.CancelledError as error:

@@ -34,7 +34,7 @@ class Apart(Budget):
     """`around` is the innermost scope that the call will be charged to, `before` the scopes of the calls that stand
     before it and are not charged yet."""
 
-    __slots__ = ("_before", "around", "guessed", "is_over", "known", "peak", "was_refused")
+    __slots__ = ("_before", "admitted", "around", "guessed", "is_over", "known", "peak", "was_refused")
 
     def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
         super().__init__(usd=limit)
@@ -42,6 +42,7 @@ class Apart(Budget):
         self.limits_money = self.limits_money or around.limits_money
         self.limits_tokens = self.limits_tokens or around.limits_tokens
         self._before = before
+        self.admitted = 0  # questions under way that found room in an earlier life of the run
         self.known = asyncio.Event()  # set when those behind it can tell what it takes
         self.guessed: Usage = NOTHING  # at what was on its way when it was given up; nobody is charged for it
         self.is_over = False  # charged, or given up
@@ -68,7 +69,9 @@ class Apart(Budget):
 
     def admit(self, usage: Usage) -> None:
         """BudgetExceeded where there is no room; it only says: not yet."""
-        if "reserve" not in OFF and not self._has_room(usage):
+        if self.admitted:
+            self.admitted -= 1
+        elif "reserve" not in OFF and not self._has_room(usage):
             self.was_refused = True
             marked: dict[str, Any] = {NO_ROOM: True}
             raise BudgetExceeded("there is no room for a call that is made early", **marked)

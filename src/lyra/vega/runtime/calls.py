@@ -72,6 +72,7 @@ __all__ = [
 
 _NOT_IT: Final = ("gone", "mock")  # failures that no process of the agent had a part in
 _NO_CRASH: Final = (LimitExceeded, ConfigError, Denied)
+_MODEL: Final = "model:"  # how the names begin of effects that ask one
 STOP_S: Final = 1.0  # for a call that was given up to hang up on its model; nobody waits for it
 
 
@@ -132,8 +133,11 @@ async def asked(
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
         async with in_time(cell, limit_s), cell.again(outer, is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
-    await job.world.all_home(job.process)
     ahead = early or job.world.early.get(job.ctx.pid)
+    if job.world.home is not None:
+        await job.world.all_home(job.process)
+        if ahead is not None:  # its function was called before, and had not come to ask
+            await ahead.scope.those_before()
     if ahead is None:
         await job.give_back(partial(job.world.runtime.ready_in, plan.agent, timed=limit_s is not None))
     with job.waiting(pid):
@@ -225,7 +229,7 @@ async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: E
     if early is not None:
         early.began(job, child.pid)
     if job.world.home is not None:
-        _go_inside(child, within)
+        _go_inside(child, within, early)
     before = job.world.recharge(child.pid, within)
     if early is not None:
         early.before += before
@@ -248,11 +252,16 @@ async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: E
         raise AgentFailed(str(misfit), status="output_invalid") from None
 
 
-def _go_inside(child: ChildHandle, within: tuple[Budget, ...]) -> None:
-    """A call of an earlier life that is under way spends from the scopes of this one."""
+def _go_inside(child: ChildHandle, within: tuple[Budget, ...], early: Early | None) -> None:
+    """A call of an earlier life that is under way spends from the scopes of this one. It found room there for what it
+    has begun to ask."""
     process = child._found()
-    if process is not None and process.exit is None:
-        process.context.run(scopes.set, within)
+    if process is None or process.exit is not None:
+        return
+    process.context.run(scopes.set, within)
+    if early is not None:
+        entries = (process.recall or {}).values()
+        early.scope.admitted = sum(entry.name.startswith(_MODEL) and not entry.done for entry in entries)
 
 
 def _result(name: str, ended: Exit) -> Any:

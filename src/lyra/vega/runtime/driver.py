@@ -43,6 +43,8 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         world.begin(job)
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
+        if world.home is not None:
+            await world.home.called(ctx._process)
         world.enter_sessions(seed.get("sessions", ()))
         job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:

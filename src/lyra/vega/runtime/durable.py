@@ -20,6 +20,7 @@ from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.supervisor import supervise
 from lyra.vega import bytecode
+from lyra.vega.runtime import pids
 from lyra.vega.runtime.agents import agent_front, models_of
 from lyra.vega.runtime.driver import vega_process
 from lyra.vega.runtime.homecoming import Homecoming
@@ -110,6 +111,8 @@ class Life:
             self.kernel = Kernel.from_config(
                 config, store=space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES
             )
+        if before is None or before.began.get("pids") == pids.BY_CALL:
+            pids.number(self.kernel)
         self._record = Record(self.kernel, options.write)
         self.world = World(self.kernel, program, options, MAIN)
         self.world.record = self._record
@@ -240,7 +243,7 @@ class Life:
         program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
         sources = facts.pop("sources", None)
         world.runtime.name = kernel.entropy.text(12)
-        facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program}
+        facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program, "pids": pids.BY_CALL}
         facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(sources)) if sources else ""
         self._record.begin(facts, self._began_with)
         grant = world.rights.grant

@@ -4,6 +4,9 @@ A replay brings a process to where it was by the journal's answers. What it know
 sessions it is in and what was spent there, questions that it waits for, agents that it stands for. So the processes of
 Vega replay first, and each is held where it would do something new. The agents' own processes, calls and conversations,
 begin behind them, because what they may spend is theirs to say who asked. When all are there, all go on.
+
+Whoever takes too long to come is not waited for by the others, but its calls are not made without it: a call goes on
+once its caller has come to it, and never outside the sessions that it was made in.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from lyra.kernel.context import upcoming
 from lyra.kernel.process import resume, suspend
 from lyra.kernel.supervisor import supervise
 from lyra.vega.runtime.agents import agent_front
+from lyra.vega.runtime.ahead import AHEAD_PATH
 from lyra.vega.runtime.driver import vega_process
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ __all__ = ["Homecoming"]
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005
 _PATIENCE_S: Final = 20.0  # without any progress; a call that ran out of time then does so again now
+_SAY_S: Final = 3.0  # without any progress, before whoever looks on is told
+_LOOK_S: Final = 0.05  # between looks for those who came late
 _SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the journal's
     {
         "spawn",
@@ -47,11 +53,13 @@ _SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the
 class Homecoming:
     """Made when the kernel has the processes of an earlier life and none has had a step."""
 
-    __slots__ = ("_fiber", "_held", "_ours", "_world")
+    __slots__ = ("_fiber", "_functions", "_held", "_is_open", "_ours", "_world")
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: list[Any] = []
+        self._functions: dict[str, list[Any]] = {}  # by pid: those that were called ahead and not come to yet
+        self._is_open = False  # others go on, though not all are there
         kernel = world.kernel
         self._fiber = kernel.programs.name(vega_process)
         ours = {kernel.programs.name(program) for program in (vega_process, agent_front, supervise)}
@@ -68,12 +76,24 @@ class Homecoming:
 
     async def wait(self, process: Process) -> None:
         """Until all are there."""
-        await suspend(process, self._held)
+        if not self._is_open:
+            await suspend(process, self._held)
+
+    async def called(self, process: Process) -> None:
+        """Before the first step of a function that was called ahead of its turn: its caller has come to the call, and
+        with it to the scope that it spends from."""
+        while _is_ahead(process):
+            await suspend(process, self._functions.setdefault(process.pid, []))
+
+    def call(self, pid: str) -> None:
+        """A caller has come to the call of a function."""
+        for waker in self._functions.pop(pid, ()):
+            resume(waker)
 
     async def _watch(self) -> None:
         kernel = self._world.kernel
         clock = kernel.clock
-        rounds, progress, since_s = 0, self._progress(), clock.monotonic()
+        rounds, progress, since_s, is_said = 0, self._progress(), clock.monotonic(), False
         while not self._all_there():
             if rounds < _ROUNDS:
                 rounds += 1
@@ -84,27 +104,74 @@ class Homecoming:
             if now != last:
                 progress, since_s = now, clock.monotonic()
             elif clock.monotonic() - since_s > _PATIENCE_S:
+                self._say("the others go on")
                 break
+            elif not is_said and clock.monotonic() - since_s > _SAY_S:
+                is_said = True
+                self._say("the others wait for it")
         await self._go_on()
 
     def _all_there(self) -> bool:
-        return not self._world.runtime.awaited and all(map(self._is_there, self._ours))
+        return not self._unasked() and all(map(self._is_there, self._ours))
 
     def _progress(self) -> int:
         return sum(len(process.recall or ()) for process in self._ours) + len(self._world.runtime.awaited)
 
     async def _go_on(self) -> None:
         """Calls that were under way first: they were before whatever comes now."""
-        self._world.kernel.let_go()
+        kernel, world = self._world.kernel, self._world
+        late = self._late()
+        kernel.let_go(late)
         for _ in range(2):
             await asyncio.sleep(0)
-        self._world.home = None
+        self._is_open = True
+        if not late:
+            world.home = None
         held, self._held = self._held, []
         for waker in held:
             resume(waker)
+        while late:
+            await kernel.outside_pause(_LOOK_S)
+            late = self._late()
+            kernel.let_go(late)
+        world.home = None
+
+    def _late(self) -> set[str]:
+        """Calls and conversations, by pid, that nobody has come to who asked them: what they may spend is not known."""
+        processes = self._world.kernel.processes
+        recalls = [process.recall or {} for process in self._ours if process.exit is None]
+        spawned = {entry.link for recall in recalls for entry in recall.values() if entry.kind == "spawn"}
+        return {
+            pid for pid in spawned | self._unasked() if (found := processes.get(pid)) is not None and found.exit is None
+        }
+
+    def _unasked(self) -> set[str]:
+        """Conversations, by pid, with a question that its asker has still to put again. One that has come back and has
+        not opened a stream again is done with it."""
+        awaited = self._world.runtime.awaited.items()
+        return {pending.pid for name, pending in awaited if ":" in name or not self._is_back(name)}
+
+    def _is_back(self, stream: str) -> bool:
+        """Whether the process that opened a stream is where it was."""
+        reader = self._world.kernel.processes.get(stream[1:].rpartition("/")[0])
+        return reader is None or self._is_there(reader)
+
+    def _say(self, what: str) -> None:
+        away = ", ".join(process.pid for process in self._ours if not self._is_there(process))
+        self._world.options.warn(f"not yet where it was: process {away or 'of a conversation'}; {what}")
 
     def _is_there(self, process: Process) -> bool:
         """Whether a process has ended, or has used up what its journal holds; an agent's front has to stand, too."""
         if process.exit is not None:
             return True
         return process.recall is None and (process.program == self._fiber or process.state in ("waiting", "blocked"))
+
+
+def _is_ahead(process: Process) -> bool:
+    """Whether it was called ahead of its turn by one that has not come to that call yet."""
+    caller = process.parent
+    recall = {} if caller is None or caller.exit is not None else caller.recall or {}
+    return any(
+        entry.link == process.pid and entry.kind == "spawn" and str(key).startswith(AHEAD_PATH)
+        for key, entry in recall.items()
+    )

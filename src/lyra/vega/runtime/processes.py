@@ -42,7 +42,10 @@ def start_fiber(
         seed = world.seed(job.fiber, function, arguments, slots, maker)
         if depth:
             seed["depth"] = depth
-        return _tracked(job, job.ctx.spawn(vega_process, world.run_id, seed).pid)
+        pid = job.ctx.spawn(vega_process, world.run_id, seed).pid
+        if world.home is not None:
+            world.home.call(pid)
+        return _tracked(job, pid)
     fiber = job.fiber.child(function, arguments)
     fiber.depth = depth
     process = world.kernel.life.start(vega_process, (world.run_id, fiber), parent=None)

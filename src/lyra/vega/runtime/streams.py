@@ -86,6 +86,12 @@ class Opened:
             self.due = asyncio.get_running_loop().time() + self.limit_s
         return self.due
 
+    def find(self, job: Job) -> None:
+        """One of an earlier life that is not over is on its way already: it spends from the scopes of this one."""
+        self.pending = job.world.runtime.awaited.pop(self._id, None)
+        if self.pending is not None:
+            self.pending.scopes = self._scopes
+
     async def begin(self, job: Job) -> None:
         """Wait for the agent's turn, and have a process that answers; until it is closed, or its reader has ended."""
         is_new = not (job.ctx.replaying and was_asked(job, self.cell, "vega.stream"))
@@ -172,6 +178,7 @@ async def _send_stream(
     opened = Opened(
         stream.id, target.pid, cell, limit_s, content_of(job.world.runtime.clean(content_text(message))), within
     )
+    opened.find(job)
     job.world.streams[stream.id] = (opened, 0)
     return stream
 
