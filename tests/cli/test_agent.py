@@ -304,6 +304,7 @@ def test_the_users_own_file_allows(run):
 
 
 # ---------------------------------------------------------------- tools from elsewhere
+@pytest.mark.timed
 def test_the_tools_of_mcp_servers(run):
     """Those of the user's own file are there; each call needs a rule; one that cannot start is told of."""
     pytest.importorskip("mcp")
@@ -362,6 +363,32 @@ def test_tools_in_yaml(run):
     trusting = run("--model", model, "--trust-project", "--output-format", "stream-json")
     assert "theirs" in json.loads(trusting.stdout.splitlines()[0])["tools"]
     assert "broken.yaml:1" in trusting.stderr
+
+
+def test_a_file_of_tools_that_breaks_meanwhile_is_told_of(run):
+    """And its last good version answers."""
+    pytest.importorskip("yaml")
+    file = Path(run.env["HOME"], ".config", "lyra", "tools", "greet.yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text(GREET)
+    model = run.script(call("Bash", command="sleep 1"), call("greet", who="you"), {"text": "{result}"})
+    command = run.command(
+        "--model", model, "--allowed-tools", "greet", "--allowed-tools", "Bash", "--output-format", "stream-json"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=run.folder, env=run.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if json.loads(line)["type"] == "tool_start":
+                break
+        file.write_text("nmae: greet")
+        rest, said = running.communicate(timeout=60)
+    assert json.loads(rest.splitlines()[-1])["text"].strip() == "hello you"
+    notes = said.splitlines()
+    assert all("greet.yaml:1" in each and "its last good version is used" in each for each in notes)
+    assert 0 < len(notes) == len(set(notes))
 
 
 # ---------------------------------------------------------------- sessions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +376,16 @@ def test_what_is_no_json(tmp_path):
         of_file(tmp_path, '{"mcpServers": {')
     assert caught.value.place is not None
     assert ".mcp.json" in caught.value.place
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_file_is_told(tmp_path, kind):
+    path = tmp_path / ".mcp.json"
+    if kind == "link":
+        path.symlink_to(tmp_path / "nowhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"not a file|not there"):
+        read_file(str(tmp_path), {})

@@ -74,6 +74,7 @@ class Recorded:
         began |= {"folder": str(self.folder), "settings": [], **facts}
         space = Space(self.path, name)
         life, lines = self._life(space, vega.compile(source, FILE), model)
+        life.world.options.sequential = bool(facts.get("sequential"))
         try:
             asyncio.run(_until(life.run(began), stop_after_s))
         except LyraError as error:
@@ -88,7 +89,7 @@ class Recorded:
         try:
             before = Run(space)
             life, _ = self._life(space, before.program(), model, before)
-            live_on(life.kernel, book, is_live=is_live)
+            live_on(life, book, is_live=is_live)
             asyncio.run(life.run())
         except LyraError as error:
             return error.message

@@ -413,6 +413,41 @@ def test_breakpoints_stop_in_both_directions(timeline: Timeline):
     assert timeline.steps[player.position].message == "more"
 
 
+def test_an_expression_is_looked_at_before_every_effect(tmp_path: Path):
+    """A loop on one line has one line and many effects; both ways, and on from a line as well."""
+    made = Recorded(tmp_path)
+    made.run(
+        'agent A { model "sim/script" }\nlet a = spawn A;\n'
+        'for i in [1, 2, 3] { let x = a <- "x${i}"; let y = a <- "y${i}"; print(x + y); }'
+    )
+    player = made.player()
+    breaks = Breakpoints(player)
+    breaks.add("if i == 2")
+    there = []
+    while breaks.forward() is not None:
+        step = player.next_step
+        assert step is not None
+        there.append((player.position, step.message))
+    assert [message for _, message in there] == ["x2", "y2", "x2y2"]
+    back = []
+    while breaks.backward() is not None:
+        back.append(player.position)
+    assert back == [position for position, _ in there][::-1]
+
+
+def test_from_a_line_the_next_effect_stops(tmp_path: Path):
+    made = Recorded(tmp_path)
+    made.run('agent A { model "sim/script" }\nlet a = spawn A;\nlet n = 1;\nn = n + 1;\nprint(a <- "x");')
+    player = made.player()
+    breaks = Breakpoints(player)
+    breaks.add(f"line {FILE}:4")
+    breaks.add("agent A")
+    kinds = []
+    while (hit := breaks.forward()) is not None:
+        kinds.append(hit.breakpoint.kind)
+    assert kinds == ["line", "agent"]
+
+
 def test_an_error_stops(tmp_path: Path):
     made = Recorded(tmp_path)
     made.run("let x = 0;\ntry { http::get(1); } catch TypeError { x = 1; }\nlet y = 1 / 0;")
@@ -439,6 +474,8 @@ def test_an_error_stops(tmp_path: Path):
         ("agnt A", "no `break agnt`"),
         ("agent B", "no agent 'B'"),
         ("cost lots", "no amount"),
+        ("cost 5", "no amount of money"),
+        ("cost .5", "no amount of money"),
         ("line nowhere.vega:3", "no file"),
         ("line 3x", "no line"),
         ("if ", "missing"),

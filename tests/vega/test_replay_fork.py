@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lyra.errors import ConfigError
+from lyra.models.request import Request
+from lyra.models.script import Reply
 from lyra.store.space import Space
 from lyra.vega.replay.fork import Book, change_at, copied_to, difference, fresh_name
+from lyra.vega.replay.player import Player
+from lyra.vega.replay.timeline import Timeline
 from lyra.vega.runs import Runs
 from tests.vega.recorded import TEAM, Recorded
-from tests.vega.support import Seen
+from tests.vega.support import FAILING, Seen
 
 ASKS = """\
 agent A { model "sim/script" }
@@ -23,6 +28,219 @@ print(first);
 if first == "yes" { print(a <- "something new"); }
 print(a <- "last");
 """
+
+
+DOCUMENT = """
+agent Reviewer { model "sim/script" }
+agent Summarizer { model "sim/script" }
+let reviewer = spawn Reviewer;
+let summarizer = spawn Summarizer;
+let review1 = reviewer <- "one";
+let review2 = reviewer <- "two";
+let review3 = reviewer <- "three";
+print(summarizer <- review1 + review2 + review3);
+"""
+LOOP = """
+agent R { model "sim/script" }
+let r = spawn R;
+fn both(q) {
+    let a = r <- q + "a";
+    let b = r <- q + "b";
+    return a + b;
+}
+let out = [];
+for i in [1, 2, 3] {
+    let x = r <- "x${i}";
+    let y = both("y${i}");
+    out.push(x + y);
+}
+print(out);
+"""
+OVERLAPPING = {
+    "document": DOCUMENT,
+    "loop": LOOP,
+    "nested": """
+agent R { model "sim/script" }
+let r = spawn R;
+fn inner(q) { let a = r <- q + "a"; let b = r <- q + "b"; return a + b; }
+fn outer(q) { let x = inner(q + "1"); let own = r <- q; let y = inner(q + "2"); return [x, own, y]; }
+let p = outer("p");
+let m = r <- "m";
+let q = outer("q");
+print(p); print(m); print(q);
+""",
+    "the same": """
+agent R { model "sim/script" }
+let r = spawn R;
+fn ask() { let a = r <- "same"; let b = r <- "same"; return [a, b]; }
+let a = r <- "same"; let b = ask(); let c = r <- "same"; let d = ask();
+print([a, b, c, d]);
+print(r <- "same");
+""",
+    "side by side": """
+agent R { model "sim/script" }
+agent M { model "sim/script" memory conversation }
+let r = spawn R; let m = spawn M; let n = spawn M;
+fn f(q) { return r <- q; }
+parallel { let a = m <- "a"; let b = f("b"); let c = n <- "c"; let d = r <- "d"; }
+print([a, b, c, d]);
+parallel { let e = n <- "e"; let g = m <- "g"; }
+print([e, g]);
+""",
+    "streams": """
+agent R { model "sim/script" }
+agent M { model "sim/script" memory conversation }
+let r = spawn R; let m = spawn M;
+print(m <- "d");
+let a = r <~ "a"; let b = m <~ "b"; let c = r <~ "c";
+for one in c { print(one); }
+for one in a { print(one); }
+for one in b { print(one); }
+""",
+    "workers": """
+agent R { model "sim/script" }
+let r = spawn R;
+fn work(main, q) { let a = r <- q + "1"; let b = r <- q + "2"; main <- [q, a, b]; }
+let me = process::self();
+for q in ["u", "v"] { spawn fn work(me, q); }
+let got = {};
+for i in [1, 2] { receive { [q, a, b] => { got[q] = a + b; } } }
+print(got["u"]); print(got["v"]);
+""",
+    "failing": """
+agent R { model "sim/script" }
+let r = spawn R;
+let xs = [];
+for q in ["k", "fail", "l"] {
+    let a = r <- q + "1";
+    try { let b = r <- q; xs.push(a + b); } catch AgentFailed { xs.push(a + " no"); }
+}
+print(xs);
+let more = r <- "more?";
+if more == "CHANGED" { print(more + (r <- "then")); }
+""",
+}
+
+
+class Numbered(Seen):
+    """A model that tells how often it was asked the same, and says `CHANGED` once. What stands first takes longest."""
+
+    def __init__(self, changed: str = "") -> None:
+        super().__init__()
+        self._changed = changed
+        self._times: dict[str, int] = {}
+
+    def __call__(self, request: Request) -> Any:
+        self.requests.append(request)
+        asked = request.messages[-1].text
+        self._times[asked] = self._times.get(asked, 0) + 1
+        said = f"{asked}.{self._times[asked]}"
+        if said == self._changed:
+            return Reply.from_data({"text": "CHANGED"})
+        if asked == "fail":
+            return FAILING
+        return Reply.from_data({"text": said, "first_s": max(0.0, 0.02 - 0.002 * len(self.requests))})
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("kind", OVERLAPPING)
+def test_every_reply_of_calls_that_overlap_is_changed_and_no_other(made: Recorded, kind: str, sequential: bool):
+    """For each effect that a model answered, the fork prints what the program prints where the model says so."""
+    source = OVERLAPPING[kind]
+    first = Numbered()
+    made.run(source, model=first, sequential=sequential)
+    timeline = made.timeline()
+    assert not timeline.notes
+    calls = [step for step in timeline.steps if step.agent]
+    assert len(calls) == len(first.requests)
+    replies = [reply_of(made, timeline, step.number) for step in calls]
+    assert len(set(replies)) == len(calls)
+    for step, reply in zip(calls, replies, strict=True):
+        if kind == "the same":  # who asks first is another one in each run
+            expected = [line.replace(reply, "CHANGED") for line in made.output()]
+        else:
+            expected = made.run(source, f"else{step.number}", model=Numbered(reply), sequential=sequential)
+        book = fork(made, step.number, "CHANGED", name=f"fork{step.number}")
+        made.go_on(f"fork{step.number}", book, is_live=True, model=Numbered())
+        forked = made.output(f"fork{step.number}")
+        assert "".join(forked) == "".join(expected), step.what
+        assert "CHANGED" in "".join(forked), step.what
+
+
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("kind", ["document", "loop", "nested", "failing"])
+def test_effects_are_in_the_order_of_the_program(made: Recorded, kind: str, sequential: bool):
+    """However early they were asked and answered: as a run asks that makes every call in its turn. What a call cost is
+    its own, and played in that order every process comes to the same effects."""
+    in_turn = Numbered()
+    made.run(OVERLAPPING[kind], "turns", model=in_turn, sequential=True)
+    made.run(OVERLAPPING[kind], model=Numbered(), sequential=sequential)
+    timeline = made.timeline()
+    calls = [step for step in timeline.steps if step.agent]
+    assert [step.message for step in calls] == [request.messages[-1].text for request in in_turn.requests]
+    assert [step.spent.calls for step in calls if not step.error] == [1] * sum(not step.error for step in calls)
+    assert all(one.seq <= other.seq for one, other in pairwise(timeline.steps))
+    functions = [step for step in timeline.steps if step.kind == "ahead_take" and not step.agent]
+    for step in functions:
+        (child,) = step.children
+        inside = [one.number for one in timeline.steps if one.pid == child]
+        before = max(one.number for one in timeline.steps[: step.number] if one.pid == step.pid)
+        assert before < inside[0] < inside[-1] < step.number
+    player = Player(timeline)
+    player.goto(len(timeline))
+    assert not player.diverged
+
+
+PRICED = """
+[price]
+input_usd_per_mtok = 1000000
+output_usd_per_mtok = 1000000
+[[replies]]
+text = 'yes'
+"""
+SPENDING = """
+agent A {{ model "{model}" max_tokens 5 }}
+agent M {{ model "{model}" max_tokens 5 memory conversation }}
+let a = spawn A; let m = spawn M;
+print(a <- "first");
+try {{
+    session budget $90 {{
+        for i in list::range(0, 5) {{
+            let x = a <- "n${{i}}";
+            let y = m <- "m${{i}}";
+            print("${{i}} ${{budget::used()}} ${{budget::remaining()}}");
+        }}
+        let b = a <- "left"; let c = a <- "right";
+        print(budget::used());
+    }}
+}} catch BudgetExceeded {{ print("over"); }}
+"""
+
+
+@pytest.mark.parametrize("message", ["first", "n2", "m2", "right"])
+def test_a_fork_has_spent_what_the_run_had(made: Recorded, tmp_path: Path, message: str):
+    """Also in a session, by calls that the journal answers: a program that goes by its budget goes the same way. And a
+    model whose name has a colon in it is changed like any other."""
+    (tmp_path / "script.toml").write_text(PRICED)
+    source = SPENDING.format(model=f"sim/script:{tmp_path / 'script.toml'}")
+    lines = made.run(source)
+    assert len(lines) == 7
+    assert [line.split()[1] for line in lines[1:6]] != ["0"] * 5
+    assert made.go_on("fork", fork(made, number_of(made, message), "yes")) == ""
+    assert made.output("fork") == lines
+    with Runs(made.path) as runs:
+        assert runs["fork"].spent == runs["run"].spent
+
+
+def reply_of(made: Recorded, timeline: Timeline, number: int) -> str:
+    """What a fork says that an effect gave; a failure by its question."""
+    with Runs(made.path) as runs:
+        was = change_at(runs["run"], timeline, number, "x", is_error=False).was
+    step = timeline.steps[number]
+    assert was == "refused" or was.startswith(f"{step.message}.")
+    if step.result and step.kind in ("send", "ahead_take"):
+        assert step.result == f'"{was}"'
+    return "fail.1" if was == "refused" else was
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ class Toolset:
         """Look at the sources; on a replay, have what they had."""
         if self._agent.sources:
             self._look(process, self._current())
+            self._tell(process)
         self._mark(process)
 
     def renew(self, process: Process) -> None:
@@ -65,6 +66,7 @@ class Toolset:
         if (entry.kind, entry.name) == ("read", _ROW) if entry is not None else now != self._now:
             self._look(process, now)
             self._mark(process)
+        self._tell(process)  # a file that broke has changed no tool
 
     def _mark(self, process: Process) -> None:
         if self._foreign:  # what a stranger's tool says of itself is read with every request
@@ -77,7 +79,6 @@ class Toolset:
         self._know((*self._agent.toolbox, *theirs.values()))
         if changed and process.recall is None:
             process.kernel.publish(process.known_as, "tools.changed", {"tools": list(theirs)})
-        self._tell(process)
 
     def _current(self) -> dict[str, Tool]:
         """What the sources have now, but for names that the agent's own tools have; the first source wins."""

@@ -27,6 +27,7 @@ from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
     from lyra.agents.headless import Headless, HeadlessOptions, Outcome
+    from lyra.core.event import Event
 
 __all__ = ["agent"]
 
@@ -211,10 +212,23 @@ def _warn(run: Headless) -> None:
     options = run.options
     for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
-    problems = (each for source in run.agent.sources for each in getattr(source, "problems", ()))
+    problems = [each for source in run.agent.sources for each in getattr(source, "problems", ())]
     layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
     for said in (*run.config.notes, *passed_over(layers), *problems):
         note(f"note: {said}")
+    _tell_of_tools(run, set(problems))
+
+
+def _tell_of_tools(run: Headless, told: set[str]) -> None:
+    """Of a file of tools that somebody breaks meanwhile."""
+
+    def tell(event: Event) -> None:
+        for problem in event.data["problems"]:
+            if problem not in told:
+                told.add(problem)
+                note(f"note: {problem}")
+
+    run.kernel.on_event(tell, kinds=("tools.problems",))
 
 
 # ---------------------------------------------------------------- what was given

@@ -93,7 +93,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
         config = session.config if flags else None
         chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
         life = Life(space, program, chosen, before=forked, config=config)
-        live_on(life.kernel, book, is_live=is_live)
+        live_on(life, book, is_live=is_live)
         return await life.run()
 
     try:

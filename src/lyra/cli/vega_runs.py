@@ -47,6 +47,8 @@ def _facts(run: Run) -> dict[str, Any]:
 def _cell(facts: dict[str, Any], column: str) -> str:
     if column == "began":
         return moment(facts["began"])
+    if column == "file" and facts["fork_of"]:
+        return f"{facts['file']} (fork of {facts['fork_of']})"
     if column == "cost":
         return f"${facts['cost_usd']:.4f}"
     return str(facts[column])

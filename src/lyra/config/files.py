@@ -6,11 +6,12 @@ Anything but a small UTF-8 TOML file is a `ConfigError` with its place. What the
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any, Final
 
 from lyra.errors import ConfigError
 
-__all__ = ["FILE_BYTES_MAX", "FILE_NAME", "MANAGED_FILE", "folder", "read_toml", "same_file"]
+__all__ = ["FILE_BYTES_MAX", "FILE_NAME", "MANAGED_FILE", "folder", "read_bytes", "read_toml", "same_file"]
 
 FILE_NAME: Final = "lyra.toml"
 MANAGED_FILE: Final = "/etc/lyra/lyra.toml"  # the machine's: it can only tighten
@@ -48,20 +49,36 @@ def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ..
         raise ConfigError("it holds a number beyond all bounds", place=shown) from None
 
 
-def _read_text(path: str, shown: str) -> str:
-    import stat
+def read_bytes(path: str, shown: str) -> bytes | None:
+    """What a small file of settings holds, None where there is none.
 
-    if os.path.islink(path) and not os.path.exists(path):
-        raise ConfigError("it is a link to a file that is not there", place=shown, hint="mend the link or remove it")
+    A link to nowhere, a folder or a pipe is a ConfigError: whoever put it there meant settings to hold.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"it cannot be read: {error.strerror}", place=shown) from None
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would make us wait for ever
-            raise ConfigError("it is not a file", place=shown, hint=f"{FILE_NAME} is a text file of settings")
+            raise ConfigError("it is not a file", place=shown, hint="a text file of settings belongs there")
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        hint = "mend the link or remove it"
+        raise ConfigError("it is a link to a file that is not there", place=shown, hint=hint) from None
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}", place=shown) from None
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"it is larger than {FILE_BYTES_MAX} bytes", place=shown, hint="is it a settings file?")
+    return data
+
+
+def _read_text(path: str, shown: str) -> str:
+    data = read_bytes(path, shown)
+    if data is None:
+        raise ConfigError("there is no such file", place=shown)
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

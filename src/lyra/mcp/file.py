@@ -18,10 +18,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from lyra.config.cells import read_cell
+from lyra.config.files import read_bytes
 from lyra.config.servers import check_server_name
 from lyra.config.tables import TABLES, Cell
 from lyra.config.values import Source, shape
@@ -45,11 +45,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 def read_file(folder: str, env: Mapping[str, str]) -> list[ServerSettings]:
     """The servers that the folder's `.mcp.json` names; none without such a file."""
-    path = Path(folder, FILE_NAME)
-    try:
-        data = path.read_bytes() if path.is_file() else None
-    except OSError as error:
-        raise ConfigError(f"{FILE_NAME} cannot be read: {error.strerror}", place=str(path)) from None
+    data = read_bytes(os.path.join(folder, FILE_NAME), FILE_NAME)
     if data is None:
         return []
     document, places = parse(text_of(data, FILE_NAME), "json", FILE_NAME)

@@ -168,6 +168,7 @@ class Run:
             "run": self.id,
             "state": state,
             "file": facts["file"],
+            "fork_of": facts.get("fork_of"),
             "began": began_at,
             "ended": ended_at,
             "cost_usd": spent.get("usd", 0) / 1_000_000,

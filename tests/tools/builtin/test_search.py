@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lyra.errors import ToolError
-from lyra.tools.builtin import Workspace
+from lyra.tools.builtin import Workspace, search_worker
 from lyra.tools.builtin.search import AT_ONCE, search_tools
 from lyra.tools.builtin.search_worker import glob_regex
 from tests.tools.builtin.conftest import Tools
@@ -181,7 +181,14 @@ SAME = [
     {"pattern": "one", "path": "src/deep", "output_mode": "content"},
     {"pattern": "one", "path": "src/binary.bin"},
     {"pattern": "one", "path": "src/late.bin"},
-    {"pattern": "[[:alpha:]]{30}"},
+    {"pattern": "[[:alpha:]]{4}", "output_mode": "content"},
+    {"pattern": "[^[:alpha:][:space:]]", "output_mode": "content"},
+    {"pattern": r"[[:punct:]\]x-]+$", "output_mode": "content"},
+    {"pattern": r"[]o[:digit:]]", "output_mode": "count"},
+    {"pattern": r"one\z", "output_mode": "content"},
+    {"pattern": "caf.", "output_mode": "content"},
+    {"pattern": "caf.*", "output_mode": "content"},
+    {"pattern": "f.o", "multiline": True, "output_mode": "content"},
     {"pattern": "("},
     {"pattern": r"return\s+one", "output_mode": "content"},
     {"pattern": r"[^a-z]one", "output_mode": "content"},
@@ -192,6 +199,23 @@ SAME = [
 @pytest.mark.parametrize("arguments", SAME, ids=lambda each: " ".join(map(str, each.values())))
 def test_the_same_with_and_without_ripgrep(tree, arguments):
     assert grep(tree.root, ripgrep=True, **arguments) == grep(tree.root, ripgrep=False, **arguments)
+
+
+@needs_ripgrep
+@pytest.mark.parametrize("name", search_worker._CLASSES)
+def test_each_class_of_characters_is_the_same(tools, name):
+    """One file for each character up to Latin-1, and some beyond."""
+    for code in (*range(1, 256), 0x17F, 0x212A, 0x663, 0x2028):
+        (tools.root / str(code)).write_text(f"{chr(code)}\n", newline="")
+    found = [grep(tools.root, ripgrep=ripgrep, pattern=f"^[[:{name}:]]") for ripgrep in (True, False)]
+    assert found[0] == found[1]
+    assert "nothing" not in found[0]
+
+
+@pytest.mark.parametrize("pattern", ["[[a]]", "[a&&b]", "[a--b]", "[[:^alpha:]]", "[[:nothing:]]"])
+def test_what_only_ripgrep_can_read_is_an_error_without_it(tree, pattern):
+    """Never another answer: Python reads them otherwise."""
+    assert grep(tree.root, ripgrep=False, pattern=pattern) == "error: invalid_arguments"
 
 
 @needs_ripgrep

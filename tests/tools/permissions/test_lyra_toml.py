@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,29 @@ def test_the_users_own_settings_are_not_written(tmp_path):
         path = os.path.join(str(tmp_path), ".config", "lyra", name)
         found = permissions.decide(subject_of("Write", {"file_path": path}, workspace=str(tmp_path)))
         assert found.decision == "deny"
+
+
+@pytest.mark.parametrize("kind", ["link to nowhere", "link to itself", "folder", "pipe"])
+@pytest.mark.parametrize("layer", ["managed", "user", "project"])
+def test_a_file_of_permissions_that_is_none_is_an_error(tmp_path, kind, layer):
+    """Whoever put it there meant its denies to hold: passing it over would open what is shut."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    places = {
+        "managed": tmp_path / "managed.toml",
+        "user": home / ".config" / "lyra" / "permissions.toml",
+        "project": project / ".lyra" / "permissions.toml",
+    }
+    for path in places.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    load = partial(load_layers, str(project), home=str(home), managed=str(places["managed"]))
+    assert load() == []
+    path = places[layer]
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path if kind == "link to itself" else tmp_path / "nowhere")
+    with pytest.raises(ConfigError) as caught:
+        load()
+    assert str(path) in str(caught.value.place)

@@ -39,7 +39,26 @@ _CHUNK = 64 * 1024
 _WIDE = (b"\xff\xfe", b"\xfe\xff")  # texts whose characters are two bytes each
 _PLAIN = re.compile(r"[A-Za-z0-9_ :;,=<>!@%&/'\"~`-]+")
 _OWN_ONLY = re.compile(r"\(\?(?:[=!(>#]|<[=!]|P=)|\\[1-9ZAGBK]|[*+?}]\+")
-_NOT_BY_LINES = re.compile(r"\\[AZ]|\(\?[a-z]*[<(=!]|\\s|\[\^|\\[WD]")
+_NOT_BY_LINES = re.compile(r"\\[AZz]|\(\?[a-z]*[<(=!]|\\s|\[\^|\[:|\\[WD]")
+_BROKEN = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as `surrogateescape` writes them
+_WHOLE = re.compile("[^\udc80-\udcff]+")
+_IN_SET = re.compile(r"\\.|\[:(\^?\w+):\]|\[|&&|--|~~|\]", re.DOTALL)
+_CLASSES = {  # of ripgrep, and of POSIX
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t\n\v\f\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
 
 
 def glob_regex(pattern: str) -> str:
@@ -162,9 +181,46 @@ def rows_max(job: Job) -> int:
 
 
 # ---------------------------------------------------------------- grep
+def own_regex(pattern: str) -> str:
+    """A pattern as ripgrep reads it, for Python, which reads some of it otherwise; what has no like is an error."""
+    out, at = [], 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            out.append("\\Z" if pattern[at + 1 : at + 2] == "z" else pattern[at : at + 2])
+            at += 2
+        elif pattern[at] == "[":
+            found, at = _set(pattern, at)
+            out.append(found)
+        else:
+            out.append(pattern[at])
+            at += 1
+    return "".join(out)
+
+
+def _set(pattern: str, start: int) -> tuple[str, int]:
+    """`[…]` from there on, and where it ends."""
+    at = start + (2 if pattern[start + 1 : start + 2] == "^" else 1)
+    at += pattern[at : at + 1] == "]"  # the first is a character like others
+    out = [pattern[start:at]]
+    while (part := _IN_SET.search(pattern, at)) is not None:
+        out.append(pattern[at : part.start()])
+        at = part.end()
+        if part[1] in _CLASSES:
+            out.append(_CLASSES[part[1]])
+        elif part[0][0] in "\\]":
+            out.append(part[0])
+            if part[0] == "]":
+                return "".join(out), at
+        else:
+            raise re.error(
+                f"`{part[0]}` inside [ ] is read by ripgrep alone, which is not here; write \\[ for the sign"
+            )
+    return pattern[start:], len(pattern)  # it has no end, as Python will say
+
+
 def run_grep(job: Job) -> dict[str, Any]:
     try:
-        own = re.compile(job["pattern"], _flags(job))
+        own = re.compile(own_regex(job["pattern"]), _flags(job))
         wrong = None
     except (re.error, RecursionError, OverflowError) as error:
         own, wrong = None, str(error)
@@ -315,7 +371,13 @@ def by_hand(pattern: re.Pattern[str], job: Job) -> list[Row]:
         if text is None or (quick and pattern.search(text) is None):
             continue
         lines = lines_of(text)
-        hits = spanned(pattern, text) if job["multiline"] else [i for i, s in enumerate(lines) if pattern.search(s)]
+        seen = searched(text, data)
+        if job["multiline"]:
+            hits = spanned(pattern, seen)
+        elif seen is text:
+            hits = [i for i, s in enumerate(lines) if pattern.search(s)]
+        else:
+            hits = [i for i, s in enumerate(lines_of(seen)) if any(True for _ in matches(pattern, s))]
         marked = set(hits)
         shown = {n for hit in hits for n in range(hit - job["before"], hit + job["after"] + 1) if 0 <= n < len(lines)}
         found += [(name, n + 1, lines[n], n in marked) for n in sorted(shown)]
@@ -349,11 +411,26 @@ def contents(job: Job) -> Iterator[tuple[str, bytes]]:
                 yield path + name, data
 
 
+def searched(text: str, data: bytes) -> str:
+    """The text with each byte that is none of its encoding as a sign of its own, which nothing matches."""
+    if "\ufffd" not in text or data.startswith(_WIDE):
+        return text
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+def matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    if _BROKEN.search(text) is None:
+        yield from pattern.finditer(text)
+        return
+    for part in _WHOLE.finditer(text):
+        yield from pattern.finditer(text, part.start(), part.end())
+
+
 def spanned(pattern: re.Pattern[str], text: str) -> list[int]:
     """The lines that matches cover."""
     lines: dict[int, None] = {}
     line, last = 0, 0
-    for match in pattern.finditer(text):
+    for match in matches(pattern, text):
         start, end = match.start(), max(match.start(), match.end() - 1)
         if start >= len(text):
             break

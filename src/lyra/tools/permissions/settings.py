@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lyra.config.files import read_toml
+from lyra.config.files import read_bytes, read_toml
 from lyra.config.sources import Loading
 from lyra.core.check import known_keys, one_of
 from lyra.core.toml_places import TooDeep, key_lines
@@ -31,7 +31,6 @@ __all__ = ["LAYERS", "Layer", "load_layers", "passed_over", "permissions_here", 
 
 MANAGED_FILE: Final = "/etc/lyra/permissions.toml"
 LAYERS: Final = ("managed", "user", "project", "local", "flags")
-_FILE_BYTES_MAX: Final = 1024 * 1024
 _NAME_LENGTH_MAX: Final = 255  # what a file system takes for one
 _NAME_STARS_MAX: Final = 3  # each makes a comparison longer by the length of a path
 _SECTION: Final = "permissions"
@@ -165,14 +164,9 @@ def _in_lyra_toml(folder: str, home: str, *, trusted: bool) -> list[Layer]:
 
 
 def _load(name: str, path: Path, *, trusted: bool) -> Layer | None:
-    try:
-        if not path.is_file():
-            return None
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"the permissions in {path} cannot be read: {error.strerror}", place=str(path)) from None
-    if len(data) > _FILE_BYTES_MAX:
-        raise ConfigError(f"the permissions in {path} are larger than {_FILE_BYTES_MAX} bytes", place=str(path))
+    data = read_bytes(os.fspath(path), os.fspath(path))
+    if data is None:
+        return None
     try:
         text = data.decode()
         places = {".".join(key): line for key, line in key_lines(text).items()}

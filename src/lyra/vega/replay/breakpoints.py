@@ -2,7 +2,8 @@
 
     break agent Reviewer     break error     break cost $0.10     break line review.vega:12     break if total > 10
 
-The first three are seen in the timeline alone; for a line and an expression the program is run line by line.
+The first three are seen in the timeline alone; for a line and an expression the program is run line by line. An
+expression is looked at before every line and before every effect, of which one line may have many.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Breakpoints:
         """All of them, or those whose name or text has the detail in it."""
 
     def _cost(self, made: Breakpoint) -> None:
+        if made.detail[:1].isdigit() or made.detail[:1] == ".":
+            raise ConfigError(f"{made.detail!r} is no amount of money", hint=f"such as: break cost ${made.detail}")
         try:
             made.micro_usd = int(Money.parse(made.detail))
         except ConfigError as error:
@@ -116,12 +119,11 @@ class Breakpoints:
     def forward(self) -> Hit | None:
         """Go on to the next place where one of them says stop; to the end of the run where none does."""
         player = self._player
-        if player.inside is not None:
-            while player.inside is not None:
-                hit = self._at_line() if player.line() and player.inside is not None else None
-                if hit is not None:
-                    return hit
-        first = True
+        first = player.inside is None  # where somebody stands already, nobody is told again
+        while player.inside is not None:
+            hit = self._at_line() if player.line() and player.inside is not None else None
+            if hit is not None:
+                return hit
         while player.position < len(player.timeline):
             if not first and (hit := self._before_step(player.position)) is not None:
                 return hit
@@ -178,6 +180,8 @@ class Breakpoints:
         for one in self.all:
             if _stops(one, step) or (one.kind == "cost" and last is not None and _crosses(one, self._player, position)):
                 return Hit(one, position, None)
+            if one.kind == "if" and step is not None and step.is_effect and _holds(one, self._player, step.pid):
+                return Hit(one, position, None)
         return None
 
     def _at_line(self) -> Hit | None:
@@ -185,7 +189,7 @@ class Breakpoints:
         for one in self.all:
             if one.kind == "line" and player.place(_pid(player)) == (one.file, one.line):
                 return Hit(one, player.position, player.inside)
-            if one.kind == "if" and one.expression is not None and _holds(one.expression, player):
+            if one.kind == "if" and _holds(one, player, _pid(player)):
                 return Hit(one, player.position, player.inside)
         return None
 
@@ -212,12 +216,13 @@ def _crosses(one: Breakpoint, player: Player, position: int) -> bool:
     return before.micro_usd < one.micro_usd <= after.micro_usd
 
 
-def _holds(expression: Expression, player: Player) -> bool:
-    """An expression that names what is not in view here does not hold."""
-    found = player.standing(_pid(player))
-    if found is None:
+def _holds(one: Breakpoint, player: Player, pid: str) -> bool:
+    """Whether its expression holds for a process where that stands, before a line or at an effect. One that names what
+    is not in view there does not."""
+    found = player.standing(pid)
+    if one.expression is None or found is None or found.is_over:
         return False
     try:
-        return expression.value(found.fiber, before=True) is True
+        return one.expression.value(found.fiber, before=player.is_between(pid)) is True
     except ConfigError:
         return False

@@ -10,10 +10,9 @@ there on.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lyra.agents.ask import Ask
 from lyra.core import codec
 from lyra.core.budget import Usage
 from lyra.core.effect import Effect, canonical_hash
@@ -24,6 +23,7 @@ from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.ownership import owner_name
 from lyra.store.space import Space
 from lyra.vega.replay.timeline import Step, Timeline
+from lyra.vega.runtime.apart import NO_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process import Process
     from lyra.store.protocol import Record
     from lyra.vega.runs import Run
+    from lyra.vega.runtime.durable import Life
 
 __all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
 
@@ -40,7 +41,6 @@ _INSIDE: Final = (
     "vega.stream:",
     "vega.print",
 )  # effects that ask a process of the run, and nobody outside
-_MODEL: Final = "model:"
 _LEASE_S: Final = 60.0
 _PID: Final = re.compile(r"\bp\d+\b")
 
@@ -76,70 +76,12 @@ def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error:
 
 def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_error: bool) -> Change:
     """An agent's reply is what its model said last before the answer was there."""
-    found = _Said(run).reply(timeline, step)
-    if found is None:
+    seq = timeline.replies.of(step)
+    if seq is None:
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
-    return _changed(run, *found, lambda old: _said(old, text), text, is_error=is_error)
-
-
-class _Said:
-    """What models said, in order: by whom, and which row has it."""
-
-    def __init__(self, run: Run) -> None:
-        self._seqs: list[int] = []
-        self._rows: list[tuple[str, Record, rows.Finished]] = []  # the effect's name, without its model
-        started: dict[tuple[str, Any], str] = {}
-        for record in run.rows():
-            if record.kind == "effect.started":
-                row = rows.DECODERS[record.kind].decode(record.data)
-                if row.name.startswith(_MODEL):
-                    started[record.pid, row.key] = row.name
-            elif record.kind == "effect.finished":
-                row = rows.DECODERS[record.kind].decode(record.data)
-                name = started.get((record.pid, row.key))
-                if name is not None:
-                    self._seqs.append(record.seq)
-                    self._rows.append((agent_of(name), record, row))
-
-    def reply(self, timeline: Timeline, step: Step) -> tuple[Record, rows.Finished] | None:
-        """The row behind the answer to a step."""
-        last, children = _answered_by(timeline, step)
-        at = bisect_right(self._seqs, last) - 1
-        while at >= 0:
-            agent, record, row = self._rows[at]
-            if agent == step.agent and (record.pid in children if children else record.seq > step.began_seq):
-                return record, row
-            if record.seq <= step.began_seq and not children:
-                return None
-            at -= 1
-        return None
-
-
-def agent_of(effect: str) -> str:
-    """The agent in the name of a model's effect: `model:NAME:provider/model`."""
-    return effect.removeprefix(_MODEL).rpartition(":")[0] if effect.startswith(_MODEL) else ""
-
-
-def _answered_by(timeline: Timeline, step: Step) -> tuple[int, list[str]]:
-    """The seq at which a call was answered, and the processes that answered it. Of calls beside each other and of
-    streams that is with a later step."""
-    if step.kind in ("send", "ahead_take"):
-        return step.seq, step.children
-    mine = [one for one in timeline.steps[step.number :] if one.pid == step.pid]
-    if step.kind == "parallel_send":
-        join = next((one for one in mine if one.kind == "parallel_join"), None)
-        before = [one for one in timeline.steps[: step.number] if one.pid == step.pid]
-        index = 0
-        for one in reversed(before):
-            if one.kind == "parallel_begin":
-                break
-            index += one.kind == "parallel_send" and bool(one.agent)
-        children = (
-            [] if join is None else sorted(join.children, key=lambda pid: int(pid[1:]) if pid[1:].isdigit() else 0)
-        )
-        return (step.seq if join is None else join.seq), children[index : index + 1]
-    reading = next((one for one in mine if one.kind in ("stream_next", "await")), None)
-    return (step.seq, []) if reading is None else (reading.seq, reading.children)
+    record = next(run.rows(after=seq - 1))
+    row = rows.DECODERS[record.kind].decode(record.data)
+    return _changed(run, record, row, lambda old: _said(old, text), text, is_error=is_error)
 
 
 def _changed(
@@ -199,17 +141,12 @@ def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
     book = Book()
-    begun: dict[tuple[str, Any], rows.Started] = {}
     kept: list[tuple[int, float, str, str, bytes]] = []
     for record in run.rows():
+        book.read(record, is_answer=record.seq > change.seq)
         if record.seq == change.seq:
             kept.append(record._replace(data=change.data))
-        elif record.seq > change.seq:
-            _remember(book, begun, record)
-        else:
-            if record.kind == "effect.started":
-                row = rows.DECODERS[record.kind].decode(record.data)
-                begun[record.pid, row.key] = row
+        elif record.seq < change.seq:
             kept.append(_of_fork(record, space.name, run.id, number))
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
@@ -228,35 +165,52 @@ def _of_fork(record: Record, name: str, run_id: str, number: int) -> Record:
     return record._replace(data=codec.encode(facts))
 
 
-def _remember(book: Book, begun: dict[tuple[str, Any], rows.Started], record: Record) -> None:
-    if record.kind == "effect.started":
-        row = rows.DECODERS[record.kind].decode(record.data)
-        begun[record.pid, row.key] = row
-    elif record.kind == "effect.finished":
-        row = rows.DECODERS[record.kind].decode(record.data)
-        start = begun.get((record.pid, row.key))
-        name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
-        if name and not (row.error is not None and row.error.get("code") in ("cancelled", "cut_off", "given_up")):
-            book.add(name, digest, row)
-
-
 class Book:
-    """What the other run was answered, in order, by name and arguments of the effect; those of a model are all that it
-    is told, so a conversation that went another way before is another question. And what the fork asked that is new."""
+    """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told,
+    so a conversation that went another way before is another question. Where the same was asked more than once, each
+    call gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is
+    left, in order. And what the fork asked that is new."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, bytes], deque[rows.Finished]] = {}
+        self._answers: dict[tuple[str, bytes], dict[tuple[str, Any], rows.Finished]] = {}  # by whose line, and its key
+        self._begun: dict[tuple[str, Any], rows.Started] = {}
+        self._lines: dict[str, str] = {}  # of processes, as the kernel has them
         self.taken = 0
         self.new: list[str] = []
 
-    def add(self, name: str, digest: bytes, row: rows.Finished) -> None:
-        self._answers.setdefault((name, digest), deque()).append(row)
+    def read(self, record: Record, *, is_answer: bool) -> None:
+        """A row of the other run; `is_answer` where the fork has not got it."""
+        if record.kind == "process.created":
+            created = rows.DECODERS[record.kind].decode(record.data)
+            above = self._lines.get(created.parent)
+            known = above is not None and created.key is not None
+            self._lines[record.pid] = f"{above}.{created.key}" if known else record.pid
+        elif record.kind == "effect.started":
+            row = rows.DECODERS[record.kind].decode(record.data)
+            self._begun[record.pid, row.key] = row
+        elif record.kind == "effect.finished" and is_answer:
+            self._add(record.pid, rows.DECODERS[record.kind].decode(record.data))
 
-    def take(self, name: str, digest: bytes) -> rows.Finished | None:
+    def _add(self, pid: str, row: rows.Finished) -> None:
+        start = self._begun.get((pid, row.key))
+        name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
+        if name and not _is_none(row.error):
+            self._answers.setdefault((name, digest), {})[self._lines.get(pid, pid), row.key] = row
+
+    def take(self, name: str, digest: bytes, line: str, key: Any) -> rows.Finished | None:
         """An answer that was not taken before."""
         left = self._answers.get((name, digest))
-        self.taken += bool(left)
-        return left.popleft() if left else None
+        if not left:
+            return None
+        self.taken += 1
+        return left.pop((line, key) if (line, key) in left else next(iter(left)))
+
+
+def _is_none(error: dict[str, Any] | None) -> bool:
+    """Whether it says that nobody waited for the answer, or that the call was not to be made ahead of its turn."""
+    if error is None:
+        return False
+    return error.get("code") in ("cancelled", "cut_off", "given_up") or NO_ROOM in (error.get("fields") or {})
 
 
 class _ForkDoor(Door):
@@ -277,12 +231,12 @@ class _ForkDoor(Door):
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
         digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-        row = self._book.take(effect.name, digest)
+        row = self._book.take(effect.name, digest, process.line, key)
         if row is not None:
             if known is not None:
                 del process.recall[key]  # type: ignore[union-attr]
                 process.recall = process.recall or None
-            return await self._again(process, key, effect, digest, row)
+            return await self._again(process, key, effect, digest, row, args)
         self._book.new.append(effect.name)
         if not self._is_live:
             refusal = CapabilityDenied(
@@ -294,8 +248,10 @@ class _ForkDoor(Door):
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 
-    async def _again(self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished) -> Any:
-        """Write the answer down as the fork's own, and give it."""
+    async def _again(
+        self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished, args: tuple[Any, ...]
+    ) -> Any:
+        """Write the answer down as the fork's own, charge whoever paid for it, and give it."""
         journal = self._kernel.journal
         assert journal is not None
         started = rows.Started(key, effect.name, digest, effect.idempotent)
@@ -303,16 +259,20 @@ class _ForkDoor(Door):
         finished = rows.Finished(key, row.value, row.blob, row.error, row.usage)
         journal.write(process.pid, "effect.finished", rows.encode(finished))
         if row.usage:
-            process.budget.charge(Usage.from_data(row.usage))
+            asker = args[0].scopes if args and isinstance(args[0], Ask) else ()
+            for scope in (process.budget, *asker):
+                scope.charge(Usage.from_data(row.usage))
         if row.error is not None:
             raise error_from_row(row.error)
         data = await self._kernel.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
         return effect.decode(data)
 
 
-def live_on(kernel: Kernel, book: Book, *, is_live: bool) -> None:
-    """From now on the kernel asks the book first."""
-    kernel.door = _ForkDoor(kernel, book, is_live=is_live)
+def live_on(life: Life, book: Book, *, is_live: bool) -> None:
+    """From now on its kernel asks the book first. Nothing is asked ahead of its turn any more: there is no time to win,
+    and what the program does not come to is nothing that it asks anew."""
+    life.world.options.sequential = True
+    life.kernel.door = _ForkDoor(life.kernel, book, is_live=is_live)
 
 
 # ---------------------------------------------------------------- what came of it

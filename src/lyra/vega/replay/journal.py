@@ -16,6 +16,7 @@ from lyra.core import codec
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import rows
 from lyra.vega.replay.agents import AGENT, Aside
+from lyra.vega.replay.replies import Replies, questions
 from lyra.vega.replay.timeline import Spent, Step
 from lyra.vega.values import Process
 
@@ -29,6 +30,7 @@ VEGA: Final = "lyra.vega.runtime.driver:vega_process"
 _LEFT_OUT: Final = "replay.left_out"
 _GONE: Final = frozenset({"process.terminated", "process.stopping", "process.linked", "process.monitored"})
 _KEPT: Final = frozenset({"effect.started", "effect.finished", "message.received", "timer.set"})
+_SPAWNS: Final = frozenset({"spawn", "ahead_spawn"})  # what lives on is nobody's answer
 _QUESTIONS: Final = frozenset({"interrupt.created", "interrupt.resolved", "interrupt.expired", "interrupt.cancelled"})
 
 
@@ -59,6 +61,7 @@ class Journal:
         self._kept: dict[str, list[tuple[int, int]]] = {}  # seq and key of each checkpoint
         self._saved: tuple[tuple[str, int], dict[str, Any] | None] | None = None  # the last one that was looked at
         self.aside = Aside(run.space.get_blob)
+        self.replies = Replies(run.space.get_blob)
         self._read()
 
     def _read(self) -> None:
@@ -93,6 +96,7 @@ class Journal:
         blob = getattr(row, "blob", "")
         made = self._made(seq, at, pid, row) if kind == "process.created" else b""
         self.aside.add(record, row)
+        self.replies.add(record, row)
         if made:
             self.doctored.append((seq, at, pid, kind, made))
         elif kind == "message.sent":
@@ -200,13 +204,14 @@ class Journal:
 
     def charge(self, steps: list[Step]) -> None:
         """Lay what was spent on the steps that it was spent for: whose call it was, else the next one to end."""
-        by_child = {child: step for step in steps if step.kind != "spawn" for child in step.children}
+        by_child = {child: step for step in steps if step.kind not in _SPAWNS for child in step.children}
+        by_question = {name: step for step in steps if step.kind not in _SPAWNS for name in questions(step)}
         seqs = [step.seq for step in steps]
         for seq, pid, usage in self._usage:
-            above, step = pid, by_child.get(pid)
-            while step is None and above in self._parents:
-                above = self._parents[above][0]
-                step = by_child.get(above)
+            step, above = None, pid
+            while above and step is None:
+                step = by_child.get(above) or by_question.get(self.replies.question_at(above, seq))
+                above = self._parents.get(above, ("", None))[0]
             if step is None and steps:
                 step = steps[min(bisect_left(seqs, seq), len(steps) - 1)]
             if step is not None:

@@ -20,6 +20,7 @@ from lyra.vega.machinery import again
 from lyra.vega.replay.agents import AgentView
 from lyra.vega.replay.look import Expression
 from lyra.vega.replay.quiet import answered
+from lyra.vega.replay.still import depth_of
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
@@ -333,7 +334,9 @@ class Player:
         if seed is None:
             return Fiber.start(linked)
         function, arguments, globals_ = value_from_data(seed, linked)
-        return Fiber.call(linked, function, arguments, padded(linked, globals_))
+        fiber = Fiber.call(linked, function, arguments, padded(linked, globals_))
+        fiber.depth = depth_of(seed)
+        return fiber
 
     def _to_effect(self, found: Standing) -> None:
         """On to the next effect of a process, or to its end."""

@@ -28,6 +28,7 @@ from lyra.vega.machinery import Again
 from lyra.vega.replay.describe import described
 from lyra.vega.replay.hurry import run_hurried
 from lyra.vega.replay.journal import Journal
+from lyra.vega.replay.order import in_program_order
 from lyra.vega.replay.quiet import QUIET
 from lyra.vega.replay.still import Heard, OnlyVega, Recall, StillWorld, Unprinted
 from lyra.vega.replay.timeline import END, START, Answer, ProcessFacts, Step, Timeline, brief
@@ -40,7 +41,7 @@ from lyra.vega.runtime.record import MAIN
 from lyra.vega.runtime.run import MAILBOX_MESSAGES
 from lyra.vega.runtime.world import Options, world_of
 from lyra.vega.snapshot import to_data
-from lyra.vega.values import copied
+from lyra.vega.values import Stream, copied
 from lyra.vega.vm import run as run_fiber
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class _Reading:
         self.program = _program(run)
         self.linked = [link(run.program(version)) for version in range(len(run.versions))]
         self._last: dict[str, Step] = {}
+        self._unread: dict[str, Step] = {}  # streams that were opened
         self.world = StillWorld(self.kernel, self.program, options, MAIN)
         prepare(self.world, run)
         self.world.record = Unprinted()  # type: ignore[assignment]
@@ -118,10 +120,10 @@ class _Reading:
     # ------------------------------------------------------------ what processes tell
 
     def began(self, pid: str, fiber: Fiber) -> None:
-        seq, at = self.journal.created[pid]
+        seq, _ = self.journal.created[pid]
         file, line, _ = fiber.place()
         name = _name(fiber)
-        self._add(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, at=at, file=file, line=line))
+        self._add(Step(pid=pid, kind=START, what=f"start {name}", seq=seq, file=file, line=line))
 
     def _add(self, step: Step) -> None:
         last = self._last.get(step.pid)
@@ -144,8 +146,7 @@ class _Reading:
             seq = self.journal.printed(pid)
         previous = self.journal.reached.get(pid, self.journal.created[pid][0])
         step.seq = self.journal.reached[pid] = max(seq, previous)
-        step.at = self.journal.time_of(step.seq)
-        step.began, step.began_seq = self.journal.time_of(previous), previous
+        step.began = self.journal.time_of(previous)
         if answer.thrown is not None:
             step.error = f"{answer.thrown.name}: {answer.thrown.text}"[:2_000]
         elif answer.error is not None:
@@ -156,6 +157,23 @@ class _Reading:
             if answer.expired:
                 step.result = "its time was over"
         self._add(step)
+
+    def took(self, step: Step, keys: list[Any]) -> None:
+        """A step was answered under these keys, by the processes that were made under them."""
+        step.keys = [*step.keys, *keys]
+        children = self.journal.children
+        step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
+
+    def streamed(self, step: Step, stream: Any) -> None:
+        """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
+        what opened it."""
+        if not isinstance(stream, Stream):
+            return
+        if step.kind == "send_stream":
+            step.stream, self._unread[stream.id] = stream.id, step
+        elif stream.id in self._unread:
+            opening = self._unread.pop(stream.id)
+            step.stream, opening.children = stream.id, step.children
 
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
@@ -175,17 +193,16 @@ class _Reading:
 
     def timeline(self) -> Timeline:
         journal = self.journal
-        order = {pid: index for index, pid in enumerate(journal.processes)}
-        for pid, (seq, at, ended) in journal.ended.items():
-            if pid in order:
-                self.steps.append(Step(pid=pid, kind=END, what="end", seq=seq, at=at, **_ending(ended)))
-        ranked = [(step.seq, order[step.pid], index, step) for index, step in enumerate(self.steps)]
-        ranked.sort(key=lambda one: one[:3])
-        steps = [step for *_, step in ranked]
+        for pid, (seq, _, ended) in journal.ended.items():
+            if pid in journal.processes:
+                self.steps.append(Step(pid=pid, kind=END, what="end", seq=seq, **_ending(ended)))
+        steps = in_program_order(self.steps, journal.processes)
+        for step in steps:
+            step.at = journal.time_of(step.seq)
         journal.charge(steps)
         timeline = Timeline(self.run.id, self.program, self.run.sources(), steps, self._facts())
         timeline.versions = [(linked.program, self.run.sources(version)) for version, linked in enumerate(self.linked)]
-        timeline.aside = journal.aside
+        timeline.aside, timeline.replies = journal.aside, journal.replies
         timeline.agents = {pid: name for pid, (name, _) in journal.agents.items()}
         timeline.waits = {pid: said for pid, said in self.waits.items() if pid not in journal.ended}
         timeline.notes = [*journal.notes, *self.notes]
@@ -264,6 +281,7 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
     """Every step of a process; gives what it waits for where its record ends."""
     pid = job.ctx._process.pid
     used = 0
+    beside: dict[str, Step] = {}  # calls of a `parallel`, by their branches
     while True:
         _skip_checkpoints(reading, job)
         outcome = run_fiber(fiber, FUEL)
@@ -279,41 +297,69 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         used = 0
         fiber.heard, fiber.expired, recall.taken = [], False, []
         step = described(reading.journal, pid, fiber, outcome)
-        answer = Answer()
-        try:
-            if outcome.kind == "receive" and outcome.arguments[0] is None:
-                job.take(await job.ctx.receive())
-                answer.is_receive = True
-            else:
-                answer.is_receive = outcome.kind == "receive"
-                act = HANDLERS.get(outcome.kind) or handler(outcome.kind)
-                value = act(job, *outcome.arguments)
-                if asyncio.iscoroutine(value):
-                    value = await value
-                thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
-                if outcome.kind not in QUIET:
-                    answer.value, answer.thrown = copied(value), thrown
-                fiber.resume(value)
-        except asyncio.CancelledError:
-            if job.world.kernel.stopping:
-                raise
+        branches = _branches(job, outcome)
+        answer = await _acted(job, fiber, outcome)
+        if answer is None:
             return step.what
-        except ExitProgram:
-            answer.is_last = True
-        except Divergence:
-            raise
-        except Exception as error:  # noqa: BLE001 - as the driver has it
-            fault = fault_of(error)
-            answer.error = (fault.name, fault.text)
-            fiber.throw(fault.name, fault.text)
         if outcome.kind in QUIET:
             continue
-        step.keys, answer.heard, answer.expired = list(recall.taken), fiber.heard, fiber.expired
-        step.children = [child for key in step.keys if (child := reading.journal.children.get((pid, key)))]
+        answer.heard, answer.expired = fiber.heard, fiber.expired
+        reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
+        if outcome.kind == "parallel_send" and answer.error is None:
+            number = outcome.arguments[0]
+            beside[f"parallel{number}:{len(job.state.groups[number]) - 1}"] = step
+        for path in beside.keys() & branches:
+            reading.took(beside.pop(path), recall.of_branch(path))
+        if outcome.kind in _STREAMS:
+            reading.streamed(step, answer.value if outcome.kind == "send_stream" else outcome.arguments[0])
         reading.answered(pid, step, answer)
         fiber.told(step, answer)
         if answer.is_last:
             return ""
+
+
+async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
+    """Do an effect as the driver does, and resume the fiber; None where the record ends before its answer."""
+    answer = Answer()
+    try:
+        if effect.kind == "receive" and effect.arguments[0] is None:
+            job.take(await job.ctx.receive())
+            answer.is_receive = True
+        else:
+            answer.is_receive = effect.kind == "receive"
+            act = HANDLERS.get(effect.kind) or handler(effect.kind)
+            value = act(job, *effect.arguments)
+            if asyncio.iscoroutine(value):
+                value = await value
+            thrown = fiber.fault.error if isinstance(fiber.fault, Again) else None
+            if effect.kind not in QUIET:
+                answer.value, answer.thrown = copied(value), thrown
+            fiber.resume(value)
+    except asyncio.CancelledError:
+        if job.world.kernel.stopping:
+            raise
+        return None
+    except ExitProgram:
+        answer.is_last = True
+    except Divergence:
+        raise
+    except Exception as error:  # noqa: BLE001 - as the driver has it
+        fault = fault_of(error)
+        answer.error = (fault.name, fault.text)
+        fiber.throw(fault.name, fault.text)
+    return answer
+
+
+def _branches(job: Job, effect: VmEffect) -> list[str]:
+    """The branches of a process whose answers are those of an effect, as `runtime.ahead` and `runtime.together` name
+    them."""
+    if effect.kind == "ahead_take":
+        group, call = effect.arguments[:2]
+        return [f"ahead{group.number}:{call.key}"]
+    if effect.kind == "parallel_join":
+        number = effect.arguments[0]
+        return [f"parallel{number}:{index}" for index in range(len(job.state.groups.get(number, ())))]
+    return []
 
 
 def _skip_checkpoints(reading: _Reading, job: Job) -> None:
@@ -351,6 +397,7 @@ def _ending(ended: rows.Terminated) -> dict[str, Any]:
     return {"error": error.message, "file": str(error.fields.get("file", "")), "line": error.fields.get("line") or 0}
 
 
+_STREAMS: Final = frozenset({"send_stream", "stream_next", "await"})
 _QUIET: Final = frozenset({"normal", "shutdown", "killed"})
 _BY_ITSELF: Final = frozenset({"normal", "error"})
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lyra.vega.link import Linked
     from lyra.vega.replay.timeline import Answer, Step
 
-__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten"]
+__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten", "depth_of"]
 
 
 class EndOfRecord(asyncio.CancelledError):
@@ -40,7 +40,8 @@ class Recall(dict[Any, Any]):
         self._process = process
         self._journal = journal
         self._kept = journal.checkpoints.get(process.pid, {})
-        self.taken: list[Any] = []
+        self.taken: list[Any] = []  # on the process's own line, since somebody emptied it
+        self.beside: dict[str, list[Any]] = {}  # and of each branch beside it, by its path
 
     def __bool__(self) -> bool:
         return True
@@ -55,8 +56,15 @@ class Recall(dict[Any, Any]):
             raise EndOfRecord
         if type(key) is int and real != key:
             self._process.keys, self._process.rng = real + 1, None
-        self.taken.append(real)
+        self._line(real).append(real)
         return super().pop(real)
+
+    def _line(self, key: Any) -> list[Any]:
+        return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
+
+    def of_branch(self, path: str) -> list[Any]:
+        """What the journal answered a call that was made beside others: where it was made again, that."""
+        return self.beside.get(f"{path}.again") or self.beside.get(path, [])
 
     def _real(self, key: Any) -> Any:
         """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
@@ -102,7 +110,14 @@ class StillWorld(World):
         if seed is None:
             return Heard.start(linked)
         function, arguments, globals_ = self.read(seed)
-        return Heard.call(linked, function, arguments, padded(linked, globals_))
+        fiber = Heard.call(linked, function, arguments, padded(linked, globals_))
+        fiber.depth = depth_of(seed)
+        return fiber
+
+
+def depth_of(seed: Any) -> int:
+    """How deep a process that began like this is in the calls of whoever waits for it."""
+    return int(seed.get("depth", 0)) if type(seed) is dict else 0
 
 
 class _Absent(Cell):

@@ -1,4 +1,4 @@
-"""A run as the list of its steps: every effect of every process, in the order in which the answers came.
+"""A run as the list of its steps: every effect of every process, in the order in which the program came to it.
 
 A Step is one effect with what came of it, or the start or the end of a process. Its `number` is its place in the list.
 The answer is kept as the machine gets it, so that `player` can give it again; `what` and `result` are texts for people,
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.vega.replay.agents import Aside
+from lyra.vega.replay.replies import Replies
 from lyra.vega.values import Closure, ErrorValue, Fault, shown
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ class Step(msgspec.Struct):
     line: int = 0
     result: str = ""
     error: str = ""
-    seq: int = 0  # of the row that answered it
+    seq: int = 0  # of the row that answered it, or of a later one where the program came to it later
     at: float = 0.0  # when
     began: float = 0.0
-    began_seq: int = 0  # of the row before it in its process
     keys: list[Any] = []  # of the answers in the journal that it took
     children: list[str] = []  # processes that answered it
+    stream: str = ""  # the name of the stream that it opens, or is the first to read
     answer: Answer | None = None
     spent: Spent = Spent()
     number: int = 0
@@ -140,6 +141,7 @@ class Timeline:
         self.processes = processes
         self.agents: dict[str, str] = {}  # names by pid
         self.aside = Aside(_nothing)  # what agents were told and said
+        self.replies = Replies(_nothing)  # and where that is written
         self.waits: dict[str, str] = {}
         self.notes: list[str] = []
         self.state = ""
