@@ -317,6 +317,24 @@ def _deno(words: Sequence[str]) -> Iterator[Reach]:
         yield Reach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
 
 
+def _zip(words: Sequence[str]) -> Iterator[Reach]:
+    """An option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
+    for at, word in enumerate(words[1:], 1):
+        before, found, value = word.partition("TT")
+        if found and before[:1] == "-" and before[:2] != "--":
+            value = value.lstrip("=")
+            yield Reach(at + 1, value) if value else Reach(at + 2, words[at + 1] if at + 1 < len(words) else "")
+
+
+def _gh(words: Sequence[str]) -> Iterator[Reach]:
+    """`gh alias set --shell x 'rm y'`, `gh config set pager 'rm y'`: what is kept for a later call to run."""
+    plain = [word for word in words[1:] if word[:1] != "-" or word == "-"]
+    if plain[:1] in (["alias"], ["config"]) and ("set" in plain or "import" in plain):
+        yield Reach(len(words), code="import" in plain or "-" in plain)
+        for word in plain[2:]:
+            yield Reach(len(words), word.lstrip("!"))
+
+
 def _crontab(words: Sequence[str]) -> Iterator[Reach]:
     if "-l" not in words:
         yield Reach(len(words), code=True)  # what is in it runs later
@@ -334,4 +352,6 @@ JUDGES: Final[dict[str, Judge]] = {
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
     "deno": _deno,
     "crontab": _crontab,
+    "zip": _zip,
+    "gh": _gh,
 }

@@ -82,7 +82,7 @@ OPTIONS: Final[dict[str, Options]] = {
     "sort": Options("", "o", "kStT", long_of("compress-program"), long_of("output files0-from")),
     "split": Options(long_runs=long_of("filter")),
     "man": Options("PH", "CM", "sLmre", long_of("pager html"), long_of("config-file manpath")),
-    "zip": Options(dashes_run=words_of("-TT"), long_runs=long_of("unzip-command")),
+    "zip": Options(long_runs=long_of("unzip-command")),
     "install": Options(long_runs=long_of("strip-program"), valued="gmotS"),
     **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _CC),
     "make": Options("E", "fI", "jlWo", long_of("eval"), long_of("file makefile include-dir")),
@@ -165,6 +165,7 @@ OPTIONS: Final[dict[str, Options]] = {
         long_unread=long_of("config"),
         long_wide=long_of("manifest-path target-dir artifact-dir root"),
     ),
+    "mypy": Options(long_runs=long_of("python-executable"), long_wide=long_of("config-file")),
     "cmake": Options(unread="P", wide="C"),
     "ctest": Options(unread="S", long_wide=long_of("script")),
     "ninja": Options(wide="fC"),
@@ -179,6 +180,15 @@ OPTIONS: Final[dict[str, Options]] = {
     "ant": Options(wide="f", dashes_wide=words_of("-buildfile -file -lib")),
     "latexmk": Options(unread="er", dashes_unread=words_of("-pdflatex -latex -usepretex -pretex")),
     **dict.fromkeys(("tex", "latex", "pdftex", "pdflatex", "xetex", "xelatex", "lualatex", "luatex"), _TEX),
+    "pandoc": Options(
+        "F",
+        "d",
+        "oftrVMHBATcD",
+        long_of("filter pdf-engine"),
+        long_of("defaults data-dir"),
+        unread="L",
+        long_unread=long_of("lua-filter"),
+    ),
     # Versions, mail, the net, the rest.
     "hg": Options(
         "c", "R", "", long_of("command tool"), long_of("repository cwd output"), long_unread=long_of("config")
@@ -220,4 +230,5 @@ OPTIONS: Final[dict[str, Options]] = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Options(valued="Fv")),
     **dict.fromkeys(("sed", "gsed"), Options(valued="el")),
     "git": Options(),
+    "gh": Options(),
 }

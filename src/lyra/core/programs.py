@@ -44,10 +44,13 @@ _RUNNERS: Final[dict[str, frozenset[str]]] = {
     "cmake": words_of("-E"),
     "just": words_of("-c --command"),
     "R": words_of("CMD"),
+    "cargo": words_of("watch"),
 }
 # Those that do it in another machine, or one that looks so: a deny sees it there, a rule need not name it.
-_INSIDE: Final = words_of("docker podman nerdctl kubectl oc")
-_INSIDE_WORDS: Final = words_of("exec run debug")
+_INSIDE: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc"), words_of("exec run debug")),
+    "adb": words_of("shell exec-out"),
+}
 # Programs that run what they are given, with options too many and too rich to be listed: any word may begin it.
 GREEDY: Final = frozenset(
     {
@@ -92,6 +95,7 @@ GREEDY: Final = frozenset(
         *("runc", "crun", "ctr", "torify", "tsocks", "dtach", "abduco", "zellij", "byobu", "ttyrec", "asciinema"),
         *("lockf", "setlock", "run-one", "timelimit", "rush", "qemu", "git-shell", "git-remote-ext", "git-bisect"),
         *("git-submodule", "git-filter-branch", "git-difftool", "git-rebase", "unbuffer-pipe", "bsdtime", "gtime"),
+        *("cargo-watch",),
     }
 )
 _WRAPPERS: Final = words_of(
@@ -107,7 +111,7 @@ _DIGITS: Final = frozenset("0123456789")
 _PROGRAM: Final = re.compile(r"(?!-)(?![A-Za-z_][A-Za-z0-9_]*=)(?![0-9.]+[smhd]?$).*", re.DOTALL)
 
 
-PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE
+PROGRAMS: Final = OPTIONS.keys() | _RUNNERS.keys() | _INSIDE.keys()
 
 
 def program_name(word: str) -> str:
@@ -185,7 +189,7 @@ def reaches(words: Sequence[str]) -> list[Reach]:
 def _run_by_word(name: str, words: Sequence[str]) -> Iterator[Reach]:
     """`poetry run rm x`, `docker exec -it c rm x`: where options come first, any word after them may begin it."""
     if name in _INSIDE:
-        at = next((at for at, word in enumerate(words) if word in _INSIDE_WORDS), 0)
+        at = next((at for at, word in enumerate(words) if word in _INSIDE[name]), 0)
         if at:
             yield Reach(at + 1, begins=at + 1)
         return
@@ -204,6 +208,8 @@ def _runner_in(words: Sequence[str], runners: frozenset[str]) -> int:
     for at, word in enumerate(words[1:], 1):
         if word in runners:
             return at
+        if word[:1] == "+":
+            continue  # cargo +nightly
         if word[:1] == "-":
             plain = 0 if "=" in word else -1
         else:

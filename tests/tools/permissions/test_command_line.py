@@ -447,6 +447,19 @@ eval 'echo rm'
 trap 'echo rm' EXIT
 trap - EXIT
 alias ll='ls -l'
+alias ll='ls -l' la='ls -a'
+alias
+alias; ls
+fc -l
+set -euo pipefail; ls
+set -- rm history "$X"; ls
+shopt -s nullglob; ls
+bash -ic 'ls rm'
+time -p ls rm
+time x=1 ls rm
+time { ls rm; }
+time ls rm > f
+time 2> f ls rm
 python -c 'print("rm x")'
 make rm
 npm run rm x

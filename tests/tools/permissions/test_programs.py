@@ -209,6 +209,31 @@ xargs --eof rm
 readarray -C'rm x' -c1
 mapfile -tC'rm x' -c1
 ZIPOPT='-T -TT rm' zip z f
+zip z f -T -TT'rm x'
+zip z f -T -TT 'rm x'
+zip z f -T -TT='rm x'
+zip z f -rTT 'rm x'
+pandoc --filter rm x
+pandoc --filt=rm x
+pandoc -F rm x
+pandoc --pdf-engine=rm x
+pandoc --lua-filter f.lua x
+pandoc -L f.lua x
+mypy --python-executable=rm .
+mypy --python-executable rm .
+python3 -m mypy --python-executable rm .
+gh alias set --shell q 'rm x'
+gh alias set q '!rm x'
+gh alias import f
+gh config set pager 'rm x'
+cargo watch -s 'rm x'
+cargo watch -q -s'rm x'
+cargo watch --shell='rm x'
+cargo watch -- rm x
+cargo +nightly watch -s 'rm x'
+adb shell rm x
+adb -s emulator shell rm x
+adb exec-out rm x
 parallel <<< 'rm x'
 ssh host <<< 'rm x'
 ssh -p 22 host <<< 'rm x'
@@ -263,6 +288,13 @@ git worktree list
 make -j4 PREFIX=/rm install
 python -m pip install -r rm.txt
 go vet ./...
+zip -r rm.zip src
+pandoc -f markdown -t html -o rm.html rm.md
+mypy --strict --python-version 3.11 rm.py
+gh pr view 5 --json rm
+gh alias list
+cargo +nightly test -p rm
+adb devices -l
 """.strip().splitlines()
 
 # Code that is read, and does nothing but calculate and print.

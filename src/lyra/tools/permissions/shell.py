@@ -29,12 +29,17 @@ _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
 _BLANKS: Final = frozenset(" \t\\")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
 _COPROC_NAME: Final = re.compile(r"[ \t]+[A-Za-z_][A-Za-z0-9_]*(?=[ \t]+(?:[{(]|(?:if|while|until|for|case|select)\b))")
-_TIME_COMPOUND: Final = re.compile(r"[ \t]*(?:-p[ \t]+)?(?:[{(!]|(?:if|while|until|for|case|select|time)\b|\[\[)")
 _COMPARES: Final = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"})
 _OPENERS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done"})
 
 
 _RESERVED: Final = _OPENERS | {"esac", "for", "select", "case", "[[", "function", "coproc", "time"}
+# Behind the keyword `time`: its own options, then what no program of that name could run.
+_TIMED: Final = re.compile(
+    r"((?:(?:[ \t]|\\\n)+(?:-p|--)(?=[ \t\n;&|<>()\\]|$))*(?:[ \t]|\\\n)*)"
+    r"(?:[({]|[A-Za-z_][A-Za-z0-9_]*(?:\[|\+?=)"
+    r"|(?:" + "|".join(re.escape(word) for word in sorted(_RESERVED)) + r")(?=[ \t\n;&|<>()\\]|$))"
+)
 _NESTED_COST: Final = 32  # characters that a script within another counts for, however short it is
 
 
@@ -158,17 +163,19 @@ class _Reader(WordReader):
                 self.at += 1
             else:
                 word = self.word(first=not command.words)
-                if not command.words and not command.assignments and self._reserved(word):
+                if not command.words and not command.assignments and self._reserved(word, command):
                     return word.text
                 assigned = not command.words and "=" in word.raw and ASSIGNMENT.match(word.raw)
                 (command.assignments if assigned else command.words).append(word)
             last = self.at
+        if command.words and command.words[0].raw == "time":
+            self._look_behind_time(command.words)
         if command.words or command.assignments or command.redirects:
             command.span = (start, last)
             self.script.add(command)
         return ""
 
-    def _reserved(self, word: Word) -> bool:
+    def _reserved(self, word: Word, command: Command) -> bool:
         """Whether this is a word of the shell's grammar; then what belongs to it is read."""
         raw = word.raw
         if raw not in _RESERVED:
@@ -192,13 +199,22 @@ class _Reader(WordReader):
             self.script.piped = True
             found = _COPROC_NAME.match(self.text, self.at)
             self.at = found.end() if found else self.at
-        elif raw == "time" and (_TIME_COMPOUND.match(self.text, self.at)):
-            found = re.compile(r"[ \t]*(?:-p[ \t]+)?").match(self.text, self.at)
-            self.at = found.end() if found else self.at
+        elif command.redirects or (found := _TIMED.match(self.text, self.at)) is None:
+            return False  # `time ls`, which is the same for the keyword and for the program: see `wrappers`
         else:
-            return False
+            self.at = found.end(1)  # a whole pipeline follows, read like any other
+            command.words.append(word)
+            self.script.add(command)
         self.script.compound = True
         return True
+
+    def _look_behind_time(self, words: list[Word]) -> None:
+        """`time` as a word among words; where a redirection hid what the keyword would make of the next one."""
+        at = 1
+        while at < len(words) and words[at].raw in ("-p", "--"):
+            at += 1
+        if at < len(words) and (words[at].raw in _RESERVED or ASSIGNMENT.match(words[at].raw)):
+            self.script.doubt("what 'time' in it runs cannot be told from a redirection")
 
     def _for(self) -> None:
         self.script.sets = True

@@ -44,7 +44,7 @@ _ANSI: Final = re.compile(
 )
 # A substitution, also where its first character is written as a number.
 _CODE: Final = re.compile(r"`|\$[({]|\[.*\$$|\\(?:x24|0?44|[uU]0*24|x60|0?140)", re.DOTALL)
-_SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*):?=")
+_SET_BY_DEFAULT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?=|\[)")  # or a place in it, whatever is done there
 _BLANKS: Final = frozenset({" ", "\t"})
 _IN_QUOTES: Final = re.compile(r'[^"\\$`]+')
 _ANSI_BODY: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)

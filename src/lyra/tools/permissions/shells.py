@@ -9,9 +9,10 @@ from lyra.tools.permissions.inner import Inner, is_input, own_input, script_in
 from lyra.tools.permissions.shell import Command, Script, Word
 from lyra.tools.permissions.text_glob import UNKNOWN
 
-__all__ = ["SHELLS", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
+__all__ = ["HISTORY", "SHELLS", "TAKES_COMMANDS", "commands_in_input", "script_file", "shell_script"]
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "rbash", "fish", "yash", "posh"})
+HISTORY: Final = frozenset({"history", "histexpand"})  # options by which earlier lines get into later ones
 _SHELL_FILES: Final = frozenset({"--rcfile", "--init-file"})
 _SHELL_FLAGS: Final = frozenset(
     {"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting", "--debugger", "--help"}
@@ -46,7 +47,7 @@ def shell_script(words: list[Word], command: Command, script: Script) -> Iterato
     """What a shell that is started with these words runs."""
     if len(words) == 2 and words[1].text in ("--version", "--help"):
         return
-    at, wants_script = 1, False
+    at, wants_script, recalls = 1, False, False
     fish = words[0].text.rpartition("/")[2] == "fish"
     while at < len(words):
         text = words[at].text
@@ -63,6 +64,9 @@ def shell_script(words: list[Word], command: Command, script: Script) -> Iterato
             return
         if text[0] == "-" and text[1] != "-" and "c" in text:
             wants_script = True
+        recalls |= text[0] == "-" and text[1] != "-" and ("i" in text or "H" in text)
+        if text[-1] in "oO" and at + 1 < len(words):
+            recalls |= words[at + 1].text in HISTORY or UNKNOWN in words[at + 1].text
         if text in _SHELL_FILES and at + 1 < len(words):
             yield from script_file(words[at + 1], command, script)
         at += 2 if text in _SHELL_FILES or (text[1] != "-" and text[-1] in "oO") else 1
@@ -70,6 +74,8 @@ def shell_script(words: list[Word], command: Command, script: Script) -> Iterato
         if at < len(words):
             yield from script_in(words[at].text)
         return
+    if recalls:
+        yield Inner(doubt="it starts a shell that may put earlier lines into later ones")
     reads_input = at >= len(words) or any("s" in word.text for word in words[1:at] if word.text[:2] != "--")
     if not reads_input:
         yield from script_file(words[at], command, script)

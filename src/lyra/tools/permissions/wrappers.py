@@ -17,7 +17,7 @@ from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, program_name, r
 from lyra.tools.permissions.inner import Inner, script_in
 from lyra.tools.permissions.orders import TAKES_ORDERS, orders_of
 from lyra.tools.permissions.shell import Command, Script, Word
-from lyra.tools.permissions.shells import SHELLS, TAKES_COMMANDS, commands_in_input, script_file, shell_script
+from lyra.tools.permissions.shells import HISTORY, SHELLS, TAKES_COMMANDS, commands_in_input, script_file, shell_script
 from lyra.tools.permissions.text_glob import UNKNOWN
 from lyra.tools.permissions.variables import calculates, decides_what_runs
 from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
@@ -64,6 +64,8 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
         yield from _SPECIAL[name](words)
     elif name in ("source", "."):
         yield from _source(words, command, script)
+    elif name == "alias":
+        yield from _alias(words, script)
     elif name in _ARITHMETIC:
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
@@ -184,6 +186,8 @@ _CLUSTER_MAX: Final = 12
 _MADE: Final = re.compile(r"`|\$[(@*0-9]|\$\{[@*0-9]|^\0$")  # by this line itself, not by who started it
 _SPLITS: Final = re.compile(r"-[i0v]*S|--s")
 _REPLACES: Final = re.compile(r"-[0oprtx]*([Ii])(.*)", re.DOTALL)
+_LISTS: Final = re.compile(r"-[lnr]*l[lnr]*")
+_READS_HISTORY: Final = re.compile(r"-[A-Za-z]*H")
 _BEHIND_NAME: Final = re.compile(r"!|-?[A-Za-z_-]+[=: ][ \t]*")
 
 
@@ -204,7 +208,10 @@ def _source(words: list[Word], command: Command, script: Script) -> Iterator[Inn
         yield from script_file(words[1], command, script)
 
 
-def _alias(words: list[Word]) -> Iterator[Inner]:
+def _alias(words: list[Word], script: Script) -> Iterator[Inner]:
+    """Its values, for a deny to see. Beside other commands it may be a part of one: `alias q='env '`, then `q rm x`."""
+    if len(script.commands) > 1 and any(word.text[:1] != "-" for word in words[1:]):
+        yield Inner(doubt="it gives a command another name, by which the rest of it may be read")
     for word in words[1:]:
         _, equals, value = word.text.partition("=")
         if equals or UNKNOWN in word.text:
@@ -303,6 +310,20 @@ def _hash(words: list[Word]) -> Iterator[Inner]:
         yield Inner(doubt="it gives a program another name")
 
 
+def _fc(words: list[Word]) -> Iterator[Inner]:
+    if not any(_LISTS.fullmatch(word.text) for word in words):
+        yield Inner(doubt="it runs lines once more, changed by its own words")
+
+
+def _options(words: list[Word]) -> Iterator[Inner]:
+    """`set -H`, `shopt -so history`: what a line means then hangs on the lines before it."""
+    for word in words[1:]:
+        if word.text == "--" and words[0].text == "set":
+            return  # the rest are the script's own arguments
+        if word.text in HISTORY or UNKNOWN in word.text or _READS_HISTORY.match(word.text):
+            yield Inner(doubt="it lets a shell put earlier lines into later ones")
+
+
 def _enable(_words: list[Word]) -> Iterator[Inner]:
     yield Inner(doubt="it changes what builtins are")
 
@@ -310,12 +331,13 @@ def _enable(_words: list[Word]) -> Iterator[Inner]:
 _SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Inner]]]] = {
     "eval": _eval,
     "trap": _trap,
-    "alias": _alias,
     "find": _find,
     "git": _git,
     "hash": _hash,
     "enable": _enable,
+    **dict.fromkeys(("fc", "hist"), _fc),
+    **dict.fromkeys(("set", "shopt"), _options),
 }
 _KNOWN: Final = frozenset(
-    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *TAKES_ORDERS, "source", "."}
+    {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *TAKES_ORDERS, "source", ".", "alias"}
 )
