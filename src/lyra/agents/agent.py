@@ -44,6 +44,7 @@ class Agent:
         "__lyra_program__",
         "__weakref__",
         "_guard",
+        "asks_with",
         "budget",
         "circuit_breaker",
         "context",
@@ -143,6 +144,8 @@ class Agent:
         self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
         self.description = description
         self.effects: dict[Any, Any] = {}  # made at first use: one for each model and tool
+        # The system prompt and the names of the tools of its last call that a journal keeps, and the hash of both.
+        self.asks_with: tuple[str, list[str], bytes] | None = None
         self.__lyra_program__ = self._program()
 
     def _program(self) -> Callable[..., Any]:

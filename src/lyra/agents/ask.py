@@ -24,7 +24,7 @@ from lyra.models.faults import fault
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
-from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta
+from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, ThinkingDelta, is_unchanged
 from lyra.models.tokens import Conversation
 from lyra.models.usage import TokenUsage
 
@@ -219,6 +219,7 @@ def model_effect(agent: Agent, model: str | LLMProvider, ask: Ask) -> Effect:
             quote=quote,
             shared=None if ask.limit is None else (ask.model, ask.limit),
             lasting=True,
+            unchanged=is_unchanged,
         )
     ask.effect, ask.retry = found.name, agent.retry
     return found

@@ -445,8 +445,12 @@ async def _found(ctx: Context, runtime: Runtime, model: str | LLMProvider) -> tu
 
 
 def _identity(session: Session, request: Request) -> bytes:
-    settings = (request.system, [tool.name for tool in request.tools], request.max_tokens, request.temperature)
-    return session.digest + canonical_hash("settings", settings, {})
+    system, tools = request.system, [tool.name for tool in request.tools]
+    known = session.agent.asks_with  # the rest is the agent's, and never changes
+    if known is None or known[1] != tools or known[0] != system:
+        settings = (system, tools, request.max_tokens, request.temperature)
+        known = session.agent.asks_with = (system, tools, canonical_hash("settings", settings, {}))
+    return session.digest + known[2]
 
 
 def _falls_over(error: LyraError) -> bool:

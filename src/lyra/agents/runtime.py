@@ -228,7 +228,7 @@ class Runtime:
         pid, _, number = of_call.partition(":")
         process = self.kernel.processes.get(pid)
         line = pid if process is None else process.line
-        return f"{self.name}:{line}:{number}:{ask.digest[-4:].hex()}{ask.digest[:4].hex()}"
+        return f"{self.name}:{line}:{number}:{(ask.digest[-4:] + ask.digest[:4]).hex()}"
 
     # ------------------------------------------------------------------ the process's side
 

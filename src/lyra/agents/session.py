@@ -101,6 +101,7 @@ class Metrics(msgspec.Struct):
 class Session:
     __slots__ = (
         "_chain",
+        "_chained",
         "_window_before",
         "agent",
         "conversation",
@@ -136,6 +137,7 @@ class Session:
         self._window_before = self.window
         self.metrics = Metrics()
         self._chain = b""
+        self._chained = 0  # messages that are in it
         self.execution: AgentExecution | None = None  # the run that is under way, or the last one
         self.trace_id = ""  # made with the first call that somebody listens to
         self.turn: tuple[int, Pending] | None = None  # that is under way for somebody: where it began, and for whom
@@ -190,8 +192,6 @@ class Session:
 
     def append(self, message: Message) -> None:
         self.messages.append(message)
-        if self.durable:
-            self._chain = blake2b(self._chain + codec.canonical(_read_by_model(message)), digest_size=16).digest()
 
     # ------------------------------------------------------------------ what is sent
 
@@ -216,6 +216,11 @@ class Session:
 
     @property
     def digest(self) -> bytes:
+        """Made when somebody asks: nobody does after the last answer."""
+        if self.durable and self._chained < len(self.messages):
+            for message in self.messages[self._chained :]:
+                self._chain = blake2b(self._chain + codec.canonical(_read_by_model(message)), digest_size=16).digest()
+                self._chained += 1
         return self._chain
 
     def to_data(self) -> dict[str, Any]:
@@ -229,7 +234,7 @@ class Session:
             "window": msgspec.structs.asdict(self.window),
             "counted": [self.ledger.counted, self.ledger.upto],
             "metrics": msgspec.structs.asdict(self.metrics),
-            "chain": self._chain,
+            "chain": self.digest,
             "known": self.conversation.to_data(),
         }
 
@@ -239,7 +244,7 @@ class Session:
         self.window = self._window_before = Window(**data["window"])
         self.ledger.counted, self.ledger.upto = data["counted"]
         self.metrics = msgspec.convert(data["metrics"], Metrics)
-        self._chain = data["chain"]
+        self._chain, self._chained = data["chain"], len(self.messages)
         if "known" in data and not self.window.start:
             self.conversation.load(data["known"], self.messages)
 
@@ -251,7 +256,7 @@ class Session:
         self.ledger.forget(length)
         if self.window.start > length:
             self.window = self._window_before
-        self._chain = digest
+        self._chain, self._chained = digest, length
 
 
 def _read_by_model(message: Message) -> dict[str, Any]:

@@ -18,7 +18,10 @@ import msgspec
 
 from lyra.errors import ConfigError, Corrupt
 
-__all__ = ["canonical", "decode", "decoder_for", "encode", "to_plain"]
+__all__ = ["UNCHANGED", "canonical", "decode", "decoder_for", "encode", "to_plain"]
+
+# Types (these very ones, no subclass) whose values are the same after they were written and read back.
+UNCHANGED: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 _EXT_MAP: Final = 1  # a mapping with keys that are not text, in `canonical` only
 _EXT_INT: Final = 2  # a whole number beyond 64 bits, in `canonical` only

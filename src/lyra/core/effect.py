@@ -94,6 +94,7 @@ class Effect:
         "timeout_s",
         "tokens",
         "typed",
+        "unchanged",
     )
 
     def __init__(
@@ -114,6 +115,7 @@ class Effect:
         lasting: bool = False,
         about: Callable[..., str] | None = None,
         skipped: Callable[[Any], Any] | None = None,
+        unchanged: Callable[[Any], bool] | None = None,
     ) -> None:
         if not callable(run):
             raise ConfigError(f"an effect is an async function, not {run!r}")
@@ -136,6 +138,7 @@ class Effect:
         self.quote = quote
         self.about = about  # a call in a person's words, where somebody has to be asked about it
         self.skipped = skipped  # the value of a call that was skipped, from the data of whoever decided that
+        self.unchanged = unchanged  # whether a value is sure to be the same after it was written and read back
         self.cost_data = self.cost.to_data() if self.cost else None
         self.retry = self.policy.retry
         self.timeout_s = self.policy.timeout_s
@@ -180,6 +183,7 @@ class Effect:
             "lasting": self.admissions is not None,
             "about": self.about,
             "skipped": self.skipped,
+            "unchanged": self.unchanged,
         }
         return Effect(self.run, **{**settings, **options})
 

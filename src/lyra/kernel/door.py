@@ -151,8 +151,12 @@ class Door:
                 await suspend(process, journal.waiters)
                 if faultpoint.hook is not None:
                     point("door.finished")
-                # A plain immutable value of no declared type is the same after the round trip; any other is read back.
-                if effect.typed or (value is not None and type(value) not in _SAME):
+                # A plain immutable value of no declared type is the same after the round trip, and so is what the
+                # effect says is; any other is read back.
+                if effect.unchanged is not None:
+                    if not effect.unchanged(value):
+                        value = effect.decode(data)
+                elif effect.typed or type(value) not in codec.UNCHANGED:
                     value = effect.decode(data)
         except BaseException as raised:
             if stage == _FINISHED:
@@ -422,8 +426,6 @@ class Door:
             return True, effect.decode(data)
         raise error
 
-
-_SAME = frozenset({bool, int, float, str, bytes})
 
 # What leaves an effect as it is. Anything else that is no Exception (a tool may raise what it likes): EffectFailed.
 _PASSED_ON = (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit, SimulatedCrash)

@@ -141,7 +141,7 @@ class Life:
                 blob,
                 guarded,
             )
-            args = tuple(kernel.programs.arguments(program, data))
+            args = tuple(kernel.programs.taken(program, args, data))
         # Begun before anything is written: a call that does not fit its program leaves no trace.
         process.coroutine = kernel.programs.begin(program, Context(process), args)
         if parent is not None and kernel.labels.state.pids:
@@ -331,7 +331,8 @@ class Life:
                     row.blob = self.blob(data)
                     if not row.blob:
                         row.value = rows.Raw(data)
-                    result = codec.decode(data)
+                    if type(result) not in codec.UNCHANGED:
+                        result = codec.decode(data)
             self._end(process, Exit(reason, result, error))
             process.exit_seq = journal.write(process.pid, "process.terminated", rows.encode(row))
             process.ended_at = journal.time

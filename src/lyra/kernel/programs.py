@@ -8,7 +8,7 @@ gets is what its journal holds, read as the types that its parameters declare.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -85,10 +85,21 @@ class Programs:
 
     def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:
         """Saved arguments as the program's parameters want them."""
-        values = codec.decode(data)
+        return list(self._converted(program, codec.decode(data)))
+
+    def taken(self, program: Callable[..., Any], args: tuple[Any, ...], data: bytes) -> Sequence[Any]:
+        """The same for arguments that were just saved: what saving does not change is not read back."""
+        for value in args:
+            if type(value) not in codec.UNCHANGED:
+                return self.arguments(program, data)
+        return self._converted(program, args)
+
+    def _converted(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:
         types = self._types.get(program)
         if types is None:
             types = self._types[program] = _parameter_types(program)
+        if not types:
+            return values
         return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "ToolStart",
     "UsageSeen",
     "complete",
+    "is_unchanged",
 ]
 
 STOP_REASONS: Final[dict[str, str]] = {
@@ -113,6 +114,20 @@ class Completion(msgspec.Struct, frozen=True):
         return self.message.tool_calls
 
 
+def is_unchanged(completion: Completion) -> bool:
+    """Whether an answer is sure to be the same after it was written and read back: of text alone, each field of the
+    type that it declares."""
+    message = completion.message
+    return (
+        type(message.content) is str
+        and message.tool_calls == () == message.tool_results
+        and list(map(type, msgspec.structs.astuple(completion))) == _FIELDS
+        and list(map(type, msgspec.structs.astuple(completion.usage))) == _COUNTS
+    )
+
+
+_FIELDS: Final = [Message, TokenUsage, str, str, str]
+_COUNTS: Final = [int, int, int, int, int, bool]
 _NOTHING: Final = TokenUsage()
 
 
