@@ -11,7 +11,7 @@ import sys
 import traceback
 from base64 import b64decode
 from binascii import crc32
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
@@ -752,7 +752,8 @@ def theirs(url: str) -> Any:
 
 
 def asked_by_botocore(url: str, body: dict[str, Any], model: str) -> list[dict[str, Any]]:
-    return list(theirs(url).converse_stream(modelId=model, **body)["stream"])
+    with closing(theirs(url)) as client, closing(client.converse_stream(modelId=model, **body)["stream"]) as stream:
+        return list(stream)
 
 
 @pytest.mark.parametrize("name", STREAMS)

@@ -20,7 +20,7 @@ from lyra.agents.content import parts_of
 from lyra.agents.endings import endings_of
 from lyra.agents.events import Interrupted, ToolEnded, ToolProgress, ToolStarted
 from lyra.agents.records import tool_record
-from lyra.agents.runtime import scopes
+from lyra.agents.runtime import home, scopes
 from lyra.agents.trace import Held, Span, current_span, new_span, turn_of
 from lyra.core.capability import Capability, Grant
 from lyra.core.effect import Effect
@@ -289,6 +289,7 @@ async def _output(
     """A tool is one effect. One that takes `ctx` is a part of the program instead: admitted by an effect, then run in
     place, so that each thing it does through `ctx` is an effect, a question or a process of its own."""
     caller.set(ctx.pid)
+    home.set(runtime)
     rights.set(grant)
     ending.set(partial(endings_of(runtime.kernel).add, ctx._process))
     searchable.set(session.tools.deferred)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lyra.models.request import Request
     from lyra.models.stream import Completion
 
-__all__ = ["Runtime", "runtime_of", "scopes"]
+__all__ = ["Runtime", "home", "runtime_of", "scopes"]
 
 _AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _KEY_LEAST: Final = 8  # characters; what is shorter is no key, and would blot out half of every text
@@ -53,6 +53,8 @@ _THREADS: Final = 64  # for sync tools; they wait more than they compute
 
 # Budgets that `with lyra.budget(…)` has opened around the code that is running.
 scopes: ContextVar[tuple[Budget, ...]] = ContextVar("lyra_scopes", default=())
+# Where the process lives whose call a tool is running: pids are those of a kernel.
+home: ContextVar[Runtime | None] = ContextVar("lyra_home", default=None)
 
 
 def runtime_of(kernel: Kernel) -> Runtime:
@@ -201,7 +203,7 @@ class Runtime:
 
     def is_waited_for(self, pid: str) -> bool:
         """Whether the tool that runs here was called by a process of that pid, or by one that it waits for."""
-        at = caller.get()
+        at = caller.get() if home.get() is self else ""  # another kernel has a process of that pid, too
         while at and at != pid:
             session = self.sessions.get(at)
             at = session.turn[1].asker if session is not None and session.turn is not None else ""
