@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_a_thousand_processes_for_twenty_seconds():
     """Supervised processes crash and come back; memory, loop and table stay as they were."""
     # In a process of its own: what other tests have left in this one's memory is not counted.
