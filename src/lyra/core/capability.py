@@ -87,20 +87,23 @@ class Capability(msgspec.Struct, frozen=True, cache_hash=True):
     scope: str = EVERYTHING
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        verb = VERBS.get(self.name)
+        if verb is None:
+            _check_name(self.name)
         if len(self.scope) > CAPABILITY_LENGTH_MAX:
             raise ConfigError(
                 f"a capability's scope has at most {CAPABILITY_LENGTH_MAX} characters, not {len(self.scope)}",
                 capability=f"{self.name}:{self.scope[:80]}…",
             )
-        scope = normal(self.kind, self.scope)
+        scope = normal(verb.kind if verb else self.kind, self.scope)
         if not scope or (self.name.endswith("*") and scope != EVERYTHING):
             raise ConfigError(
                 f"{self.name!r} takes no scope" if scope else f"the scope of {self.name!r} is empty",
                 hint="leave the scope out to mean everything",
                 capability=self.name,
             )
-        msgspec.structs.force_setattr(self, "scope", scope)
+        if scope != self.scope:
+            msgspec.structs.force_setattr(self, "scope", scope)
 
     @property
     def kind(self) -> str:
@@ -180,8 +183,8 @@ def _unreadable(text: str, at: int, expected: str) -> ConfigError:
 
 
 def _check_name(name: str) -> None:
-    """Known names pass at once; others must be two words, and not a slip of the finger for a known one."""
-    if name in VERBS or name == ANY_NAME:
+    """Of one that is not known: it must be two words, and not a slip of the finger for a known one."""
+    if name == ANY_NAME:
         return
     first, dot, second = name.partition(".")
     if second == "*" and _word_end(first, 0) == len(first) > 0:

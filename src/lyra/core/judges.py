@@ -77,10 +77,12 @@ _HERE: Final = (".", "/", "~", "file:")
 
 
 def _git(words: Sequence[str]) -> Iterable[Reach]:
-    everyday = len(words) > 1 and words[1] in _GIT_EVERYDAY  # only long options matter to these
-    if everyday and not any(word[2:].partition("=")[0] in _GIT_LONG_ANY for word in words if word[:2] == "--"):
-        return ()
-    return _git_reaches(words)
+    if len(words) < 2 or words[1] not in _GIT_EVERYDAY:
+        return _git_reaches(words)
+    for word in words:  # only long options matter to these
+        if word[:2] == "--" and word[2:].partition("=")[0] in _GIT_LONG_ANY:
+            return _git_reaches(words)
+    return ()
 
 
 def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:

@@ -48,7 +48,9 @@ def _normal_host(scope: str) -> str:
 
 
 def _normal_command(scope: str) -> str:
-    return " ".join(word for word in scope.replace("\t", " ").split(" ") if word)
+    if " " not in scope and "\t" not in scope:
+        return scope
+    return " ".join([word for word in scope.replace("\t", " ").split(" ") if word])
 
 
 def _split_port(scope: str) -> tuple[str, str]:

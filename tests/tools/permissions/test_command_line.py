@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,8 @@ from hypothesis import strategies as st
 
 from lyra.tools.permissions import command_line
 from lyra.tools.permissions.command_line import CommandLine, read_line
+from lyra.tools.permissions.quick import quick_script
+from lyra.tools.permissions.shell import Command, Script, Word, read_script
 from lyra.tools.permissions.text_glob import TextGlob
 
 RM = TextGlob("rm *")
@@ -786,32 +787,100 @@ def test_a_rule_that_is_passed_over_would_not_have_spoken():
     assert spoke > 1_000
 
 
-def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPatch):
-    """The short way for plain and quoted words gives what the grammar gives."""
-    rng = random.Random(7)
-    pieces = [
+def _lines_of_plain_words(rng: random.Random) -> list[str]:
+    programs = [
         "git",
         "rm",
         "sudo",
         "env",
-        "-m",
-        "-c",
-        "x=1",
-        "2",
-        "a.b",
-        '"a b"',
-        "'rm x; y'",
-        '"#"',
-        "''",
-        '"(a) | b"',
-        "--",
+        "make",
+        "sh",
+        "python3",
+        "./x",
+        "cd",
+        "tail",
+        "alias",
+        "time",
+        "fi",
+        "do",
+        "7z",
     ]
-    lines = [" ".join([rng.choice(pieces[:4]), *rng.choices(pieces, k=rng.randrange(1, 5))]) for _ in range(1_500)]
+    words = ["-m", "-c", "x=1", "2", "a.b", '"a b"', "'rm x; y'", '"#"', "''", '"(a) | b"', "--", "time", "'&&'"]
+    ends = ["2>&1", ">/dev/null", "2>/dev/null", "2>x", "&"]
+    between = [" && ", " || ", " | ", "; ", " ; ", ";", "|", "\n", " |& "]
+    lines = []
+    for _ in range(4_000):
+        commands = [
+            " ".join(
+                [
+                    rng.choice(programs),
+                    *rng.choices([*words, *programs], k=rng.randrange(5)),
+                    *rng.choices(ends, weights=[9, 3, 3, 1, 1], k=rng.choice([0, 0, 1, 2])),
+                ]
+            )
+            for _ in range(rng.choice([1, 1, 2, 3, 4]))
+        ]
+        line = commands[0]
+        for command in commands[1:]:
+            line += rng.choices(between, weights=[9, 3, 9, 9, 1, 1, 1, 1, 1])[0] + command
+        lines.append(line)
+    return lines
+
+
+def test_a_line_that_is_read_quickly_is_read_alike(monkeypatch: pytest.MonkeyPatch):
+    """The short way for plain and quoted words gives what the grammar gives."""
+    lines = _lines_of_plain_words(random.Random(7))
     quick = [read_line.__wrapped__(line) for line in lines]
-    never = re.compile(r"(?!)")
-    for name in ("_QUICK", "_QUICK_QUOTED"):
-        monkeypatch.setattr(command_line, name, never)
+    monkeypatch.setattr(command_line, "quick_script", lambda _text: None)
     for line, short in zip(lines, quick, strict=True):
         long = read_line.__wrapped__(line)
         for each in CommandLine.__slots__:
             assert getattr(short, each) == getattr(long, each), (line, each)
+
+
+def test_a_quick_script_is_what_the_grammar_finds():
+    """In every field; and most lines of plain words are read so."""
+    lines = _lines_of_plain_words(random.Random(11))
+    found = [(line, script) for line in lines if (script := quick_script(line)) is not None]
+    assert len(found) > 1_500
+    for line, short in found:
+        assert _plain_data(short) == _plain_data(read_script(line)), line
+
+
+def _plain_data(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_plain_data(each) for each in value]
+    if isinstance(value, (Script, Command, Word)):  # where a command stands is asked of the grammar alone
+        return {name: _plain_data(getattr(value, name)) for name in type(value).__slots__ if name != "span"}
+    return value
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo $HOME",
+        "echo `ls`",
+        "echo a > file",
+        "ls *.py",
+        "if true",
+        "ls; done",
+        "a & b",
+        "x=1 make",
+        "echo a#b; #c",
+        'echo "$x"',
+        "echo 'a'b",
+        "cat <<EOF",
+        "f() { ls; }",
+        "ls\nrm x",
+        "ls \\\nrm",
+        "! ls",
+        "~/x",
+        "ls 2>&1x",
+        "echo 1>&2",
+        "ls  -l",
+        "",
+        "ls; " * 200 + "ls",
+    ],
+)
+def test_a_line_with_more_in_it_is_left_to_the_grammar(line: str):
+    assert quick_script(line) is None

@@ -13,28 +13,18 @@ from functools import lru_cache
 from typing import Final
 
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
-from lyra.core.programs import INERT, can_reach
+from lyra.core.programs import INERT, can_reach, program_name
 from lyra.tools.permissions.inner import feeds
 from lyra.tools.permissions.orders import takes_input
+from lyra.tools.permissions.quick import quick_script
 from lyra.tools.permissions.shell import Command, Script, Word, read_script
 from lyra.tools.permissions.text_glob import UNKNOWN, TextGlob
 from lyra.tools.permissions.variables import calculates, decides_what_runs
-from lyra.tools.permissions.wrappers import basename, inner_of, wraps
+from lyra.tools.permissions.wrappers import RUNS_OTHERS, basename, inner_of, wraps
 
 __all__ = ["CommandLine", "read_line"]
 
 _NESTED_MAX: Final = 12  # wrappers within wrappers
-# One command in which nothing means more than it says, and which does not begin with a word of the shell's grammar.
-_QUICK: Final = re.compile(
-    r"(?!(?:if|then|elif|else|fi|for|select|while|until|do|done|case|esac|in|function|coproc|time) )"
-    r"[A-Za-z0-9_./@%+,:^-]+(?: [A-Za-z0-9_./@%+,:=^-]+)*"
-)
-# The same with words in quotes, in which nothing means more than it says either.
-_QUICK_QUOTED: Final = re.compile(
-    _QUICK.pattern.partition("(?: ")[0]
-    + r"""(?: (?:[A-Za-z0-9_./@%+,:=^-]+|"[A-Za-z0-9_./@%+,:;=^#()<>|&' -]*"|'[A-Za-z0-9_./@%+,:;=^#()<>|&" -]*'))+"""
-)
-_WORD: Final = re.compile(r"""'[^']*'|"[^"]*"|[^ ]+""")
 _QUOTED_FOLDER: Final = re.compile(r'"[^"]*"[A-Za-z0-9_./-]*')  # "$HOME/bin"/tool: whatever it is, the name is known
 _SETTERS: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "read", "printf", "mapfile", "set"})
 _HARMLESS: Final = frozenset({"/dev/null"})
@@ -68,11 +58,11 @@ class CommandLine:
         self.text = text
         self.commands = commands
         self.single = single  # the one simple command that it is, as written
-        self.plain = plain  # no quote, escape or wildcard in it
+        self.plain = plain  # of a single command: no quote, escape or wildcard in it
         self.inside = inside  # where it runs another command: its text up to that one's program
         self.unsure = unsure
         # The first words of all that a pattern is compared with; None where one of them is not known.
-        texts = (*commands, text, single or text)
+        texts = {*commands, text, single or text}
         sure = unsure is None and UNKNOWN not in "".join(texts)
         self.words = frozenset([each.partition(" ")[0] for each in texts]) if sure else None
 
@@ -103,37 +93,26 @@ class CommandLine:
 def read_line(line: str) -> CommandLine:
     """Read a command line; the answer depends on nothing but the text."""
     text = line.strip(" \t\n")
-    if _QUICK.fullmatch(text):
-        return _read_quick(text, [Word(part, part) for part in text.split(" ")], plain=True)
-    if _QUICK_QUOTED.fullmatch(text):
-        return _read_quick(text, [_quick_word(part) for part in _WORD.findall(text)], plain=False)
-    script = read_script(text)
-    text = script.text or text
+    script = quick_script(text)
+    if script is None:
+        script = read_script(text)
+        text = script.text or text
+    elif not script.compound and not script.commands[0].redirects:
+        return _line(text, script, single=text, plain='"' not in text and "'" not in text)
     command = script.commands[0] if script.commands else Command()
     if len(script.commands) == 1:
         command.span = command.span if command.span[1] else (0, len(text))
     single = text[slice(*command.span)] if _is_single(script) else None
-    plain = all(word.plain for word in (*command.words, *command.assignments))
+    plain = single is not None and all(word.plain for word in (*command.words, *command.assignments))
     if single is not None and plain and not command.redirects:
         single = " ".join(word.text for word in (*command.assignments, *command.words))
+    return _line(text, script, single=single, plain=plain)
+
+
+def _line(text: str, script: Script, *, single: str | None, plain: bool) -> CommandLine:
     texts = _Texts(script)
     inside = texts.run()
     return CommandLine(text, tuple(texts.found), single=single, plain=plain, inside=inside, unsure=script.unsure)
-
-
-def _quick_word(part: str) -> Word:
-    return Word(part[1:-1], part, plain=False) if part[0] in "'\"" else Word(part, part)
-
-
-def _read_quick(text: str, words: list[Word], *, plain: bool) -> CommandLine:
-    """One command of such words: as it is written, so it is."""
-    command = Command()
-    command.words = words
-    script = Script()
-    script.commands.append(command)
-    texts = _Texts(script)
-    inside = texts.run()
-    return CommandLine(text, tuple(texts.found), single=text, plain=plain, inside=inside, unsure=script.unsure)
 
 
 def _is_single(script: Script) -> bool:
@@ -187,28 +166,28 @@ class _Texts:
     def run(self) -> str | None:
         """Gather them all; for a script of one command, its text up to the program of the command inside."""
         inside = None
-        at = 0
-        if "$" in self.script.text:  # else nobody asks for the value
-            self.script.sets |= any(map(_sets, self.script.commands))
-        while at < len(self.script.commands) and self.script.unsure is None:  # scripts in arguments add to the list
-            command = self.script.commands[at]
-            at += 1
+        script = self.script
+        if "$" in script.text:  # else nobody asks for the value
+            script.sets |= any(map(_sets, script.commands))
+        for at, command in enumerate(script.commands):  # scripts in arguments add to the list
+            if script.unsure is not None:
+                break
             for word in command.assignments:
                 self._assigned(word)
             if command.words:
                 deeper = self._command(command.words, command, 0)
-                inside = deeper if at == 1 else inside
+                inside = inside if at else deeper
                 if command.assignments:
                     self._add(" ".join(word.text for word in (*command.assignments, *command.words)))
                 if command.redirects:
-                    targets = (f"{start}{' ' if op[-1] != '&' else ''}{to.text}" for start, op, to in command.redirects)
-                    self._add(" ".join((*(word.text for word in command.words), *targets)))
+                    targets = [f"{start}{' ' if op[-1] != '&' else ''}{to.text}" for start, op, to in command.redirects]
+                    self._add(" ".join([*[word.text for word in command.words], *targets]))
             elif command.redirects:
                 self._add(" ".join(f"{start} {to.text}" for start, _, to in command.redirects))
-        if self.script.hungry and self.script.unsure is None:
+        if script.hungry and script.unsure is None:
             self._look_for_orders()
-        if self.script.evaluates and self.script.quotes_code:
-            self.script.doubt("a variable that it calculates with may hold a command")
+        if script.evaluates and script.quotes_code:
+            script.doubt("a variable that it calculates with may hold a command")
         return inside
 
     def _look_for_orders(self) -> None:
@@ -236,7 +215,7 @@ class _Texts:
     def _command(self, words: list[Word], command: Command, depth: int) -> str | None:
         program = words[0].text
         name = basename(program)
-        if UNKNOWN in name or (UNKNOWN in program and not _QUOTED_FOLDER.fullmatch(words[0].raw)):
+        if UNKNOWN in program and (UNKNOWN in name or not _QUOTED_FOLDER.fullmatch(words[0].raw)):
             self.script.doubt("a program in it is known only to the shell")
             return program
         texts = [word.text for word in words]
@@ -247,12 +226,13 @@ class _Texts:
             rest = _after_options(texts, _GLOBAL_VALUES.get(name, frozenset()))
             if rest:
                 self._add(" ".join((name, *rest)))
-        return self._inner(words, texts, command, depth)
+        known = program_name(program)
+        return self._inner(known, words, texts, command, depth) if known in RUNS_OTHERS else None
 
-    def _inner(self, words: list[Word], texts: list[str], command: Command, depth: int) -> str | None:
+    def _inner(self, name: str, words: list[Word], texts: list[str], command: Command, depth: int) -> str | None:
         inside: str | None = None
         named = 0
-        for inner in inner_of(words, command, self.script):
+        for inner in inner_of(name, words, texts, command, self.script):
             if inner.named:
                 named = max(named, inner.named)
                 continue
@@ -277,6 +257,8 @@ class _Texts:
                     inside = " ".join(word.text for word in before)
                 elif deeper is not None and deeper != UNKNOWN:
                     inside = " ".join((*(word.text for word in before[:-1]), deeper))
+        if not named:
+            return inside
         reached = " ".join(texts[:named])
         return inside if inside == UNKNOWN or len(reached) <= len(inside or "") else reached
 

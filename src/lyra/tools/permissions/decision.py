@@ -125,7 +125,7 @@ class Permissions:
         folders = {config_folder(), config_folder(home)} - {""}
         self._own = tuple(f"{folder}/" for folder in folders)  # the user's own settings and answers
         self._rules = tuple(rules)
-        self._of_tool: dict[tuple[str, str], _Rules] = {}
+        self._of_tool: dict[str, _ToolRules] = {}
         self._answers = list(answers)  # from before
         self.attended = attended  # somebody is there to be asked
         self._keep = keep
@@ -148,35 +148,39 @@ class Permissions:
 
     def forbids(self, subject: Subject) -> Decision | None:
         """The denial that no answer changes: by a rule, by the mode `plan`, or because it is protected."""
-        denied = _first(self._of("deny", subject.tool), subject)
+        return self._forbids(subject, self._of(subject.tool))
+
+    def _forbids(self, subject: Subject, rules: _ToolRules) -> Decision | None:
+        denied = _first(rules.deny, subject) if rules.deny else None
         if denied is not None:
             return _by(denied, subject, "deny")
         if self.mode == "plan" and subject.act not in ("read", "talk"):
             return Decision("deny", None, f"{subject.tool} does more than read, and the mode is plan", "mode")
-        part = self._protected_part(subject)
+        part = self._protected_part(subject) if subject.act == "write" else None
         if part is not None:
             return Decision("deny", None, f"{part} is protected from being written", "protected")
         return None
 
     def _decide(self, subject: Subject, tainted: bool) -> Decision:
-        forbidden = self.forbids(subject)
+        rules = self._of(subject.tool)
+        forbidden = self._forbids(subject, rules)
         if forbidden is not None:
             return forbidden
-        asked = _first(self._of("ask", subject.tool), subject)
-        if asked is None or asked.source.partition(":")[0] != MANAGED:
-            answered = _first(self._always(subject.tool), subject)
+        asked = _first(rules.ask, subject) if rules.ask else None
+        if rules.always and (asked is None or asked.source.partition(":")[0] != MANAGED):
+            answered = _first(rules.always, subject)
             if answered is not None:
                 return _by(answered, subject, "allow")
         if asked is not None:
             return _by(asked, subject, "ask")
         if self.mode == "bypass":
             return Decision("allow", None, "the mode is bypass", "mode")
-        return self._unless_asked(subject, tainted)
+        return self._unless_asked(subject, rules.allow, tainted)
 
-    def _unless_asked(self, subject: Subject, tainted: bool) -> Decision:
+    def _unless_asked(self, subject: Subject, rules: _Rules, tainted: bool) -> Decision:
         consequential = tainted and _consequential(subject)
         weaker: Rule | None = None
-        for rule in _near(self._of("allow", subject.tool), subject):
+        for rule in _near(rules, subject):
             if rule.speaks_of(subject):
                 if not consequential or rule.bare or rule.names(subject):
                     return _by(rule, subject, "allow")
@@ -194,34 +198,29 @@ class Permissions:
         if subject.act == "talk":
             return Decision("allow", None, f"{subject.tool} does nothing outside the conversation")
         reason = f"no rule speaks of this {subject.tool}"
-        if subject.line is not None and subject.line.single is None and self._of("allow", subject.tool):
+        if subject.line is not None and subject.line.single is None and rules:
             reason = f"{reason}; an allow with a wildcard covers one simple command, and this is more"
         return Decision("ask", None, reason)
 
     def rules_of(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
         """The rules of one effect that cover a tool."""
-        return self._of(effect, tool)
+        found = self._of(tool)
+        return {"allow": found.allow, "ask": found.ask, "deny": found.deny}[effect]
 
-    def _of(self, effect: Effect, tool: str) -> _Rules:
-        """The rules of one effect that cover a tool; answers of `never` are denies like any other."""
-        found = self._of_tool.get((effect, tool))
+    def _of(self, tool: str) -> _ToolRules:
+        """The rules that cover a tool; answers of `never` are denies like any other."""
+        found = self._of_tool.get(tool)
         if found is None:
-            rules = (*self._rules, *self._answers) if effect == "deny" else self._rules
-            found = _Rules(rule for rule in rules if rule.effect == effect and rule.covers_tool(tool))
+            found = _tool_rules(
+                [rule for rule in self._rules if rule.covers_tool(tool)],
+                [rule for rule in self._answers if rule.covers_tool(tool)],
+            )
             if len(self._of_tool) < _TOOLS_KEPT:
-                self._of_tool[effect, tool] = found
-        return found
-
-    def _always(self, tool: str) -> _Rules:
-        found = self._of_tool.get(("always", tool))
-        if found is None:
-            found = _Rules(rule for rule in self._answers if rule.effect == "allow" and rule.covers_tool(tool))
-            if len(self._of_tool) < _TOOLS_KEPT:
-                self._of_tool["always", tool] = found
+                self._of_tool[tool] = found
         return found
 
     def _protected_part(self, subject: Subject) -> str | None:
-        if subject.act != "write" or subject.value is None:
+        if subject.value is None:
             return None
         found = self._protected.search(subject.value) or self._protected.search(subject.called)
         if found is None and subject.value.startswith(self._own):
@@ -233,7 +232,7 @@ class Permissions:
         if _SECRETS.search(path) is not None:
             return True
         subject = Subject("Read", "path", "read", path, inside=True, workspace=self.workspace)
-        return any(_first(self._of("deny", tool), subject) is not None for tool in _READERS)
+        return any(_first(self._of(tool).deny, subject) is not None for tool in _READERS)
 
     def held(self, grant: Grant) -> Grant:
         """The Grant, less what `Read(…)` and `Edit(…)` deny and what is protected by name: what a command that runs
@@ -253,7 +252,7 @@ class Permissions:
         said = [
             Capability(verb, path)
             for verb, tool in (("fs.read", "Read"), ("fs.write", "Edit"))
-            for rule in self._of("deny", tool)
+            for rule in self._of(tool).deny
             for path in rule.paths
         ]
         names = [name.strip("/") for name in self._named if name.strip("/")]
@@ -261,10 +260,11 @@ class Permissions:
 
     def asks(self, subject: Subject) -> Decision | None:
         """The ask rule that speaks of it, unless a person has answered it for good."""
-        asked = _first(self._of("ask", subject.tool), subject)
+        rules = self._of(subject.tool)
+        asked = _first(rules.ask, subject)
         if asked is None:
             return None
-        if asked.source.partition(":")[0] != MANAGED and _first(self._always(subject.tool), subject) is not None:
+        if asked.source.partition(":")[0] != MANAGED and _first(rules.always, subject) is not None:
             return None
         return _by(asked, subject, "ask")
 
@@ -300,31 +300,55 @@ class Permissions:
 
 
 class _Rules(tuple[Rule, ...]):
-    """Rules that cover a tool. `words` are the programs that they name, None where one of them names none."""
+    """Rules that cover a tool. `by_word` has those of each program that they name, in their order; None where one of
+    them names none."""
 
-    words: frozenset[str] | None
+    by_word: dict[str, tuple[Rule, ...]] | None
 
     def __new__(cls, rules: Iterable[Rule]) -> Self:
         found = super().__new__(cls, rules)
-        found.words = frozenset(rule.word for rule in found) if all(rule.word for rule in found) else None
+        words = {rule.word for rule in found}
+        named = {word: tuple(rule for rule in found if rule.word == word) for word in words}
+        found.by_word = named if "" not in words else None
         return found
+
+
+class _ToolRules(NamedTuple):
+    """The rules that cover one tool, by what they say of it."""
+
+    deny: _Rules
+    ask: _Rules
+    always: _Rules
+    allow: _Rules
+
+
+def _tool_rules(rules: Sequence[Rule], answers: Sequence[Rule]) -> _ToolRules:
+    return _ToolRules(
+        deny=_Rules(rule for rule in (*rules, *answers) if rule.effect == "deny"),
+        ask=_Rules(rule for rule in rules if rule.effect == "ask"),
+        always=_Rules(rule for rule in answers if rule.effect == "allow"),
+        allow=_Rules(rule for rule in rules if rule.effect == "allow"),
+    )
 
 
 def _near(rules: _Rules, subject: Subject) -> Sequence[Rule]:
     """Those that may speak of it: a rule that names a program need not be held against a line with others."""
-    words = subject.line.words if rules and subject.line is not None else None
+    line = subject.line
+    words = line.words if line is not None else None
     if words is None:
         return rules
-    if rules.words is not None and rules.words.isdisjoint(words):
-        return ()
-    return [rule for rule in rules if not rule.word or rule.word in words]
+    if rules.by_word is None:
+        return [rule for rule in rules if not rule.word or rule.word in words]
+    named = rules.by_word.keys() & words
+    if len(named) < 2:
+        return rules.by_word[named.pop()] if named else ()
+    return [rule for rule in rules if rule.word in words]
 
 
 def _first(rules: _Rules, subject: Subject) -> Rule | None:
-    if rules:
-        for rule in _near(rules, subject):
-            if rule.speaks_of(subject):
-                return rule
+    for rule in _near(rules, subject):
+        if rule.speaks_of(subject):
+            return rule
     return None
 
 

@@ -165,6 +165,11 @@ class Rule:
 
     def speaks_of(self, subject: Subject) -> bool:
         """The same for a call of a tool that the rule is known to cover."""
+        line = subject.line
+        if line is not None and self._glob is not None:
+            if self.effect == "allow":
+                return line.allowed_by(self._glob)
+            return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
         if self.bare:
             return self.effect != "allow" or subject.act != "other" or not self._by_family(subject)
         if self._whole is not None:
@@ -180,14 +185,7 @@ class Rule:
             return any(pattern.matches(subject.value) for pattern in self._paths)
         if self._url is not None:
             return subject.url is not None and self._matches_url(subject)
-        if self._glob is None:
-            return False
-        line = subject.line
-        if line is None:
-            return self._glob.matches(subject.value)
-        if self.effect == "allow":
-            return line.allowed_by(self._glob)
-        return line.touched_by(self._glob) or (self._words is not None and line.touched_by(self._words))
+        return self._glob is not None and self._glob.matches(subject.value)
 
     def _by_family(self, subject: Subject) -> bool:
         """It covers the tool only as one of a family, which a tool that has borrowed its name does not belong to."""

@@ -22,9 +22,9 @@ __all__ = ["Command", "Script", "Word", "read_script"]
 _REDIRECT: Final = re.compile(
     r"(?:[0-9]+|\{[A-Za-z_][A-Za-z0-9_]*\})?(<<<|<<-?|<>|<&|<(?!\()|>>|>&|>\||>(?!\())|&>>|&>"
 )
-_ARGUMENT: Final = re.compile(r" ([A-Za-z_./:=@%+,^~\]\-][A-Za-z0-9_./:=@%+,^~\]\-]*)(?=[ \t\n;&|)]|$)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TWICE: Final = frozenset({">&", "<&", "&>", "&>>"})
+_BETWEEN: Final = frozenset("\n#();&|")  # what a command does not begin with; but for `&>`
 _EMPTY_PARENS: Final = re.compile(r"\([ \t]*\)")
 _BLANKS: Final = frozenset(" \t\\")
 _FUNCTION: Final = re.compile(r"[ \t]+[^\s;&|<>(){}'\"$`\\]+[ \t]*(?:\([ \t]*\))?")
@@ -34,6 +34,12 @@ _OPENERS: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do
 
 
 _RESERVED: Final = _OPENERS | {"esac", "for", "select", "case", "[[", "function", "coproc", "time"}
+# Arguments in which nothing means more than it says; and a program with such arguments.
+_ARGUMENTS: Final = re.compile(r"(?: [A-Za-z0-9_./:=@%+,^~\]\-]+)+(?=[ \t\n;&|)]|$)")
+_SIMPLE: Final = re.compile(
+    r"(?!(?:" + "|".join(sorted(word for word in _RESERVED if word.isalpha())) + r")(?:[ \t\n;&|)]|$))"
+    r"[A-Za-z0-9_./:@%+,^~\]\-]+(?: [A-Za-z0-9_./:=@%+,^~\]\-]+)*(?=[ \t\n;&|)]|$)"
+)
 # Behind the keyword `time`: its own options, then what no program of that name could run.
 _TIMED: Final = re.compile(
     r"((?:(?:[ \t]|\\\n)+(?:-p|--)(?=[ \t\n;&|<>()\\]|$))*(?:[ \t]|\\\n)*)"
@@ -89,7 +95,10 @@ class _Reader(WordReader):
                     self.script.doubt("something in it is not closed")
                 return ""
             char = self.text[self.at]
-            if char == "\n":
+            if char not in _BETWEEN:
+                if self._simple() == "esac" and case:
+                    return "esac"
+            elif char == "\n":
                 self.at += 1
                 self.heredocs()
             elif char == "#":
@@ -102,18 +111,19 @@ class _Reader(WordReader):
             elif char == ";" and case and self.text[self.at + 1 : self.at + 2] in (";", "&"):
                 self.at += 3 if self.text.startswith(";;&", self.at) else 2
                 return ";;"
-            elif char in ";&|" and not self.text.startswith("&>", self.at):
-                self._operator(char)
             elif char == "(":
                 self._parenthesis()
-            elif self._simple() == "esac" and case:
-                return "esac"
+            elif self.text.startswith("&>", self.at):
+                self._simple()
+            else:
+                self._operator(char)
 
     def _operator(self, char: str) -> None:
         self.script.compound = True
-        if char == "|" and not self.text.startswith("||", self.at):
+        twice = char != ";" and self.text.startswith(char, self.at + 1)
+        if char == "|" and not twice:
             self.script.piped = True
-        self.at += 2 if self.text.startswith(("&&", "||"), self.at) else 1
+        self.at += 2 if twice else 1
 
     def _parenthesis(self) -> None:
         self.script.compound = True
@@ -133,12 +143,11 @@ class _Reader(WordReader):
         command.fed = self.script.piped
         start = last = self.at
         text = self.text
+        simple = _SIMPLE.match(text, start)
+        if simple is not None:  # most commands are nothing else
+            command.words = [Word(word, word) for word in simple[0].split(" ")]
+            last = self.at = simple.end()
         while True:
-            found = _ARGUMENT.match(text, self.at) if command.words else None
-            if found is not None:  # most of what comes after a program's name
-                command.words.append(Word(found[1], found[1]))
-                last = self.at = found.end()
-                continue
             if text[self.at : self.at + 1] in _BLANKS:
                 self.blank()
             if self.at >= self.end:
@@ -167,10 +176,14 @@ class _Reader(WordReader):
                     return word.text
                 assigned = not command.words and "=" in word.raw and ASSIGNMENT.match(word.raw)
                 (command.assignments if assigned else command.words).append(word)
+                simple = _ARGUMENTS.match(text, self.at) if command.words else None
+                if simple is not None:
+                    command.words += [Word(word, word) for word in simple[0][1:].split(" ")]
+                    self.at = simple.end()
             last = self.at
-        if command.words and command.words[0].raw == "time":
-            self._look_behind_time(command.words)
         if command.words or command.assignments or command.redirects:
+            if command.words and command.words[0].raw == "time":
+                self._look_behind_time(command.words)
             command.span = (start, last)
             self.script.add(command)
         return ""

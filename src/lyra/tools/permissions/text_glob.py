@@ -40,6 +40,8 @@ class TextGlob:
     def matches(self, text: str) -> bool:
         if not text.startswith(self._head):
             return text == self._bare
+        if self.trailing:
+            return True
         first, last = self._searches[0], self._searches[-1]
         if len(self._searches) == 1:
             return first.fullmatch(text) is not None

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, program_name, reaches
+from lyra.core.programs import GREEDY, PROGRAMS, doubtful_words, reaches
 from lyra.tools.permissions.inner import Inner, script_in
 from lyra.tools.permissions.orders import TAKES_ORDERS, orders_of
 from lyra.tools.permissions.shell import Command, Script, Word
@@ -22,7 +22,7 @@ from lyra.tools.permissions.text_glob import UNKNOWN
 from lyra.tools.permissions.variables import calculates, decides_what_runs
 from lyra.tools.permissions.wrapper_options import WRAPPERS, WrapperOptions, long_option, short_options
 
-__all__ = ["Inner", "basename", "inner_of", "wraps"]
+__all__ = ["RUNS_OTHERS", "Inner", "basename", "inner_of", "wraps"]
 
 
 # Builtins that do arithmetic with their arguments; a shell expands what is quoted in them.
@@ -47,13 +47,9 @@ def wraps(name: str) -> bool:
     return name in WRAPPERS or name in SHELLS or name in GREEDY or name in ("eval", "source", ".", "trap", "alias")
 
 
-def inner_of(words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
-    """The commands that these words run, if they run any. `command` is what they were found in."""
-    name = program_name(words[0].text)
-    return _inner_of(name, words, command, script) if name in _KNOWN else iter(())
-
-
-def _inner_of(name: str, words: list[Word], command: Command, script: Script) -> Iterator[Inner]:
+def inner_of(name: str, words: list[Word], texts: list[str], command: Command, script: Script) -> Iterator[Inner]:
+    """The commands that these words run, if they run any: a call of one of `RUNS_OTHERS`. `command` is what they were
+    found in."""
     if name in WRAPPERS:
         yield from _wrapped(words, WRAPPERS[name], name)
     elif name in SHELLS:
@@ -69,7 +65,7 @@ def _inner_of(name: str, words: list[Word], command: Command, script: Script) ->
     elif name in _ARITHMETIC:
         yield from _builtin(words, name, script)
     if name in PROGRAMS:
-        yield from _reached(words, name, script)
+        yield from _reached(words, texts, name, script)
     if name in TAKES_COMMANDS:
         yield from commands_in_input(words, name, command, script)
     if name in TAKES_ORDERS:
@@ -246,9 +242,8 @@ def _git(words: list[Word]) -> Iterator[Inner]:
             yield from script_in(word.text.partition("=!")[2])
 
 
-def _reached(words: list[Word], name: str, script: Script) -> Iterator[Inner]:
+def _reached(words: list[Word], texts: list[str], name: str, script: Script) -> Iterator[Inner]:
     """What options run; and words that only the shell knows may be such options."""
-    texts = [word.text for word in words]
     if UNKNOWN in "".join(texts):
         for word in words[1 : doubtful_words(texts)]:
             known = word.text.partition(UNKNOWN)[0]
@@ -338,6 +333,7 @@ _SPECIAL: Final[dict[str, Callable[[list[Word]], Iterator[Inner]]]] = {
     **dict.fromkeys(("fc", "hist"), _fc),
     **dict.fromkeys(("set", "shopt"), _options),
 }
-_KNOWN: Final = frozenset(
+# The programs that may run others at all, in any way.
+RUNS_OTHERS: Final = frozenset(
     {*WRAPPERS, *SHELLS, *GREEDY, *_SPECIAL, *_ARITHMETIC, *PROGRAMS, *TAKES_ORDERS, "source", ".", "alias"}
 )
