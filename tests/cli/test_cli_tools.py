@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.cli.agent_runner import DONE
+
 NOTE = """\
 name: note
 description: Read a note.
@@ -41,6 +43,44 @@ def test_the_list_names_every_tool_and_where_it_comes_from(place):
     plain = place("tools", "list", "--from", "mine").stdout
     assert "note" in plain
     assert "Read a note." in plain
+
+
+def test_the_list_has_every_tool_that_an_agent_has(place, run):
+    """In the same order, in a folder with tools of its own."""
+    (place.folder / ".lyra").mkdir()
+    (place.folder / "mine").rename(place.folder / ".lyra/tools")
+    lines = run.lines("--model", run.script(DONE), "--trust-project")
+    assert [each["name"] for each in place.json("tools", "list", "--trust-project")["tools"]] == lines[0]["tools"]
+
+
+def test_a_tool_that_needs_an_agent_says_so(place):
+    done = place("tools", "call", "Recall", "question=tea")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Recall is part of an agent's program" in done.stderr
+
+
+def test_the_tools_of_servers_are_listed_where_they_may_be_started(place):
+    """Nothing is started unless that is asked for; a server that is not there says why."""
+    pytest.importorskip("mcp")
+    from tests.cli.test_cli_mcp import entry, project
+
+    project(place.folder, theirs=entry(), other=entry("--other"))
+    plain = place("tools", "list")
+    assert "mcp__" not in plain.stdout
+    assert "theirs (consent_required), other (consent_required); --mcp starts them" in plain.stderr
+    assert place("mcp", "approve", "theirs", "--yes").returncode == 0
+    told = place.json("tools", "list")
+    assert {each["name"]: each["state"] for each in told["mcp_servers"]} == {
+        "theirs": "disconnected",
+        "other": "consent_required",
+    }
+    assert not any(each["name"].startswith("mcp__") for each in told["tools"])
+    told = place.json("tools", "list", "--mcp")
+    assert {each["name"]: each["from"] for each in told["tools"]}["mcp__theirs__add"] == "MCP server theirs"
+    assert "lyra mcp approve other" in told["problems"][0]
+    shown = place("tools", "list", "--mcp")
+    assert "MCP server theirs" in shown.stdout
+    assert "--mcp" not in shown.stderr
 
 
 def test_the_project_s_tools_are_taken_once_it_is_trusted(place):
