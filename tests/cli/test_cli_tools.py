@@ -114,6 +114,21 @@ def test_check_says_what_is_wrong_and_where(place):
     assert (told["ok"], told["files"][0]["mistakes"][0]["line"]) == (False, 3)
 
 
+def test_check_says_everything_that_is_wrong_with_every_file(place):
+    """A mistake in the parameters does not hide one in what refers to them, nor a file that cannot be read another."""
+    (place.folder / "a.yaml").write_text(NOTE.replace("type: integer", "type: int").replace("{{name}}", "{{nmae}}"))
+    (place.folder / "b.yaml").write_text("name: [\n")
+    (place.folder / "c.yaml").write_text(LIST.replace("{{where}}", "{{were}}"))
+    done = place("tools", "check", "a.yaml", "b.yaml", "c.yaml")
+    assert done.returncode == 2
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()] == [
+        "a.yaml:5",
+        "a.yaml:6",
+        "b.yaml:2",
+        "c.yaml:4",
+    ]
+
+
 def test_a_call_that_no_rule_allows_is_denied(place):
     done = place("tools", "call", "note", "--arg", "name=a", "--from", "mine")
     assert (done.returncode, done.stdout) == (3, "")
