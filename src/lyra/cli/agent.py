@@ -210,13 +210,23 @@ def _warn(run: Headless) -> None:
     from lyra.tools.permissions.settings import load_layers, passed_over
 
     options = run.options
-    for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
+    for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [each for source in run.agent.sources for each in getattr(source, "problems", ())]
     layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
     for said in (*run.config.notes, *passed_over(layers), *problems):
         note(f"note: {said}")
     _tell_of_tools(run, set(problems))
+
+
+def _ruled(run: Headless) -> list[str]:
+    """What a rule can speak of: the tools, and the text that a server may ask back for."""
+    servers = [each["name"] for each in run.options.facts.get("mcp_servers", ())]
+    if not servers:
+        return run.tool_names()
+    from lyra.mcp.names import sampling_name, server_keys
+
+    return [*run.tool_names(), *(sampling_name(key) for key in server_keys(servers).values())]
 
 
 def _tell_of_tools(run: Headless, told: set[str]) -> None:
