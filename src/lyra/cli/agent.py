@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import Command, Session
+from lyra.cli.new_file import check_folder
 from lyra.cli.outlet import Outlet
 from lyra.cli.render import note, printable, report
 from lyra.errors import ConfigError, LyraError
@@ -245,6 +246,7 @@ def _tell_of_tools(run: Headless, told: set[str]) -> None:
 def _options(given: dict[str, Any]) -> HeadlessOptions:
     from lyra.agents.headless import TURNS_MAX, HeadlessOptions
 
+    check_folder(given["store"], "--store")
     system, schema = given["system_file"], given["schema_file"]
     return HeadlessOptions(
         model=given["model"],
