@@ -1,7 +1,5 @@
 """`python -m lyra` is `lyra`."""
 
-from __future__ import annotations
-
 import sys
 
 from lyra.cli.main import main

@@ -69,6 +69,16 @@ def test_the_command_line_says_how_much(run):
     assert "tool.called" in kinds(log)
 
 
+def test_how_much_of_no_log_is_a_mistake(run):
+    """`none` is not: there is no log, as was asked for."""
+    model = run.script(DONE)
+    done = run("--model", model, "--audit-level", "detailed")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--audit-level detailed" in done.stderr
+    assert "hint: name one with --audit FILE" in done.stderr
+    assert run("--model", model, "--audit-level", "none").returncode == 0
+
+
 def test_the_machines_log_is_written_beside_ones_own(lyra, monkeypatch):
     """And no flag turns it off, or down."""
     managed, demanded = lyra.folder.parent / "managed.toml", lyra.folder.parent / "demanded.jsonl"

@@ -129,6 +129,16 @@ def test_a_rule_for_no_tool_is_a_warning(lyra):
     assert "'Bsah'; did you mean 'Bash'?" in done.stderr
 
 
+def test_a_rule_for_text_that_a_server_asks_for_is_no_mistake(lyra):
+    """Also where the server is not there; another server's is one."""
+    (lyra.folder / ".mcp.json").write_text('{"mcpServers": {"notes": {"command": "x"}}}')
+    rules = ("--allowed-tools", "mcp_sampling__notes", "--allowed-tools", "mcp_sampling__nots")
+    done = lyra("agent", "-p", "go", "--model", "sim/echo", *rules)
+    assert (done.returncode, done.stdout) == (0, "go\n")
+    assert "'mcp_sampling__nots'; did you mean 'mcp_sampling__notes'?" in done.stderr
+    assert "rule 'mcp_sampling__notes'" not in done.stderr
+
+
 def test_no_key_names_the_variable(run):
     done = run("--model", "anthropic/claude-sonnet-4-5", "--output-format", "json")
     assert (done.returncode, json.loads(done.stdout)["status"]) == (2, "config")

@@ -300,3 +300,44 @@ def test_python_m_lyra_is_the_command(lyra):
         check=True,
     )
     assert done.stdout.startswith("lyra ")
+
+
+# A Ctrl-C at the import of one module, in a fresh interpreter.
+PRESSED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+OURS = ("lyra", "lyra._version", "lyra.cli", "lyra.cli.main", "lyra.__main__")
+class Pressed:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == {at!r} or not {at!r} and name not in OURS:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Pressed)
+from lyra.cli.main import {name} as main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "args"),
+    [
+        ("main", "", ["--help"]),
+        ("vega", "", ["--help"]),
+        ("main", "click", ["--help"]),
+        ("main", "lyra.cli.app", ["tools", "list"]),
+        ("main", "lyra.mcp.servers", ["tools", "list"]),
+        ("vega", "lyra.cli.vega", ["check", "a.vega"]),
+    ],
+)
+def test_ctrl_c_while_modules_are_imported_ends_quietly(lyra, name, at, args):
+    """From the first import after those that the way in is made of (`at` empty) to the last of a command."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRESSED.format(at=at, name=name), *args],
+        cwd=lyra.folder,
+        env=lyra.env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.cli.agent_runner import DONE
+
 NOTE = """\
 name: note
 description: Read a note.
@@ -43,6 +45,44 @@ def test_the_list_names_every_tool_and_where_it_comes_from(place):
     assert "Read a note." in plain
 
 
+def test_the_list_has_every_tool_that_an_agent_has(place, run):
+    """In the same order, in a folder with tools of its own."""
+    (place.folder / ".lyra").mkdir()
+    (place.folder / "mine").rename(place.folder / ".lyra/tools")
+    lines = run.lines("--model", run.script(DONE), "--trust-project")
+    assert [each["name"] for each in place.json("tools", "list", "--trust-project")["tools"]] == lines[0]["tools"]
+
+
+def test_a_tool_that_needs_an_agent_says_so(place):
+    done = place("tools", "call", "Recall", "question=tea")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Recall is part of an agent's program" in done.stderr
+
+
+def test_the_tools_of_servers_are_listed_where_they_may_be_started(place):
+    """Nothing is started unless that is asked for; a server that is not there says why."""
+    pytest.importorskip("mcp")
+    from tests.cli.test_cli_mcp import entry, project
+
+    project(place.folder, theirs=entry(), other=entry("--other"))
+    plain = place("tools", "list")
+    assert "mcp__" not in plain.stdout
+    assert "theirs (consent_required), other (consent_required); --mcp starts them" in plain.stderr
+    assert place("mcp", "approve", "theirs", "--yes").returncode == 0
+    told = place.json("tools", "list")
+    assert {each["name"]: each["state"] for each in told["mcp_servers"]} == {
+        "theirs": "disconnected",
+        "other": "consent_required",
+    }
+    assert not any(each["name"].startswith("mcp__") for each in told["tools"])
+    told = place.json("tools", "list", "--mcp")
+    assert {each["name"]: each["from"] for each in told["tools"]}["mcp__theirs__add"] == "MCP server theirs"
+    assert "lyra mcp approve other" in told["problems"][0]
+    shown = place("tools", "list", "--mcp")
+    assert "MCP server theirs" in shown.stdout
+    assert "--mcp" not in shown.stderr
+
+
 def test_the_project_s_tools_are_taken_once_it_is_trusted(place):
     (place.folder / ".lyra").mkdir()
     (place.folder / "mine").rename(place.folder / ".lyra/tools")
@@ -72,6 +112,21 @@ def test_check_says_what_is_wrong_and_where(place):
     assert "gone.yaml:1: there is no such file" in done.stdout
     told = json.loads(place("tools", "check", "bad.yaml", "--json").stdout)
     assert (told["ok"], told["files"][0]["mistakes"][0]["line"]) == (False, 3)
+
+
+def test_check_says_everything_that_is_wrong_with_every_file(place):
+    """A mistake in the parameters does not hide one in what refers to them, nor a file that cannot be read another."""
+    (place.folder / "a.yaml").write_text(NOTE.replace("type: integer", "type: int").replace("{{name}}", "{{nmae}}"))
+    (place.folder / "b.yaml").write_text("name: [\n")
+    (place.folder / "c.yaml").write_text(LIST.replace("{{where}}", "{{were}}"))
+    done = place("tools", "check", "a.yaml", "b.yaml", "c.yaml")
+    assert done.returncode == 2
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()] == [
+        "a.yaml:5",
+        "a.yaml:6",
+        "b.yaml:2",
+        "c.yaml:4",
+    ]
 
 
 def test_a_call_that_no_rule_allows_is_denied(place):

@@ -145,7 +145,7 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
 
     async def main():
         model = says(calls("mcp__tiny__think"), "written for it", "done")
-        allow = ["mcp__tiny__think", "mcp__tiny__sampling"]
+        allow = ["mcp__tiny__think", "mcp_sampling__tiny"]
         async with agent_of(tmp_path, model, allow=allow) as (kernel, process):
             decided = []
             kernel.on_event(lambda event: decided.append(event.data), kinds=["tool.decided"])
@@ -159,7 +159,21 @@ def test_a_rule_gives_a_server_text_of_the_agents_model(tmp_path):
             assert kernel.labels.tainted(process.pid)
             assert process.budget.used("llm_calls") == 3
             assert process.metrics.calls == 3
-            assert [each["tool"] for each in decided] == ["mcp__tiny__think", "mcp__tiny__sampling"]
+            assert [each["tool"] for each in decided] == ["mcp__tiny__think", "mcp_sampling__tiny"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("rule", ["mcp__tiny__*", "mcp__*", "mcp__tiny__sampling"])
+def test_a_rule_for_tools_gives_a_server_no_text(tmp_path, rule):
+    """Not for all of its tools, nor for one that it could call so."""
+
+    async def main():
+        model = says(calls("mcp__tiny__think"), "words", "done")
+        async with agent_of(tmp_path, model, allow=["mcp__tiny__think", rule]) as (kernel, process):
+            (question,), (end,) = await told(kernel, process, {"approved": False})
+            assert "Allow mcp_sampling__tiny?" in question.question
+            assert "refused" in end.output
 
     run(main())
 
@@ -173,7 +187,7 @@ def test_without_a_rule_a_person_is_asked_for_text(tmp_path):
             async with agent_of(tmp_path, model) as (kernel, process):
                 (question,), (end,) = await told(kernel, process, answer)
                 assert question.kind == "confirmation"
-                assert "Allow mcp__tiny__sampling?" in question.question
+                assert "Allow mcp_sampling__tiny?" in question.question
                 assert "Say hello." in question.question
                 assert ("words" in end.output, "refused" in end.output) == (given, not given)
         model = says(calls("mcp__tiny__think"), "one", calls("mcp__tiny__think"), "two", "done")

@@ -15,6 +15,7 @@ from lyra.config import Config
 from lyra.core.tool import error_code, progress
 from lyra.mcp import Approvals, McpServers
 from lyra.mcp.settings import Value
+from lyra.mcp.state import Failed, Failure
 from tests.mcp.support import QUICK, Using, free_port, program, run, tiny, using
 
 
@@ -217,6 +218,58 @@ def test_a_tool_that_changes_what_it_says_is_withheld(tmp_path):
             assert (await use.error("mcp__tiny__add", a=1, b=2)).message.endswith("no longer offers add so")
         async with using(tiny(), folder=tmp_path, approvals=approvals) as use:  # it says the old words again
             assert use.state("tiny").withheld == ("mcp__tiny__add",)
+
+    run(main())
+
+
+def test_a_call_after_a_change_was_told_goes_by_what_the_tool_says_now(tmp_path):
+    """Not once more by what somebody agreed to before; one that has not changed is called, and all at once."""
+
+    async def main():
+        async with using(tiny(start="early"), folder=tmp_path) as use:
+            await use.call("mcp__tiny__change")
+            said = use.error("mcp__tiny__add", a=1, b=2)
+            error, *called = await asyncio.gather(said, *(use.call("mcp__tiny__log") for _ in range(3)))
+            assert error_code(error) == "permission_denied"
+            assert "has changed what it says of itself" in error.message
+            assert not [call for log in called for call in json.loads(log) if call == ["tools/call", "add"]]
+
+    run(main())
+
+
+def test_a_call_waits_for_no_tools_of_a_server_that_dies(tmp_path):
+    """It is told so, as one that waits for its answer is."""
+
+    async def main():
+        async with using(tiny(start="early"), folder=tmp_path) as use:
+            connection = use.servers["tiny"]
+            connection._heard += 1  # it told of a change, and will not be asked
+            waiting = asyncio.create_task(use.error("mcp__tiny__add", a=1, b=2))
+            await asyncio.sleep(0)
+            connection._wake(Failed(Failure("crash", "closed", "it hung up", recoverable=True)))
+            assert "it hung up" in (await asyncio.wait_for(waiting, 5)).message
+
+    run(main())
+
+
+def test_while_somebody_thinks_about_a_changed_tool_it_is_withheld(tmp_path):
+    """And no call of it waits for them."""
+
+    async def main():
+        asked, agreed = asyncio.Event(), asyncio.Event()
+
+        async def reapprove(_server, _tool):
+            asked.set()
+            return await agreed.wait()
+
+        async with using(tiny(start="early"), folder=tmp_path, reapprove=reapprove) as use:
+            await use.call("mcp__tiny__change")
+            await asked.wait()
+            assert error_code(await use.error("mcp__tiny__add", a=1, b=2)) == "permission_denied"
+            agreed.set()
+            await use.until(lambda: not use.state("tiny").withheld)
+            now = {tool.name: tool for tool in use.servers.__lyra_tools__()}
+            assert await now["mcp__tiny__add"](a=1, b=2) == "3"
 
     run(main())
 

@@ -331,6 +331,20 @@ def test_secrets_and_long_texts_do_not_get_in(tmp_path):
     assert verify(tmp_path / "a.jsonl").ok
 
 
+def test_no_password_of_a_command_gets_in(tmp_path):
+    """Neither in the command itself nor where a question or a reason quotes it, also where it is cut."""
+    line = "mysql -pS3CRET db; curl -u ada:S3CRET x.org; tool --password S3CRET; git clone https://a:S3CRET@x.org"
+    log = AuditLog(tmp_path / "a.jsonl", level="basic")
+    log(decided(1, subject=line, reason=f"no rule allows {line}"))
+    log(decided(2, subject=line, tool="mcp__shell__run"))
+    asked = {"id": "i1", "kind": "confirmation", "question": f"Allow Bash?\n{line}", "message": "x" * 400 + line}
+    log(Event(0, 1.0, "p1", "interrupt.created", asked))
+    asyncio.run(log.close())
+    text = (tmp_path / "a.jsonl").read_text()
+    assert "S3CRET" not in text
+    assert text.count("mysql -p*** db; curl -u ada:*** x.org; tool --password ***; git clone https://a:***@") == 4
+
+
 def test_what_a_command_does_is_in_its_record(tmp_path):
     """Neither a thing that looks like a password nor length hides it, at any level."""
     lines = {

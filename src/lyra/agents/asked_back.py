@@ -2,7 +2,7 @@
 
 An MCP server that works on a call may want to know something first. Its words are a stranger's: they are shown as such,
 with every character visible, and text that it wants of a model is asked for with nothing of the conversation, by the
-rules for `mcp__SERVER__sampling`, and through the door, so that the process's Budget holds it. Where nobody is there, a
+rules for `mcp_sampling__SERVER`, and through the door, so that the process's Budget holds it. Where nobody is there, a
 form is declined, and text is refused unless a rule allows it.
 
 Such a question belongs to an effect that is under way, not to the program: its rows are told and paid for, and no

@@ -145,7 +145,14 @@ class Headless:
         demanded = self.config.demanded.get("audit.file")
         if mine:
             _check_log(mine, self.options.folder)
-        return [path for path in dict.fromkeys((mine, demanded)) if path]
+        logs = [path for path in dict.fromkeys((mine, demanded)) if path]
+        if not logs and self.options.audit_level not in (None, "none"):
+            raise ConfigError(
+                f"--audit-level {self.options.audit_level} says how much is written to an audit log, and there is none",
+                hint="name one with --audit FILE, or with file under [audit] in lyra.toml",
+                key="--audit-level",
+            )
+        return logs
 
     def _attach_audit(self, path: str) -> None:
         from lyra.observe.audit import attach_audit

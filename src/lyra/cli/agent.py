@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import Command, Session
+from lyra.cli.new_file import check_folder
 from lyra.cli.outlet import Outlet
 from lyra.cli.render import note, printable, report
 from lyra.errors import ConfigError, LyraError
@@ -210,13 +211,23 @@ def _warn(run: Headless) -> None:
     from lyra.tools.permissions.settings import load_layers, passed_over
 
     options = run.options
-    for rule, meant in unknown_tools((*options.allow, *options.deny), run.tool_names()):
+    for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
         note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     problems = [each for source in run.agent.sources for each in getattr(source, "problems", ())]
     layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
     for said in (*run.config.notes, *passed_over(layers), *problems):
         note(f"note: {said}")
     _tell_of_tools(run, set(problems))
+
+
+def _ruled(run: Headless) -> list[str]:
+    """What a rule can speak of: the tools, and the text that a server may ask back for."""
+    servers = [each["name"] for each in run.options.facts.get("mcp_servers", ())]
+    if not servers:
+        return run.tool_names()
+    from lyra.mcp.names import sampling_name, server_keys
+
+    return [*run.tool_names(), *(sampling_name(key) for key in server_keys(servers).values())]
 
 
 def _tell_of_tools(run: Headless, told: set[str]) -> None:
@@ -235,6 +246,7 @@ def _tell_of_tools(run: Headless, told: set[str]) -> None:
 def _options(given: dict[str, Any]) -> HeadlessOptions:
     from lyra.agents.headless import TURNS_MAX, HeadlessOptions
 
+    check_folder(given["store"], "--store")
     system, schema = given["system_file"], given["schema_file"]
     return HeadlessOptions(
         model=given["model"],

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import Command, json_option
+from lyra.cli.new_file import check_folder
 from lyra.cli.render import document, wants_colour
 from lyra.core.clock import SystemClock
 from lyra.core.money import Money
@@ -59,6 +60,8 @@ def demo(*, as_json: bool, seed: int, speed: float, fast: bool, ask: bool, path:
         raise ConfigError("--speed is not a number", hint="such as --speed 2")
     if path is not None and ("://" in path or os.path.exists(path)):
         raise ConfigError(f"--store makes a new file, and {path} is not one", hint="name a file that is not there yet")
+    if path is not None:
+        check_folder(path, "--store")
     with _folder(keep=keep) as folder:
         target = path or os.path.join(folder, "demo.db")
         show = Demo(target, folder, seed=seed, pace=0.0 if fast else _PACE / speed, ask=ask, quiet=as_json)

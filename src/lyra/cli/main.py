@@ -2,13 +2,15 @@
 
 Owns what happens to every way a command can end: a result, a LyraError, a usage mistake, Ctrl-C, a reader
 that went away, a bug. Never shows a traceback unless `--debug` asks for it. Imports nothing heavy: `lyra
---version` costs an interpreter and little else. Next: `app`, the table of commands.
+--version` costs an interpreter and little else. While this module itself is imported nobody catches Ctrl-C, so it
+imports nothing at all before `main` is called. Next: `app`, the table of commands.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main", "vega"]
 
@@ -17,17 +19,17 @@ _INTERRUPTED = 130
 _READER_GONE = 141
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run `lyra` with these arguments (the command line's when left out) and return its exit code."""
     return _main("lyra", arguments)
 
 
-def vega(arguments: Sequence[str] | None = None) -> int:
+def vega(arguments: "Sequence[str] | None" = None) -> int:
     """The same for `vega`, which is `lyra vega` under a name of its own."""
     return _main("vega", arguments)
 
 
-def _main(name: str, arguments: Sequence[str] | None) -> int:
+def _main(name: str, arguments: "Sequence[str] | None") -> int:
     args = list(sys.argv[1:] if arguments is None else arguments)
     if args == ["--version"]:
         from lyra._version import __version__

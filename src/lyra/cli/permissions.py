@@ -90,7 +90,7 @@ def _known(tool: str) -> str:
             hint=f"write: explain {name} {shlex.quote(rest.removesuffix(')'))}",
         )
     check_tool_name(tool)
-    if tool.lower() not in TOOLS and not tool.startswith("mcp__"):
+    if tool.lower() not in TOOLS and not tool.startswith(("mcp__", "mcp_sampling__")):
         near = did_you_mean(tool.lower(), TOOLS)
         meant = f"; did you mean {TOOLS[near].name}?" if near else ""
         note(f"no built-in tool is named {tool}: it is judged as one of your own{meant}")

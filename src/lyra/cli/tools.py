@@ -1,8 +1,9 @@
 """`lyra tools`: list the tools there are here, check files of tools, call one by hand.
 
-The tools are the built-in ones, those of the user's folder (`~/.config/lyra/tools`), those of the project's
-`.lyra/tools` once it is trusted, and those of `--from`. A call is decided by the same rules as an agent's where nobody
-is there to be asked: what no rule allows is denied.
+The tools are the built-in ones, those of MCP servers, those of the user's folder (`~/.config/lyra/tools`), those of the
+project's `.lyra/tools` once it is trusted, and those of `--from`. What a server has it says when it is started, which
+`list` does only for `--mcp`. A call is decided by the same rules as an agent's where nobody is there to be asked: what
+no rule allows is denied.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -20,6 +22,8 @@ from lyra.errors import ApprovalRefused, ConfigError
 
 if TYPE_CHECKING:
     from lyra.core.tool import Tool, ToolResult
+    from lyra.mcp import McpServers, ServerState
+    from lyra.tools.builtin import Workspace
     from lyra.tools.dynamic import DynamicTools
     from lyra.tools.permissions.decision import Permissions
 
@@ -43,16 +47,24 @@ def tools() -> None:
 @tools.command("list")
 @_from
 @_trust
+@click.option("--mcp", "start", is_flag=True, help="Start the MCP servers, and list their tools too.")
 @json_option
-def list_(*, places: tuple[str, ...], trust_project: bool, as_json: bool) -> None:
+@click.pass_obj
+def list_(session: Session, *, places: tuple[str, ...], trust_project: bool, start: bool, as_json: bool) -> None:
     """List the tools that an agent would have in this folder."""
-    found, problems = _all(places, trusted=trust_project)
+    from lyra.mcp import McpServers
+
+    servers = McpServers.load(session.config, os.getcwd())
+    states, theirs = asyncio.run(_started(servers)) if start else (servers.expected(), _NOTHING)
+    found, problems = _all(places, trusted=trust_project, servers=theirs)
+    if servers.warning:
+        problems.append(servers.warning)
     if as_json:
         rows = [
             {"name": each.name, "from": home, "description": each.description, "schema": each.schema}
             for each, home in found.values()
         ]
-        document({"tools": rows, "problems": problems})
+        document({"tools": rows, "mcp_servers": [each.to_data() for each in states], "problems": problems})
         return
     table(
         ("name", "from", "description"),
@@ -60,6 +72,9 @@ def list_(*, places: tuple[str, ...], trust_project: bool, as_json: bool) -> Non
     )
     for problem in problems:
         note(problem)
+    if states and not start:
+        told = ", ".join(f"{each.name} ({each.state})" for each in states)
+        note(f"not listed are the tools of MCP servers: {told}; --mcp starts them")
 
 
 @tools.command()
@@ -139,33 +154,64 @@ def call(
 
 
 # ------------------------------------------------------------------ finding them
+class _Source(NamedTuple):
+    """Tools, each with where it comes from, and what is wrong with those that are not there."""
+
+    tools: Sequence[tuple[Tool, str]] = ()
+    problems: Sequence[str] = ()
+
+
+_NOTHING: Final = _Source()
+
+
 def _read(path: str, inside: tuple[str, ...] = ()) -> DynamicTools:
     from lyra.tools.dynamic import DynamicTools
 
     return DynamicTools(path, inside=inside)
 
 
+async def _started(servers: McpServers) -> tuple[list[ServerState], _Source]:
+    """The servers once each is connected or has failed, and what they offer then."""
+    async with servers:
+        tools, states, problems = await servers.tools(), servers.states(), servers.problems
+    homes = {name: f"MCP server {state.name}" for state in states for name in state.tools}
+    return states, _Source([(each, homes.get(each.name, "MCP servers")) for each in tools], problems)
+
+
 def _all(
-    places: tuple[str, ...], *, trusted: bool, inside: tuple[str, ...] = (), permissions: Permissions | None = None
+    places: tuple[str, ...],
+    *,
+    trusted: bool,
+    inside: tuple[str, ...] = (),
+    permissions: Permissions | None = None,
+    servers: _Source = _NOTHING,
 ) -> tuple[dict[str, tuple[Tool, str]], list[str]]:
-    """Every tool with where it comes from, and what is wrong with files; the first of a name counts."""
-    from lyra.tools.builtin import Workspace, builtin_tools
+    """Every tool with where it comes from, and what is wrong; the first of a name counts, as it does for an agent."""
+    from lyra.tools.builtin import Workspace
     from lyra.tools.dynamic.places import sources_here
 
     workspace = Workspace(os.getcwd(), hidden=permissions.hidden if permissions is not None else None)
-    built_in = builtin_tools(workspace, permissions=permissions, attended=False)
-    found = {each.name: (each, "built in") for each in built_in}
+    found = {each.name: (each, "built in") for each in _built_in(workspace, permissions)}
     problems: list[str] = []
-    for source in (*(_read(path, inside) for path in places), *sources_here(workspace, trusted=trusted, inside=inside)):
+    files = (*(_read(path, inside) for path in places), *sources_here(workspace, trusted=trusted, inside=inside))
+    for source in (servers, *(_Source([(each, file.path) for each in file], file.problems) for file in files)):
         problems += source.problems
-        for each in source:
+        for each, home in source.tools:
             if each.name in found:
-                problems.append(
-                    f"{source.path}: the tool {each.name!r} is left out: there is one ({found[each.name][1]})"
-                )
+                problems.append(f"{home}: the tool {each.name!r} is left out: there is one ({found[each.name][1]})")
             else:
-                found[each.name] = (each, source.path)
+                found[each.name] = (each, home)
     return found, problems
+
+
+def _built_in(workspace: Workspace, permissions: Permissions | None) -> list[Tool]:
+    """Also those that need an agent around them, and say so when they are called here."""
+    from lyra.agents.memory import Memory, memory_tools
+    from lyra.agents.task import task_tool
+    from lyra.tools.builtin import builtin_tools
+
+    made = builtin_tools(workspace, permissions=permissions, attended=False)
+    return [*made, task_tool(), *memory_tools(Memory("cli", tools=True))]
 
 
 def _arguments(given: str | None, pairs: tuple[str, ...]) -> dict[str, Any]:

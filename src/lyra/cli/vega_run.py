@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lyra.cli.app import Command, Session, json_option
+from lyra.cli.new_file import check_folder
 from lyra.cli.vega_durable import db_option, project_store, store_file
 from lyra.cli.vega_files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
@@ -112,6 +113,8 @@ def _store(session: Session, file: str, db: str | None, run_id: str | None, work
     if _is_wanted(session, db, run_id):
         if workers > 1:
             raise ConfigError("a durable run has one worker", hint="leave --workers out", key="--workers")
+        if db is not None:
+            check_folder(db, "--db")
         return store_file(session, db)
     return project_store(session, file) if workers == 1 else None
 

@@ -3,7 +3,7 @@
 `redact(text, secrets)` blots out the secrets this process knows, also as they look inside JSON, URLs and base64, and
 whatever has the form of a well-known key (`FORMS`, the one table). `redact_data` does the same for every text in plain
 data, and for the values of fields that are called like a key; `redact_command` for a shell line, of which no command
-may disappear. It is a net, not a promise: a key nobody has told us, of
+may disappear, and for passwords in its words (`passwords`). It is a net, not a promise: a key nobody has told us, of
 a form nobody has listed, goes through. Quick where there is nothing to find: only words as long as keys are looked at.
 """
 
@@ -16,9 +16,10 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from lyra.core.passwords import without_passwords
 from lyra.core.secret import MASK, Secret
 
-__all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data"]
+__all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data", "without_passwords"]
 
 SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would blot out ordinary words
 _WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
@@ -128,7 +129,7 @@ def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
             in_key = edges[-1] == "BEGIN" if edges else in_key
         else:
             made.append(_clean(piece, (), forms=True))
-    return "".join(made)
+    return without_passwords("".join(made))
 
 
 def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from lyra.core.tool import Answering, answering
 from lyra.mcp.host import Host
+from lyra.mcp.names import sampling_name
 
 __all__ = ["Askers"]
 
@@ -60,7 +61,7 @@ class Askers:
             if self._host.sample is not None:
                 return await self._host.sample(self._server, request)
             who = self._who()
-            return None if who is None else await who.sample(self._server, f"mcp__{self._key}__sampling", request)
+            return None if who is None else await who.sample(self._server, sampling_name(self._key), request)
 
     def _who(self) -> Answering | None:
         if len({each.who.pid if each.who is not None else "" for each in self._running}) != 1:

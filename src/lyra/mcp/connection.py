@@ -6,14 +6,15 @@ allows within the window. Then the server is `connection_error`, until somebody 
 connection that is there, or an error that says why there is none; it never waits for a start.
 
 What the server says of its tools is compared with what it said before (`approvals`). A tool that changed is withheld:
-it is not offered, and whoever holds it from before is told.
+it is not offered, and whoever holds it from before is told. A call that begins after the server has told of a change
+waits until its tools are read anew, so that none goes by words that no longer hold.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +68,9 @@ class Connection:
         self._settled = asyncio.Event()
         self._woken = asyncio.Event()
         self._lost: Failed | None = None
-        self._stale = False
+        self._heard = 0  # changes of its tools that it told of
+        self._listed = 0  # how many of them the tools here know
+        self._renewed = asyncio.Event()  # the next time that there is anything to know
         self._refused = 0
 
     # ------------------------------------------------------------ how it is
@@ -146,7 +149,7 @@ class Connection:
 
     async def _attempt(self) -> tuple[bool, Failed]:
         """One connection, until it is over: whether it ever stood, and why it is over."""
-        self._lost, self._stale, self._refused = None, False, 0
+        self._lost, self._refused = None, 0
         self._woken.clear()
         connected = False
         try:
@@ -156,8 +159,8 @@ class Connection:
                     ears = Ears(self._wake, self._answered, self._hear, self.askers)
                     made = await open_client(self.settings, self._host, ears)
                     client = unchecked(await stack.enter_async_context(made))
-                    listing = await list_tools(client)
-                await self._take(listing)
+                    heard, listing = self._heard, await list_tools(client)
+                await self._take(listing, heard)
                 connected = True
                 self._client = client
                 self._protocol = client.protocol_version
@@ -213,17 +216,17 @@ class Connection:
                 self._woken.clear()
                 if self._lost is not None:
                     return
-                if self._stale:
-                    self._stale = False
+                if self._listed < self._heard:
                     async with asyncio.timeout(self._host.start_s):
-                        listing = await list_tools(client)
-                    await self._take(listing)
+                        heard, listing = self._heard, await list_tools(client)
+                    await self._take(listing, heard)
                     await asyncio.sleep(_RELIST_PAUSE_S)
         finally:
             self._client = None
             if self._state == "connected":
                 self._settled.clear()
                 self._put("connecting", self._lost.failure if self._lost is not None else None)
+            self._tell()
             listening.cancel()
             await asyncio.wait([listening])
 
@@ -233,7 +236,13 @@ class Connection:
             if self._state == "connected":
                 self._settled.clear()
                 self._put("connecting" if lost.failure.recoverable else lost.state, lost.failure)
+            self._tell()
         self._woken.set()
+
+    def _tell(self) -> None:
+        """Let calls that wait for its tools look again."""
+        told, self._renewed = self._renewed, asyncio.Event()
+        told.set()
 
     # ------------------------------------------------------------ what it tells
     def _answered(self, status: int) -> None:
@@ -249,8 +258,11 @@ class Connection:
 
     async def _hear(self, message: Any) -> None:
         if type(message).__name__ == "ToolListChangedNotification":
-            self._stale = True
-            self._wake()
+            self._changed()
+
+    def _changed(self) -> None:
+        self._heard += 1
+        self._wake()
 
     async def _listen(self, client: Client) -> None:
         """Newer servers tell of changes to those who asked to hear them; older ones tell everybody."""
@@ -260,27 +272,29 @@ class Connection:
         with suppress(Exception):  # without it the tools are those of the start
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self._stale = True
-                    self._wake()
+                    self._changed()
 
     # ------------------------------------------------------------ what it offers
-    async def _take(self, listing: Listing) -> None:
-        self.offered, self.withheld = await self._sorted(listing)
-        self._skipped = listing.skipped
-
-    async def _sorted(self, listing: Listing) -> tuple[dict[str, Offered], dict[str, Offered]]:
-        """Those that say what they said before, or that somebody agreed to; and those that do not."""
+    async def _take(self, listing: Listing, heard: int) -> None:
+        """Offer those that say what they said before, and at once no others; then those that somebody agrees to."""
         approvals, pins = self._host.approvals, {name: tool.pin for name, tool in listing.offered.items()}
         names = tool_names(self.key, sorted(pins))
         changed = approvals.changed(self._fingerprint, pins, names)
+        self._skipped = listing.skipped
+        self._offer(listing, changed)
+        self._listed = heard
+        self._tell()
         for name in sorted(changed):
             if self._host.reapprove is not None and await self._host.reapprove(
                 self.settings.name, listing.offered[name]
             ):
                 approvals.accept(self._fingerprint, {name: pins[name]}, names)
                 changed.discard(name)
-        offered = {name: tool for name, tool in listing.offered.items() if name not in changed}
-        return offered, {name: tool for name, tool in listing.offered.items() if name in changed}
+                self._offer(listing, changed)
+
+    def _offer(self, listing: Listing, changed: Collection[str]) -> None:
+        self.offered = {name: tool for name, tool in listing.offered.items() if name not in changed}
+        self.withheld = {name: tool for name, tool in listing.offered.items() if name in changed}
 
     def accept(self) -> None:
         """Somebody agreed to what the withheld tools say now."""
@@ -301,8 +315,7 @@ class Connection:
 
     async def call(self, tool: Offered, arguments: Mapping[str, Any]) -> Any:
         """The result of one tool, as the SDK gives it."""
-        client = self.client()
-        self._still(tool)
+        self.client()  # why there is none is said at once
         inside = contextvars.copy_context()
         left = _PROGRESS_MAX
 
@@ -316,8 +329,19 @@ class Connection:
                 report, str(message or f"{progress:g}")[:200], None if part is None else min(max(part, 0.0), 1.0)
             )
 
-        made = client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=told)
-        return await self.ask(made)
+        async def made() -> Any:
+            await self._caught_up()
+            client = self.client()
+            self._still(tool)
+            return await client.call_tool(tool.name, dict(arguments), _NO_LIMIT_S, progress_callback=told)
+
+        return await self.ask(made())
+
+    async def _caught_up(self) -> None:
+        """Until the tools are known as they were when this was asked; those of later changes are the next call's."""
+        heard = self._heard
+        while self._listed < heard and self._client is not None and self._lost is None:
+            await self._renewed.wait()
 
     def _still(self, tool: Offered) -> None:
         if tool.name in self.withheld:

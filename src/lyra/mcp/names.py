@@ -1,5 +1,8 @@
 """What a server's tools are called here: `mcp__SERVER__TOOL`, in letters that every provider of models takes.
 
+Text of a model, which a server may ask back for, has a name of its own (`sampling_name`), so that no rule for the
+server's tools speaks of it.
+
 A name that had to be cut, or changed so far that it is another's, gets a piece of a hash of the name itself: the same
 tools have the same names every time, in whatever order a server offers them.
 """
@@ -12,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["NAME_CHARS_MAX", "server_keys", "tool_names"]
+__all__ = ["NAME_CHARS_MAX", "sampling_name", "server_keys", "tool_names"]
 
 NAME_CHARS_MAX: Final = 64  # what the strictest provider takes
 _SERVER_CHARS_MAX: Final = 24
@@ -43,6 +46,11 @@ def tool_names(server: str, names: Iterable[str]) -> dict[str, str]:
         contested = word != name and (word in plain or counts[word] > 1 or _is_bare(word, name))
         made[name] = prefix + (_marked(word, name, room) if contested or len(word) > room else word)
     return made
+
+
+def sampling_name(server: str) -> str:
+    """What rules call the text that a server asks back for; none of its tools can be called so."""
+    return f"mcp_sampling__{server}"
 
 
 def _is_bare(word: str, name: str) -> bool:

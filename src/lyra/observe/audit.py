@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from lyra.core.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
-from lyra.core.redact import redact_command, redact_data
+from lyra.core.redact import redact_command, redact_data, without_passwords
 from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line
@@ -155,11 +155,16 @@ class AuditLog:
         most = _TEXT_CHARS_MAX[self.level]
         plain = _plain(fields, _READ_CHARS_MAX, _DEPTH_MAX)
         secrets = tuple(self._secrets())
-        cleaned: dict[str, Any] = _plain(redact_data(plain, secrets), most, _DEPTH_MAX)
+        # A question, a reason and a rule quote the command that they are about.
+        redacted = {
+            name: without_passwords(value) if isinstance(value, str) else value
+            for name, value in redact_data(plain, secrets).items()
+        }
+        cleaned: dict[str, Any] = _plain(redacted, most, _DEPTH_MAX)
         subject = plain.get("subject")
         if isinstance(subject, str):
-            clean = redact_command if plain.get("tool") == "Bash" else redact_data
-            cleaned["subject"] = _plain(clean(subject, secrets), _SUBJECT_CHARS_MAX, 0)
+            clean = redact_command(subject, secrets) if plain.get("tool") == "Bash" else redacted["subject"]
+            cleaned["subject"] = _plain(clean, _SUBJECT_CHARS_MAX, 0)
         return cleaned
 
     async def close(self) -> None:

@@ -131,6 +131,79 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path):
     assert [each.line for each in mistakes_of(text, tmp_path)] == [3, 4, 5]
 
 
+def test_a_mistake_hides_no_other(tmp_path: Path):
+    """Of parameters, of what refers to them, of the rest of the tool; each is said once, and on its line."""
+    text = """
+        tools:
+          - name: a
+            description: x
+            params:
+              - {name: x, tpye: string, enum: [a, a], default: 1}
+              - {name: 1y, type: strnig, required: maybe}
+              - {name: z, min: 1, default: 3, required: true}
+            needs: [fs.raed]
+            concurrency: many
+            implementation:
+              type: exec
+              timeout: 1h
+              command: [echo, "a {{x}} b", "{{", "{{gone}}"]
+              stdin: "a{{x}}"
+          - {name: a, description: x, params: [{name: x}], implementation: {type: exec, command: ["{{u}}/{{v}}"]}}
+          - name: c
+            description: x
+            params: [{name: x, type: array}, {name: y, required: false}]
+            implementation: {type: file_read, path: "../{{x}}/{{y}}"}
+    """
+    said = [(each.line, each.message.partition(",")[0]) for each in mistakes_of(text, tmp_path)]
+    assert said == [
+        (6, "a parameter has no key 'tpye'"),
+        (6, "'a' is in the enum twice"),
+        (7, "a parameter's name has letters"),
+        (7, "a parameter's type is one of string"),
+        (7, "required is true or false"),
+        (8, "'min' is for integer and number"),
+        (8, "z is required"),
+        (9, "there is no capability 'fs.raed'"),
+        (10, "concurrency is parallel"),
+        (13, "a timeout is seconds"),
+        (14, "'a {{x}} b' puts a value into the middle of a text that a program reads"),
+        (14, "a word of the command: a template is {{name}}: the name of a parameter in two braces"),
+        (15, "stdin is one value and nothing else: '{{text}}'"),
+        (16, "there are two tools 'a'"),
+        (16, "a word of the command names the parameter 'u'"),
+        (16, "a word of the command names the parameter 'v'"),
+        (20, "x is a part of the path: make it a string"),
+        (20, "y is a part of the path: make it a string"),
+        (20, "a path has no '..' in it"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "implementation",
+    [
+        "{type: file_read, path: 'notes/{{x}}'}",
+        "{type: file_write, path: '{{x}}', content: '{{x}}'}",
+        "{type: exec, command: [ls, '{{x}}'], stdin: '{{x}}'}",
+        "{type: exec, command: [sed, '{{x}}', f]}",
+        "{type: http, url: 'https://{{x}}.example.com/{{x}}?a={{x}}', query: {b: '{{x}}'}, headers: {c: '{{x}}'}}",
+        "{type: http, method: POST, url: 'https://example.com/', body: {d: '{{x}}'}}",
+    ],
+)
+@pytest.mark.parametrize(
+    "params",
+    ["[{name: x, tpye: string}]", "[{nmae: x}]", "[{name: x, type: strnig}]", "[{name: x, enum: 1}]", "x", "[x]"],
+)
+def test_a_parameter_with_a_mistake_makes_no_second_one(tmp_path: Path, params: str, implementation: str):
+    """Whatever refers to it could be right."""
+    text = f"""
+        name: a
+        description: b
+        params: {params}
+        implementation: {implementation}
+    """
+    assert {each.line for each in mistakes_of(text, tmp_path)} == {4}
+
+
 # ---------------------------------------------------------------- parameters
 
 

@@ -85,10 +85,9 @@ def template(value: Any, path: Path, params: Params, report: Report, what: str) 
     except ValueError as error:
         report.add(path, f"{what}: {error}")
         return None
-    for name in made.names:
-        if name not in params:
-            near = did_you_mean(name, params.names)
-            hint = f"did you mean {near!r}?" if near else f"params has: {', '.join(params.names) or 'none'}"
-            report.add(path, f"{what} names the parameter {name!r}, which there is not", hint)
-            return None
-    return made
+    unknown = [name for name in dict.fromkeys(made.names) if name not in params]
+    for name in unknown:
+        near = did_you_mean(name, params.names)
+        hint = f"did you mean {near!r}?" if near else f"params has: {', '.join(params.names) or 'none'}"
+        report.add(path, f"{what} names the parameter {name!r}, which there is not", hint)
+    return None if unknown else made

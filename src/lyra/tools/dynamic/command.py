@@ -136,12 +136,14 @@ def read_command(
     words = _words(given.get("command"), (*path, "command"), params, report)
     stdin = _stdin(given.get("stdin"), (*path, "stdin"), params, report)
     writes = report.flag(given.get("writes", False), (*path, "writes"), "writes")
-    if len(report.mistakes) > before or words is None:
+    if words is None:
         return None
-    numbers = [name for name in params.names if params[name].type != "string" or params[name].values is not None]
+    names = dict.fromkeys((*params.names, *(name for word in words for name in word.names)))
+    numbers = [name for name in names if params[name].type != "string" or params[name].values is not None]
     spoken = spoken_in(words, stdin=stdin is not None, numbers=numbers)
     if spoken is not None:
         report.add((*path, "command"), *spoken)
+    if len(report.mistakes) > before:
         return None
     root = around.workspace.root.rstrip("/")
     rules = [f"fs.read:{root}/**", *([f"fs.write:{root}/**"] if writes else [])]
@@ -166,13 +168,13 @@ def _words(value: Any, path: Path, params: Params, report: Report) -> list[Templ
     if not isinstance(value, list) or not 1 <= len(value) <= _WORDS_MAX:
         report.add(path, f"command is a list of 1 to {_WORDS_MAX} words, such as [git, log, '{{{{ref}}}}']")
         return None
-    words: list[Template] = []
-    for index, each in enumerate(value):
-        made = template(each, (*path, index), params, report, "a word of the command")
-        if made is None:
-            return None
-        _check_word(made, (*path, index), params, report)
-        words.append(made)
+    read = [template(each, (*path, index), params, report, "a word of the command") for index, each in enumerate(value)]
+    words = [each for each in read if each is not None]
+    for index, word in enumerate(read):
+        if word is not None:
+            _check_word(word, (*path, index), params, report)
+    if len(words) < len(read):
+        return None
     program = words[0].text.rpartition("/")[2]
     if words[0].names or not program or program.startswith("-"):
         report.add((*path, 0), "the program is written out, not a value")

@@ -167,11 +167,14 @@ def _path(given: dict[str, Any], path: Path, params: Params, report: Report) -> 
     made = template(given.get("path", "{{path}}"), (*path, "path"), params, report, "path")
     if made is None:
         return None
-    for name in made.names:
-        if params[name].type not in ("string", "integer") or params[name].may_be_missing:
-            report.add((*path, "path"), f"{name} is a part of the path: make it a string, and required")
-            return None
-    if ".." in made.text.split("/"):
+    unfit = [
+        name
+        for name in dict.fromkeys(made.names)
+        if params[name].type not in ("string", "integer") or params[name].may_be_missing
+    ]
+    for name in unfit:
+        report.add((*path, "path"), f"{name} is a part of the path: make it a string, and required")
+    climbs = ".." in made.text.split("/")
+    if climbs:
         report.add((*path, "path"), "a path has no '..' in it", "paths begin at the workspace")
-        return None
-    return made
+    return None if unfit or climbs else made

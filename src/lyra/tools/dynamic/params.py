@@ -87,12 +87,13 @@ class Param(msgspec.Struct, frozen=True):
 
 
 class Params:
-    """All of a tool."""
+    """All of a tool; `incomplete` where the file names more that cannot be read, which are not to be missed."""
 
-    __slots__ = ("_all", "schema")
+    __slots__ = ("_all", "_incomplete", "schema")
 
-    def __init__(self, params: list[Param]) -> None:
+    def __init__(self, params: list[Param], *, incomplete: bool = False) -> None:
         self._all = {param.name: param for param in params}
+        self._incomplete = incomplete
         self.schema: dict[str, Any] = {
             "type": "object",
             "properties": {param.name: _told(param) for param in params},
@@ -101,10 +102,10 @@ class Params:
         }
 
     def __contains__(self, name: str) -> bool:
-        return name in self._all
+        return self._incomplete or name in self._all
 
     def __getitem__(self, name: str) -> Param:
-        return self._all[name]
+        return _unread(name) if self._incomplete and name not in self._all else self._all[name]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,21 +140,30 @@ def _told(param: Param) -> dict[str, Any]:
 def read_params(value: Any, path: Path, report: Report) -> Params:
     if not isinstance(value, list):
         report.add(path, "params is a list: '- name: city', one for each parameter")
-        return Params([])
+        return Params([], incomplete=True)
     if len(value) > _PARAMS_MAX:
         report.add(path, f"a tool has at most {_PARAMS_MAX} parameters, not {len(value)}")
-        return Params([])
+        return Params([], incomplete=True)
     found: list[Param] = []
+    incomplete = False
     for index, each in enumerate(value):
         param = _param(each, (*path, index), report)
-        if param is not None and any(param.name == other.name for other in found):
+        if param is None:
+            incomplete = True
+        elif any(param.name == other.name for other in found):
             report.add((*path, index), f"there are two parameters {param.name!r}")
-        elif param is not None:
+        else:
             found.append(param)
-    return Params(found)
+    return Params(found, incomplete=incomplete)
+
+
+def _unread(name: str) -> Param:
+    """In place of one with a mistake: whatever refers to it suits it, so that no second mistake comes of the first."""
+    return Param(name, "string", {"type": "string", "enum": []})
 
 
 def _param(value: Any, path: Path, report: Report) -> Param | None:
+    """One of them, as far as it can be read; None where not even its name can be."""
     before = len(report.mistakes)
     given = report.mapping(value, path, "a parameter", _KEYS)
     if given is None:
@@ -161,9 +171,17 @@ def _param(value: Any, path: Path, report: Report) -> Param | None:
     name = given.get("name")
     if not isinstance(name, str) or not _NAME.match(name):
         report.add((*path, "name"), f"a parameter's name has letters, digits and '_', unlike {name!r}")
+        name = None
+    required = report.flag(given["required"], (*path, "required"), "required") if "required" in given else None
     kind = report.word(given.get("type", "string"), (*path, "type"), "a parameter's type", TYPES)
-    if kind is None or len(report.mistakes) > before:
+    param = None if kind is None else _typed(name or "it", kind, required, given, path, report)
+    if name is None:
         return None
+    return param if param is not None and len(report.mistakes) == before else _unread(name)
+
+
+def _typed(name: str, kind: str, required: bool | None, given: dict[str, Any], path: Path, report: Report) -> Param:
+    before = len(report.mistakes)
     for key, kinds in _ONLY_FOR.items():
         if key in given and kind not in kinds:
             report.add((*path, key), f"{key!r} is for {' and '.join(kinds)}, and {name} is {kind}")
@@ -171,15 +189,12 @@ def _param(value: Any, path: Path, report: Report) -> Param | None:
     pattern = _pattern(given.get("pattern"), path, report)
     for at, wrong, hint in schema_problems(schema):
         report.add((*path, *at), wrong, hint)
-    required = report.flag(given["required"], (*path, "required"), "required") if "required" in given else None
-    if len(report.mistakes) > before:
-        return None
-    assert isinstance(name, str)
     has_default = given.get("default") is not None
+    param = Param(name, kind, schema, not has_default if required is None else required, None, pattern)
+    is_sound = len(report.mistakes) == before
     if required and has_default:
         report.add((*path, "default"), f"{name} is required, so its default is never used")
-    param = Param(name, kind, schema, not has_default if required is None else required, None, pattern)
-    if has_default:
+    if has_default and is_sound:
         try:
             return msgspec.structs.replace(param, default=param.read(given["default"]))
         except ToolError as error:

@@ -55,14 +55,22 @@ def read_tools(data: bytes, file: str, around: Around) -> tuple[list[Tool], list
     except ConfigError as error:
         return [], [Mistake(file, 1, 1, error.message, error.hint)]
     report = Report(file, places)
-    made = [_tool(each, path, report, around) for each, path in _each(found, report)]
+    given = _each(found, report)
+    made = [_tool(each, path, report, around) for each, path in given]
     tools = [tool for tool in made if tool is not None]
-    for index, tool in enumerate(tools):
-        if any(tool.name == other.name for other in tools[:index]):
-            report.add(
-                ("tools", index) if isinstance(found, Mapping) else (index,), f"there are two tools {tool.name!r}"
-            )
+    _check_names(given, report)
     return ([] if report.mistakes else tools), sorted(report.mistakes, key=lambda each: (each.line, each.column))
+
+
+def _check_names(given: list[tuple[Any, Path]], report: Report) -> None:
+    """Also of tools that have mistakes of their own."""
+    names: set[str] = set()
+    for each, path in given:
+        name = each.get("name") if isinstance(each, Mapping) else None
+        if isinstance(name, str) and name in names:
+            report.add(path, f"there are two tools {name!r}")
+        elif isinstance(name, str):
+            names.add(name)
 
 
 def _each(found: Any, report: Report) -> list[tuple[Any, Path]]:
@@ -90,10 +98,7 @@ def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None
     description = report.text(
         given.get("description"), (*path, "description"), "the description", most=_DESCRIPTION_MAX
     )
-    others = len(report.mistakes)
     params = read_params(given.get("params") or [], (*path, "params"), report)
-    if len(report.mistakes) > others:
-        return None  # the implementation refers to them
     needs = _needs(given.get("needs"), (*path, "needs"), report)
     flags = {key: report.flag(given[key], (*path, key), key) for key in ("idempotent", "deferred") if key in given}
     concurrency = _concurrency(given.get("concurrency", "parallel"), (*path, "concurrency"), report)
@@ -190,6 +195,7 @@ def _kind(
     if not isinstance(value, Mapping):
         report.add(path, "a tool has an implementation: a mapping with a type", f"type: {', '.join(KINDS)}")
         return None, 0.0
+    timeout_s = _timeout(value.get("timeout", _TIMEOUT_S), (*path, "timeout"), report)
     word = report.word(value.get("type"), (*path, "type"), "the type of an implementation", KINDS)
     if word is None:
         return None, 0.0
@@ -199,7 +205,6 @@ def _kind(
         if need.name not in row.uses:
             use = " and ".join(row.uses)
             report.add((*path[:-1], "needs", index), f"a tool of type {word} uses {use}, not {need.name}")
-    timeout_s = _timeout(given.get("timeout", _TIMEOUT_S), (*path, "timeout"), report)
     kind: Kind | None = row.read(given, path, params, report, around, timeout_s=timeout_s, also=needs)
     return kind, timeout_s
 

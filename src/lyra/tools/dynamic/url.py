@@ -118,16 +118,17 @@ def _origin(
     marked: str, marks: Mapping[str, str], path: Path, params: Params, report: Report
 ) -> tuple[Template, tuple[str, ...]] | None:
     origin = _restored(marked, marks)
-    for name in origin.names:
-        if params[name].values is None or params[name].may_be_missing:
-            report.add(
-                (*path, "url"),
-                f"{name} stands in the host of the URL, and could be any host",
-                "write the host out, or give the parameter an enum and make it required",
-            )
-            return None
-    choices = [params[name].values or () for name in dict.fromkeys(origin.names)]
     names = tuple(dict.fromkeys(origin.names))
+    free = [name for name in names if params[name].values is None or params[name].may_be_missing]
+    for name in free:
+        report.add(
+            (*path, "url"),
+            f"{name} stands in the host of the URL, and could be any host",
+            "write the host out, or give the parameter an enum and make it required",
+        )
+    if free:
+        return None
+    choices = [params[name].values or () for name in names]
     hosts: dict[str, None] = {}
     for chosen in product(*choices):
         filled = origin.fill(dict(zip(names, chosen, strict=True))) or ""
