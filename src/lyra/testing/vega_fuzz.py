@@ -66,7 +66,7 @@ _WORDS: Final = (
     *("test", "mock", "Ok(", "0x", "1_"),
 )  # fmt: skip
 _BODIES: Final = 50  # programs whose files are damaged
-_TURNS, _FUEL = 50, 5_000  # how long a damaged program may run
+_TURNS, _FUEL = 20, 5_000  # how long a damaged program may run: an endless loop takes half a second on a slow machine
 
 
 # ---------------------------------------------------------------- sources
