@@ -40,7 +40,8 @@ from lyra.core.tool import (
     rights,
 )
 from lyra.errors import BudgetExceeded, Denied, Divergence, LyraError, StoreError, ToolError
-from lyra.kernel.context import Context, comes_next, current_branch, next_key, once
+from lyra.kernel.context import Context, once
+from lyra.kernel.keys import comes_next, current_branch, next_key
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.tools.calling import calling, contained, invoke
 from lyra.tools.search_tools import searchable

@@ -24,7 +24,8 @@ from lyra.core import codec
 from lyra.core.capability import Capability
 from lyra.core.tool import Tool, ToolCall, error_code
 from lyra.errors import ApprovalRefused, CapabilityDenied, DeadlineExceeded, Denied, LyraError
-from lyra.kernel.context import next_key, once, read, upcoming
+from lyra.kernel.context import once, read
+from lyra.kernel.keys import next_key, upcoming
 from lyra.tools.permissions.decision import Decision, Permissions
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 

@@ -29,8 +29,9 @@ from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.core.retry import RETRYABLE, error_class
 from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, Divergence, LyraError, ModelError
-from lyra.kernel.context import Context, next_key, read
+from lyra.kernel.context import Context, read
 from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.keys import next_key
 from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request

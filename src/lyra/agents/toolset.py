@@ -16,7 +16,8 @@ import msgspec
 from lyra.core.message import Message
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
-from lyra.kernel.context import read, upcoming
+from lyra.kernel.context import read
+from lyra.kernel.keys import upcoming
 from lyra.kernel.process import Process
 
 if TYPE_CHECKING:

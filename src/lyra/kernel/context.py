@@ -8,15 +8,12 @@
         ...
 
 Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by
-`gather` or a `TaskGroup`). The key is how a replay finds the journaled answer, so it depends only on the program's
-own structure, never on which of two parallel branches happened to be faster.
+`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `keys`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextvars import ContextVar
 from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,6 +28,7 @@ from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoS
 from lyra.kernel import rows
 from lyra.kernel.door import Diverged, met_again, recalled
 from lyra.kernel.faults import error_from_row, error_to_row
+from lyra.kernel.keys import Branch, after, comes_next, current_branch, next_key
 from lyra.kernel.links import Ready, read_signal
 from lyra.kernel.mailbox import NOTHING, receive_within
 from lyra.kernel.process import Exit, Process, suspend
@@ -38,9 +36,8 @@ from lyra.kernel.programs import program_of, unknown_program
 
 if TYPE_CHECKING:
     from lyra.kernel.interrupts import Answer
-    from lyra.kernel.recall import Entry
 
-__all__ = ["ChildHandle", "Context", "ExitProgram", "name_branch", "new_branch"]
+__all__ = ["ChildHandle", "Context", "ExitProgram"]
 
 
 class ExitProgram(BaseException):
@@ -50,81 +47,6 @@ class ExitProgram(BaseException):
         super().__init__(reason)
         self.reason = reason
         self.error = error  # what more there is to say about it
-
-
-class _Branch:
-    """One parallel line of a program: the task it runs in and its own count of keys."""
-
-    __slots__ = ("branches", "keys", "path", "rng", "task")
-
-    def __init__(self, task: object, path: str) -> None:
-        self.task = task
-        self.path = path
-        self.rng: ProcessRandom | None = None
-        self.keys = 0
-        self.branches = 0
-
-
-_branch: ContextVar[tuple[Process, _Branch] | None] = ContextVar("lyra_branch", default=None)
-
-
-def next_key(process: Process) -> rows.Key:
-    """The key of the next call: a number in the program itself, a path in a branch of it."""
-    if process.stepping:
-        key = process.keys
-        process.keys = key + 1
-        return key
-    branch = current_branch(process)
-    key_in_branch = branch.keys
-    branch.keys += 1
-    return f"{branch.path}{key_in_branch}"
-
-
-def current_branch(process: Process) -> _Branch:
-    """The branch this task is; a task met for the first time becomes a child of the branch that made it."""
-    task = asyncio.current_task()
-    if task is None or process.exit is not None or process.coroutine is None:
-        raise ProcessError(
-            f"ctx of process {process.pid} was used outside its program",
-            hint="use it only inside the program",
-            pid=process.pid,
-        )
-    held = _branch.get()
-    outer = held[1] if held is not None and held[0] is process else None
-    if outer is not None and outer.task is task:
-        return outer
-    # Numbered in the order made, which the program alone decides; the contextvar was copied with the task.
-    parent: Process | _Branch = outer if outer is not None else process
-    path = f"{outer.path if outer is not None else ''}{parent.branches}/"
-    parent.branches += 1
-    branch = _Branch(task, path)
-    if isinstance(task, asyncio.Task):
-        process.kernel.life.branch_began(process)
-    _branch.set((process, branch))
-    return branch
-
-
-def name_branch(process: Process, path: str) -> None:
-    """Give the task that runs a branch of that path, for programs whose branches are not always made in one order."""
-    task = asyncio.current_task()
-    process.kernel.life.branch_began(process)
-    _branch.set((process, _Branch(task, path)))
-
-
-def new_branch(process: Process) -> str:
-    """The path of a new branch of the line that runs, for tasks that are made later (`name_branch`)."""
-    line: Process | _Branch = process if process.stepping else current_branch(process)
-    path = f"{'' if isinstance(line, Process) else line.path}{line.branches}/"
-    line.branches += 1
-    return path
-
-
-def _after(key: rows.Key) -> rows.Key:
-    """The key of the next call on the same line of the program."""
-    if isinstance(key, int):
-        return key + 1
-    path, _, number = key.rpartition("/")
-    return f"{path}/{int(number) + 1}"
 
 
 class Done:
@@ -344,7 +266,7 @@ class Context:
                 if entry.error is not None:
                     await met_again(process, entry.error)
                 # A next call in the journal says that it was over, whatever the wall clock says by now.
-                went_on = process.recall is not None and _after(key) in process.recall
+                went_on = process.recall is not None and after(key) in process.recall
                 left_s = 0.0 if went_on else min(seconds, entry.due - clock.now())
             else:
                 row = rows.TimerSet(key, clock.now() + seconds)
@@ -364,7 +286,7 @@ class Context:
     def random(self) -> ProcessRandom:
         """A generator whose seed is journaled; `ctx.random()` and all methods of random.Random."""
         process = self._process
-        holder: Process | _Branch = process if process.stepping else current_branch(process)
+        holder: Process | Branch = process if process.stepping else current_branch(process)
         if holder.rng is None:
             holder.rng = seeded(self._read("seed", process.kernel.entropy.bits))
         rng: ProcessRandom = holder.rng
@@ -525,20 +447,6 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
         process.kernel.door.cut_short(process, key, refusal, form=what, name=name)
         raise
     journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
-
-
-def upcoming(process: Process) -> Entry | None:
-    """The journal's next answer on this line of the program, if it has one; takes no key."""
-    if process.recall is None:
-        return None
-    branch = None if process.stepping else current_branch(process)
-    return process.recall.get(process.keys if branch is None else f"{branch.path}{branch.keys}")
-
-
-def comes_next(process: Process, kind: str) -> bool:
-    """Whether the journal's next answer on this line of the program is of that kind."""
-    entry = upcoming(process)
-    return entry is not None and entry.kind == kind
 
 
 def _seconds(value: Any, what: str) -> float | None:

@@ -22,9 +22,10 @@ from lyra.core.effect import Charged, Effect
 from lyra.core.faultpoint import point
 from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
 from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
-from lyra.kernel.context import Context, current_branch, next_key, read
+from lyra.kernel.context import Context, read
 from lyra.kernel.in_time import in_time
 from lyra.kernel.instruction import asked_data, metrics_data, response_data
+from lyra.kernel.keys import current_branch, next_key
 from lyra.kernel.pipeline_keys import OutputMode
 from lyra.kernel.process import Process, resume, suspend
 

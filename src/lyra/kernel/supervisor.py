@@ -43,8 +43,9 @@ from lyra.errors import (
     error_to_data,
 )
 from lyra.kernel.child import DYNAMIC, INFINITY, KILL, Plan, Spec, check_significant
-from lyra.kernel.context import ExitProgram, comes_next
+from lyra.kernel.context import ExitProgram
 from lyra.kernel.faults import text_of
+from lyra.kernel.keys import comes_next
 from lyra.kernel.programs import unknown_program
 from lyra.kernel.supervisor_table import Order, Row, Table, event_fault, event_of
 

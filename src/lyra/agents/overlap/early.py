@@ -13,7 +13,7 @@ from lyra.agents.replies import MarkedReply
 from lyra.agents.session import Metrics, Session
 from lyra.core.apart import NO_ROOM
 from lyra.errors import BudgetExceeded, LimitExceeded
-from lyra.kernel.context import name_branch
+from lyra.kernel.keys import name_branch
 
 if TYPE_CHECKING:
     from lyra.agents.overlap.group import Group

@@ -34,7 +34,8 @@ from lyra.agents.overlap.values import Later, Made, copied
 from lyra.agents.overlap.whom import Question
 from lyra.agents.sdk import run
 from lyra.errors import Divergence
-from lyra.kernel.context import Context, new_branch
+from lyra.kernel.context import Context
+from lyra.kernel.keys import new_branch
 from lyra.kernel.process import Process
 from lyra.kernel.tasks import Tasks
 

@@ -12,8 +12,8 @@ from lyra.agents.overlap.rules import OFF
 from lyra.core import codec
 from lyra.core.budget import NOTHING, Usage
 from lyra.kernel import rows
-from lyra.kernel.context import next_key
 from lyra.kernel.door import recalled
+from lyra.kernel.keys import next_key
 from lyra.kernel.process import Process
 
 __all__ = ["AGAIN", "TAKEN", "Kept"]

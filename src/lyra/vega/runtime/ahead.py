@@ -27,7 +27,7 @@ from lyra.core.limits import (
     VEGA_AHEAD_SLICES_MAX,
 )
 from lyra.errors import AgentFailed, Divergence, LyraError, VegaError
-from lyra.kernel.context import name_branch
+from lyra.kernel.keys import name_branch
 from lyra.vega.group import REFUSED, EarlyCall, Group, NotAhead
 from lyra.vega.machinery import again
 from lyra.vega.rules import OFF

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.errors import BudgetExceeded
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.vega.values import Money
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from lyra.errors import (
     LyraError,
     NoSuchProcess,
 )
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell, Turn

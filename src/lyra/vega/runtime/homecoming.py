@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.kernel.process import resume, suspend
 from lyra.kernel.supervisor import supervise
 from lyra.vega.runtime.agents import agent_front

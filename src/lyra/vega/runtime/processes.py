@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
 from lyra.errors import NameTaken, NoSuchProcess
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.kernel.links import Ready
 from lyra.vega.runtime.agents import agent_front
 from lyra.vega.runtime.calls import ask

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.snapshot import value_from_data, value_to_data
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
-from lyra.kernel.context import name_branch
+from lyra.kernel.keys import name_branch
 from lyra.vega.runtime.calls import ask
 from lyra.vega.runtime.errors import fault_of
 from lyra.vega.runtime.job import beside

@@ -21,7 +21,7 @@ from lyra.core.capability import Grant
 from lyra.core.check import whole
 from lyra.core.effect import canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError
-from lyra.kernel.context import upcoming
+from lyra.kernel.keys import upcoming
 from lyra.kernel.programs import program_of
 from lyra.vega.fiber import Fiber
 from lyra.vega.link import Linked, link
