@@ -97,6 +97,18 @@ class Recorded:
             space.close()
         return ""
 
+    def resume(self, name: str = "run", *, model: Any = None, stop_after_s: float | None = None) -> list[str]:
+        """What the next life of a run printed."""
+        space = Space(self.path, name)
+        try:
+            before = Run(space)
+            life, lines = self._life(space, before.program(), model, before)
+            life.world.options.sequential = bool(before.began.get("sequential"))
+            asyncio.run(_until(life.run(), stop_after_s))
+        finally:
+            space.close()
+        return lines
+
     def _life(self, space: Space, program: Any, model: Any, before: Run | None = None) -> tuple[Life, list[str]]:
         lines: list[str] = []
         options = Options(write=lines.append, warn=lambda _: None, folder=str(self.folder))

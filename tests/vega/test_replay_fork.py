@@ -308,6 +308,30 @@ def test_a_stream_may_be_changed_too(made: Recorded):
     assert made.output("fork")[4:6] == ["five", "20"]
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("memory", ["none", "conversation", "window(4)"])
+def test_of_a_changed_stream_no_piece_is_left(made: Recorded, memory: str, sequential: bool):
+    """Also where the program had read some before the model was done; what it asked meanwhile is answered as it was."""
+    source = f"""
+agent A {{ model "sim/script" }}
+agent S {{ model "sim/script" memory {memory} }}
+let a = spawn A; let s = spawn S;
+print(a <- "first");
+for piece in s <~ "one two three" {{ print(piece); print(a <- "meanwhile"); }}
+print(await (s <~ "four five"));
+print(a <- "last");
+"""
+    slow = Seen(lambda request: Reply.from_data({"text": request.messages[-1].text, "chunk_s": 0.02}))
+    lines = made.run(source, model=slow, sequential=sequential)
+    assert lines == ["first", "one ", "meanwhile", "two ", "meanwhile", "three", "meanwhile", "four five", "last"]
+    nobody = Seen()
+    assert made.go_on("fork", fork(made, number_of(made, "four five"), "six"), model=nobody) == ""
+    assert made.output("fork") == [*lines[:7], "six", "last"]
+    made.go_on("second", fork(made, number_of(made, "one two three"), "none", name="second"), is_live=True)
+    assert made.output("second") == ["first", "none", "meanwhile", "four five", "last"]
+    assert not nobody.requests
+
+
 def test_what_is_new_is_refused(made: Recorded):
     """With a hint; an error like any other, so the fork ends there unless the program catches it."""
     made.run(ASKS)

@@ -41,13 +41,16 @@ _INSIDE: Final = (
     "vega.stream:",
     "vega.print",
 )  # effects that ask a process of the run, and nobody outside
+_UNHEARD: Final = ("cancelled", "cut_off", "given_up", "out_of_time")  # ends of calls that nobody waited for
 _LEASE_S: Final = 60.0
 
 
 class Change(NamedTuple):
-    """The row to write instead: its seq, who and under which key, and what."""
+    """The row to write instead: its seq, who and under which key, and what. `cut` is the first row that the fork has
+    not: of a stream the first piece of the old reply, if one was read before the reply was whole."""
 
     seq: int
+    cut: int
     pid: str
     key: Any
     data: bytes
@@ -80,7 +83,26 @@ def _changed_model(run: Run, timeline: Timeline, step: Step, text: str, *, is_er
         raise ConfigError(f"no model answered effect {step.number} ({step.what})", hint="choose one that has a reply")
     record = next(run.rows(after=seq - 1))
     row = rows.DECODERS[record.kind].decode(record.data)
-    return _changed(run, record, row, lambda old: _said(old, text), text, is_error=is_error)
+    change = _changed(run, record, row, lambda old: _said(old, text), text, is_error=is_error)
+    return change._replace(cut=_first_piece(run, timeline, step, change)) if step.stream else change
+
+
+def _first_piece(run: Run, timeline: Timeline, step: Step, change: Change) -> int:
+    """The row of the first piece that was read of a reply, where that was before the row of the reply itself."""
+    readers = [one for one in timeline.steps if one is step or f"<stream {step.stream}>" in one.what]
+    keys = {(one.pid, key) for one in readers for key in one.keys}
+    is_asked = False  # pieces of what the model said before it used a tool stay
+    for record in run.rows():
+        if record.seq == change.seq:
+            break
+        if record.kind not in ("effect.started", "effect.finished"):
+            continue
+        key = rows.DECODERS[record.kind].decode(record.data).key
+        if record.kind == "effect.started":
+            is_asked = is_asked or (record.pid, key) == (change.pid, change.key)
+        elif is_asked and (record.pid, key) in keys:
+            return record.seq
+    return change.seq
 
 
 def _changed(
@@ -97,7 +119,7 @@ def _changed(
         fresh = rows.Finished(row.key, rows.Raw(codec.encode(make(old))), usage=row.usage)
     if row.form != "do":
         fresh.form, fresh.name, fresh.hash = row.form, row.name, row.hash
-    return Change(record.seq, record.pid, row.key, rows.encode(fresh), was)
+    return Change(record.seq, record.seq, record.pid, row.key, rows.encode(fresh), was)
 
 
 def _said(old: Any, text: str) -> Any:
@@ -142,10 +164,10 @@ def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -
     book = Book()
     kept: list[tuple[int, float, str, str, bytes]] = []
     for record in run.rows():
-        book.read(record, is_answer=record.seq > change.seq)
+        book.read(record, is_answer=record.seq >= change.cut and record.seq != change.seq)
         if record.seq == change.seq:
-            kept.append(record._replace(data=change.data))
-        elif record.seq < change.seq:
+            kept.append(record._replace(seq=change.cut, data=change.data))
+        elif record.seq < change.cut:
             kept.append(_of_fork(record, space.name, run.id, number))
     lease = space.acquire(owner_name("fork"), now=now, ttl_s=_LEASE_S)
     try:
@@ -209,7 +231,7 @@ def _is_none(error: dict[str, Any] | None) -> bool:
     """Whether it says that nobody waited for the answer, or that the call was not to be made ahead of its turn."""
     if error is None:
         return False
-    return error.get("code") in ("cancelled", "cut_off", "given_up") or NO_ROOM in (error.get("fields") or {})
+    return error.get("code") in _UNHEARD or NO_ROOM in (error.get("fields") or {})
 
 
 class _ForkDoor(Door):
