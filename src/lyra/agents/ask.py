@@ -334,7 +334,7 @@ async def perform(ask: Ask, *, idempotency_key: str = "") -> Completion:
         if runtime.known:
             completion = veiled(completion, runtime.known)
         if sink is not None:
-            sink.settle()
+            completion = _settled(sink, completion, is_kept=runtime.kernel.journal is not None)
     except GeneratorExit:  # the program is being closed, and the stream with it; nothing can be awaited any more
         raise
     except BaseException as error:
@@ -385,6 +385,12 @@ async def _shown(fold: Fold, events: AsyncIterator[StreamEvent], sink: Sink, kno
     if known:
         sink.thinking(thought.rest())
         sink.text(text.rest())
+
+
+def _settled(sink: Sink, completion: Completion, *, is_kept: bool) -> Completion:
+    """The whole answer; a journal has its pieces too, so that whoever reads it again is shown the same."""
+    lengths = sink.settle()
+    return msgspec.structs.replace(completion, pieces=lengths) if is_kept else completion
 
 
 async def _closed(source: Any) -> None:

@@ -35,7 +35,7 @@ from lyra.kernel.keys import next_key
 from lyra.kernel.passage import passed, written
 from lyra.kernel.process import GIVEN_UP, Process
 from lyra.models.request import Request
-from lyra.models.stream import Completion
+from lyra.models.stream import Completion, cut
 
 if TYPE_CHECKING:
     from lyra.agents.agent import Agent
@@ -104,6 +104,10 @@ async def serve(ctx: Context, agent: Agent) -> None:
         told: dict[str, Any] = {"request": request_id} if request_id else {}
         if failure is not None:
             told["error"] = error_to_row(failure)
+        elif pending is not None and pending.sink is not None:
+            said = sum(len(message.text) for message in session.messages[mark:] if message.role == "assistant")
+            if sum(pending.sink.lengths) == said:
+                told["pieces"] = pending.sink.lengths
         if len(session.messages) - kept < _CHECKPOINT_EVERY:
             await written(process, "turn", begin, {**session.since(mark), **told})
         else:
@@ -122,7 +126,10 @@ def _tell_again(runtime: Runtime, session: Session, over: dict[str, Any]) -> Non
         return
     text = session.messages[-1].text if session.messages else ""
     if pending.sink is not None:
-        pending.sink.put(Text(text))
+        lengths = over.get("pieces") or [len(text)]
+        said = "".join(message.text for message in session.messages if message.role == "assistant")
+        for piece in cut(said[len(said) - sum(lengths) :], lengths):
+            pending.sink.put(Text(piece))
     output = session.agent.output
     _tell(pending, text if output is None else output.read(text), None, session)
 
@@ -428,7 +435,8 @@ async def _ask_models(
                 if ask.sink is not None:
                     if not ask.attempts:  # it came from the journal, where nobody has shown it
                         ask.sink.begin()
-                        ask.sink.text(completion.message.text)
+                        for piece in completion.cut():
+                            ask.sink.text(piece)
                         ask.sink.settle()
                     ask.sink.put(_usage_event(completion, ask))
                 return completion

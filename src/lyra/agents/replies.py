@@ -61,7 +61,19 @@ class MarkedReply(Reply):
 class Sink:
     """Events on their way to one reader."""
 
-    __slots__ = ("_ended", "_error", "_loop", "_queue", "_reader", "_room", "_scheduler", "_text", "_thought")
+    __slots__ = (
+        "_ended",
+        "_error",
+        "_loop",
+        "_queue",
+        "_reader",
+        "_room",
+        "_scheduler",
+        "_settled",
+        "_text",
+        "_thought",
+        "lengths",
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self._loop = kernel.loop
@@ -73,11 +85,15 @@ class Sink:
         self._error: BaseException | None = None
         self._text = Shown()  # of the model call that is under way
         self._thought = Shown()
+        self._settled = 0  # pieces of answers before the one that is under way
+        self.lengths: list[int] = []  # of all pieces of text
 
     # ------------------------------------------------------------------ the process's side
 
     def put(self, event: AgentEvent) -> None:
         self._queue.append(event)
+        if type(event) is Text:
+            self.lengths.append(len(event.delta))
         reader = self._reader
         if reader is not None and not reader.done():
             reader.set_result(None)
@@ -97,12 +113,15 @@ class Sink:
         self._text.begin()
         self._thought.begin()
 
-    def settle(self) -> None:
-        """The answer is whole. What was shown of a longer one before it is taken back."""
+    def settle(self) -> tuple[int, ...]:
+        """The answer is whole. What was shown of a longer one before it is taken back. Gives the lengths of its
+        pieces."""
         if self._text.behind or self._thought.behind:
             self._restart()
         self._text.clear()
         self._thought.clear()
+        lengths, self._settled = tuple(self.lengths[self._settled :]), len(self.lengths)
+        return lengths
 
     def text(self, delta: str) -> None:
         new = self._text.feed(delta)

@@ -10,7 +10,7 @@ ended without `Finished` is no answer but a ModelError of kind `stream_truncated
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +34,7 @@ __all__ = [
     "ToolStart",
     "UsageSeen",
     "complete",
+    "cut",
     "is_unchanged",
 ]
 
@@ -104,14 +105,29 @@ class Completion(msgspec.Struct, frozen=True):
     stop_reason: str = "end"
     model: str = ""
     id: str = ""
+    pieces: tuple[int, ...] = ()  # the lengths in which a journal's reader was shown the text, where one was
 
     @property
     def text(self) -> str:
         return self.message.text
 
+    def cut(self) -> Iterator[str]:
+        """The text in the pieces in which it was shown; whole where that is not known, or it is another text now."""
+        return cut(self.text, self.pieces)
+
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         return self.message.tool_calls
+
+
+def cut(text: str, lengths: Sequence[int]) -> Iterator[str]:
+    """A text in pieces of these lengths; whole where they are not its own."""
+    if sum(lengths) != len(text):
+        lengths = (len(text),)
+    at = 0
+    for length in lengths:
+        yield text[at : at + length]
+        at += length
 
 
 def is_unchanged(completion: Completion) -> bool:
@@ -126,7 +142,7 @@ def is_unchanged(completion: Completion) -> bool:
     )
 
 
-_FIELDS: Final = [Message, TokenUsage, str, str, str]
+_FIELDS: Final = [Message, TokenUsage, str, str, str, tuple]
 _COUNTS: Final = [int, int, int, int, int, bool]
 _NOTHING: Final = TokenUsage()
 

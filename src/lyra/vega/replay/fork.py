@@ -125,7 +125,7 @@ def _changed(
 def _said(old: Any, text: str) -> Any:
     """A model's answer with another text: it said that, and called no tool."""
     message = {**old["message"], "content": text, "tool_calls": []}
-    return {**old, "message": message, "stop_reason": "end"}
+    return {**old, "message": message, "stop_reason": "end", "pieces": []}
 
 
 def _other(old: Any, text: str) -> Any:
