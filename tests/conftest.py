@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 _HERE = Path(__file__).parent
 
@@ -22,6 +23,10 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _MEASURED = 3  # times, at most
+
+# How long an example takes beside other tests says nothing; what takes the time is marked so.
+settings.register_profile("lyra", deadline=None)
+settings.load_profile("lyra")
 
 # Files and folders below tests/; `make check` leaves them out, `make test` runs them all.
 _SLOW = (
