@@ -26,6 +26,7 @@ from lyra.core import codec
 from lyra.errors import ConfigError
 from lyra.vega.bytecode import content_hash
 from lyra.vega.changes import Change, Owners, changes, is_same_code, lines_changed
+from lyra.vega.deeds import deed
 from lyra.vega.fitting import changed_functions, fitted, is_gone, reached
 from lyra.vega.link import link
 from lyra.vega.opcodes import OP_GLOBAL_GET
@@ -85,7 +86,8 @@ def migrated(run: Run, program: Program, sources: Mapping[str, str]) -> Migratio
         return case.migration
     raise ConfigError(
         f"the program changed since run {run.id} began, and the run cannot go on with it:\n{case.told()}",
-        hint=f"go on with the program that the run has: vega resume {run.id}; or begin a new run",
+        hint=f"go on with the program that the run has: vega resume {run.id}; see what it did: vega replay {run.id}; "
+        f"or begin a new run: vega run {program.name}",
         run=run.id,
     )
 
@@ -289,8 +291,7 @@ class _Case:
 
     def _left(self, state: ProcessState, taken: set[Any]) -> str:
         entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
-        asked = "" if entry is None else f": {entry.kind} {entry.name}".rstrip()
-        return f"comes to something else than the run did{asked}"
+        return "comes to something else than the run did" + (f", which {deed(entry.kind, entry.name)}" if entry else "")
 
     def _lines(self, pid: str) -> None:
         """Whether it prints what was printed; lines before its checkpoint are not printed again."""

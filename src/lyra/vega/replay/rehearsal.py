@@ -25,6 +25,7 @@ from lyra.kernel.kernel import Kernel
 from lyra.kernel.process import suspend
 from lyra.kernel.recall import Fold
 from lyra.store.memory import MemoryStore
+from lyra.vega.deeds import deed
 from lyra.vega.fiber import Done, Fiber, VmEffect
 from lyra.vega.link import Code, Linked, link
 from lyra.vega.replay.hurry import run_hurried
@@ -142,7 +143,7 @@ class Rehearsal(Unwritten):
         self.stands[pid] = f"{file}:{line}" if line else ""
 
     def fails(self, pid: str, error: LyraError) -> None:
-        self.diverged.setdefault(pid, (self.stands.get(pid, ""), error.message))
+        self.diverged.setdefault(pid, (self.stands.get(pid, ""), _in_words(error)))
 
     def job(self, ctx: Context, seed: Any) -> Job:
         """A process from its seed, or as it was saved."""
@@ -173,6 +174,14 @@ class Rehearsal(Unwritten):
     def run(self, pid: str, fiber: Fiber) -> Any:
         with self._of(pid):
             return run_fiber(fiber, FUEL)
+
+
+def _in_words(error: LyraError) -> str:
+    """What a process does in place of what the run did there."""
+    if not isinstance(error, Divergence) or "expected" not in error.fields:
+        return error.message
+    does, did = (deed(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
+    return f"{does}, but not as the run did" if does == did else f"{does} where the run {did}"
 
 
 class _Watched(Code):
