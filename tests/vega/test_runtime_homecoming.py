@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lyra.kernel import door
-from lyra.kernel.process import GIVEN_UP
 from lyra.testing.vega_crash.kills import Scene
 from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.runtime import homecoming
@@ -205,8 +203,7 @@ session budget $0.01 {
 
 
 def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):
-    """Whoever has to wait for what ran out of time then, as in journals of older versions, is too late for the others;
-    its calls wait for it."""
+    """Whoever has to wait for what ran out of time then is too late for the others; its calls wait for it."""
     source = (
         ONE
         + """
@@ -221,7 +218,6 @@ session budget $0.01 {
 """
     )
     monkeypatch.setattr(provider, "held", "never")
-    monkeypatch.setattr(door, "_CUT_OFF", {"given_up": GIVEN_UP})
     monkeypatch.setattr(homecoming, "_SAY_S", 0.2)
     monkeypatch.setattr(homecoming, "_PATIENCE_S", 0.4)
     scene = killed._scene(source)
