@@ -21,7 +21,6 @@ from lyra.core.limits import TICK_S
 from lyra.kernel.process import Process, enter_task, leave_task, resume
 
 if TYPE_CHECKING:
-    from lyra.kernel.journal import Journal
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["SHARES", "Scheduler", "Steppable"]
@@ -110,7 +109,7 @@ class Scheduler:
                 waker.state = "ready"
                 levels[waker.priority].append(waker)
                 self.ready += 1
-        if self.ready and not self.running:
+        if self.ready:
             self.poke()
 
     def poke(self) -> None:
@@ -161,7 +160,7 @@ class Scheduler:
                 self._gave_way = False
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     if self.ready == 1 and self.order is None and self.stepped is None:  # two that talk: most rounds
-                        self._step_few(journal)
+                        self._step_few(1 if journal is not None else FEW)
                     else:
                         self._step_all(self._round())
                 rounds -= 1
@@ -177,11 +176,10 @@ class Scheduler:
         if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
 
-    def _step_few(self, journal: Journal | None) -> None:
-        """Step the only one that is ready, and again, while there is only one and nobody waits for a commit."""
+    def _step_few(self, most: int) -> None:
+        """Step the only one that is ready, and again, while there is only one."""
         levels = self._levels
         kernel = self._kernel
-        most = FEW
         while True:
             self.ready = 0
             self.steps += 1
@@ -193,8 +191,6 @@ class Scheduler:
                     break
             most -= 1
             if self.ready != 1 or not most or self._gave_way or kernel.stopping or self.stopped:
-                return
-            if journal is not None and journal.awaited:
                 return
 
     def _step_all(self, batch: list[Steppable]) -> None:
