@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lyra.testing.vega_crash.kills import Scene
+from lyra.store.space import Space
+from lyra.testing.vega_crash.kills import ID, Scene
 from lyra.testing.vega_crash.provider import Provider
+from lyra.testing.vega_crash.scenes import SCENES
 from lyra.vega.runtime import homecoming
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -200,6 +203,31 @@ session budget $0.01 {
     began = time.monotonic()
     assert killed.disturbed(source, printed(1)) == peace
     assert time.monotonic() - began < 15
+
+
+_NOT_YET = b"no room for a call that is made early"
+
+
+def test_a_function_that_found_no_room_ahead_is_not_saved_behind_that(killed):
+    """A life that began there would not know the refusal for one that only says: not yet."""
+    scene = killed._scene(SCENES["session at once"])
+    scene.saves_often = True
+    assert scene.life(None) == 0, scene.errors
+    refused: set[str] = set()
+    saved = 0
+    with closing(Space(str(scene.db), ID, make=False)) as space:
+        for row in space.read():
+            if (
+                row.kind == "effect.finished"
+                and b"no room for a call that is made early" in row.data
+                and row.pid != "main"
+            ):
+                refused.add(row.pid)
+            if row.kind == "program.checkpoint":
+                assert row.pid not in refused
+                saved += 1
+    assert refused
+    assert saved > 5
 
 
 def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):

@@ -68,8 +68,9 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
     with Provider() as provider:
         peace = {name: calm(name, provider) for name in SCENES}
         while kills < n and len(failures) < 5:
-            for name in SCENES:
-                found = _disturbed(name, peace[name], provider, rng, saves_often=bool(runs % 2))
+            for number, name in enumerate(SCENES):
+                is_odd = (runs // len(SCENES) + number) % 2  # each scene both ways, in turns
+                found = _disturbed(name, peace[name], provider, rng, saves_often=bool(is_odd))
                 runs += 1
                 kills, calls, again = kills + found.kills, calls + found.calls, again + found.again
                 failures += found.failures

@@ -3,7 +3,9 @@
 A replay asks for every effect of a process again, from its last checkpoint on. A long loop would make that long, so now
 and then, between two effects, the fiber itself is written down (`snapshot`) with what the runtime remembers for it, and
 the answers before it are forgotten. Not every moment is fit for that: nothing of the process may be under way elsewhere
-(calls beside each other, an open stream or span), and a session's money must have only one who spends it.
+(calls beside each other, an open stream or span), and a session's money must have only one who spends it. A function
+that runs ahead of its turn and found no room for a call is made again in its turn: how it ends has to be known as that,
+so it goes through the refusal in every life.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ class Saver:
         if turns < self._every and self._clock.monotonic() - self._began_s < WORK_S * self._every / EFFECTS:
             return False
         job = self._job
+        early = job.world.early.get(job.ctx.pid)
+        if early is not None and early.scope.was_refused:
+            return False
         return not job.ctx.replaying and job.is_quiet and (not job.world.sessions() or job.world.fibers == 1)
 
     async def save(self) -> None:
