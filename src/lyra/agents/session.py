@@ -219,7 +219,9 @@ class Session:
         """Made when somebody asks: nobody does after the last answer."""
         if self.durable and self._chained < len(self.messages):
             for message in self.messages[self._chained :]:
-                self._chain = blake2b(self._chain + codec.canonical(_read_by_model(message)), digest_size=16).digest()
+                link = _hasher.copy()  # cheaper than setting one up
+                link.update(self._chain + codec.canonical(_read_by_model(message)))
+                self._chain = link.digest()
                 self._chained += 1
         return self._chain
 
@@ -257,6 +259,9 @@ class Session:
         if self.window.start > length:
             self.window = self._window_before
         self._chain, self._chained = digest, length
+
+
+_hasher: Final = blake2b(digest_size=16)
 
 
 def _read_by_model(message: Message) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lyra.core import faultpoint
 from lyra.core.faultpoint import point
 from lyra.errors import InternalError, LyraError, StoreError, StoreFull
 from lyra.kernel.process import Process, resume, suspend
@@ -117,20 +118,19 @@ class Journal:
             return
         batch, self.pending = self.pending, []
         waiters, self._held, self.waiters = [*self._held, self.waiters], [], []
-        point("journal.before_commit")
+        if faultpoint.hook is not None:
+            point("journal.before_commit")
         if self.store.inline:
-            self._settle(batch, waiters, self._append(batch))
+            error = None
+            try:
+                self.store.append(batch, self.epoch)
+            except LyraError as refusal:
+                error = refusal
+            self._settle(batch, waiters, error)
             return
         self._flying = True
         done = self._kernel.writer.submit(self.store.append, batch, self.epoch)
         done.add_done_callback(lambda future: self._landed(batch, waiters, future))
-
-    def _append(self, batch: list[Row]) -> LyraError | None:
-        try:
-            self.store.append(batch, self.epoch)
-        except LyraError as error:
-            return error
-        return None
 
     def _landed(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
         self._flying = False
@@ -144,7 +144,8 @@ class Journal:
         if error is None:
             self.durable_seq = batch[-1][0]
             self.commits += 1
-            point("journal.after_commit")
+            if faultpoint.hook is not None:
+                point("journal.after_commit")
             self._kernel.committed(batch)
             if self.told is not None:
                 self.told(self.durable_seq)

@@ -127,7 +127,7 @@ class Life:
             if key is not None and parent is not None:
                 process.line = f"{parent.line}.{key}"
             data = codec.encode(args)
-            blob = self.blob(data)
+            blob = self.blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
             row = rows.Created(
                 process.program,
                 rows.NIL if blob else rows.Raw(data),
@@ -328,7 +328,7 @@ class Life:
                     reason, result, error = "error", None, unkept
                     row = rows.Terminated(reason, error=error_to_row(unkept))
                 else:
-                    row.blob = self.blob(data)
+                    row.blob = self.blob(data) if len(data) > limits.BLOB_INLINE_BYTES_MAX else ""
                     if not row.blob:
                         row.value = rows.Raw(data)
                     if type(result) not in codec.UNCHANGED:
@@ -377,12 +377,10 @@ class Life:
         self.keep_ended(process)
 
     def blob(self, data: bytes) -> str:
-        """Where a large value went; empty when it belongs in the row (also when there is no room for a blob: the row
+        """Where a large value went; empty when it belongs in the row after all (there is no room for a blob: the row
         waits for room with all the others)."""
         journal = self._kernel.journal
         assert journal is not None
-        if len(data) <= limits.BLOB_INLINE_BYTES_MAX:
-            return ""
         try:
             return str(self._kernel.call_now(journal.store.put_blob, data))
         except StoreFull:

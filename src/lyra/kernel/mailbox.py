@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
 from lyra.core.faultpoint import point
-from lyra.core.limits import MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
 from lyra.errors import LimitExceeded, Overloaded, ProcessError
 from lyra.kernel import rows
 from lyra.kernel.links import form_of, read_signal
@@ -110,7 +110,7 @@ class Mailboxes:
     ) -> tuple[int, Any]:
         journal = self._kernel.journal
         assert journal is not None
-        blob = self._kernel.life.blob(data)
+        blob = self._kernel.life.blob(data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
         row = rows.Sent(
             process.pid,
             rows.NIL if blob else rows.Raw(data),

@@ -21,6 +21,7 @@ from lyra.core.limits import TICK_S
 from lyra.kernel.process import Process, enter_task, leave_task, resume
 
 if TYPE_CHECKING:
+    from lyra.kernel.journal import Journal
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["SHARES", "Scheduler", "Steppable"]
@@ -109,7 +110,7 @@ class Scheduler:
                 waker.state = "ready"
                 levels[waker.priority].append(waker)
                 self.ready += 1
-        if self.ready:
+        if self.ready and not self.running:
             self.poke()
 
     def poke(self) -> None:
@@ -160,7 +161,7 @@ class Scheduler:
                 self._gave_way = False
                 if self.ready and not kernel.stopping:  # closing: only what was written is still committed
                     if self.ready == 1 and self.order is None and self.stepped is None:  # two that talk: most rounds
-                        self._step_few(1 if journal is not None else FEW)
+                        self._step_few(journal)
                     else:
                         self._step_all(self._round())
                 rounds -= 1
@@ -176,10 +177,11 @@ class Scheduler:
         if self.ready and not kernel.stopping and (journal is None or journal.stuck is None):
             self.poke()
 
-    def _step_few(self, most: int) -> None:
-        """Step the only one that is ready, and again, while there is only one."""
+    def _step_few(self, journal: Journal | None) -> None:
+        """Step the only one that is ready, and again, while there is only one and nobody waits for a commit."""
         levels = self._levels
         kernel = self._kernel
+        most = FEW
         while True:
             self.ready = 0
             self.steps += 1
@@ -191,6 +193,8 @@ class Scheduler:
                     break
             most -= 1
             if self.ready != 1 or not most or self._gave_way or kernel.stopping or self.stopped:
+                return
+            if journal is not None and journal.awaited:
                 return
 
     def _step_all(self, batch: list[Steppable]) -> None:

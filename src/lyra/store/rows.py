@@ -10,6 +10,7 @@ the way in. This module never writes and knows no database; the page comes from 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from lyra.errors import Corrupt, StoreError
@@ -22,6 +23,8 @@ __all__ = ["FAULTS_MAX", "PAGE_BATCHES", "Page", "dense", "faults", "scan"]
 PAGE_BATCHES: Final = 64
 FAULTS_MAX: Final = 100
 
+_seq: Final = itemgetter(0)
+
 Page = Callable[[int, int], "Sequence[tuple[Any, ...]]"]
 """`page(first, last)`: up to PAGE_BATCHES batches with rows of that range, in order; the first may begin before it."""
 
@@ -30,7 +33,7 @@ def dense(records: Rows) -> int:
     """The first seq of a batch; `Conflict` when the batch itself has a hole or goes backwards."""
     first = records[0][0]
     count = len(records)
-    if count > 1 and [record[0] for record in records] != list(range(first, first + count)):
+    if count > 1 and [*map(_seq, records)] != [*range(first, first + count)]:
         raise conflicts.not_dense(first)
     return first
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lyra.errors import ConfigError, StoreError
 from lyra.store.migrations import MIGRATIONS, SQLITE_TYPES
-from lyra.store.sql import INSERT_BATCH, Row
+from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row
 from lyra.store.sqlite import SqliteStore
 
 __all__ = ["SPACE_NAME", "Space", "spaces"]
@@ -69,7 +69,7 @@ class Space(SqliteStore):
         if found is None and not make:
             raise StoreError(f"{self.location} has no run {self.name!r}", name=self.name)
         self._is_inside = True
-        self._insert = self._meant(INSERT_BATCH)
+        self._insert, self._follow = self._meant(INSERT_BATCH), self._meant(FOLLOW_BATCH)
         if found is None:
             self._make()
         self._check_tail()

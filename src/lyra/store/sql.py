@@ -23,11 +23,16 @@ from lyra.store.migrations import LATEST, MIGRATIONS, Migration, lease_crc, meta
 from lyra.store.protocol import Lease, Record, Snapshot
 from lyra.store.rows import PAGE_BATCHES, faults, scan
 
-__all__ = ["INSERT_BATCH", "Head", "SqlStore"]
+__all__ = ["FOLLOW_BATCH", "INSERT_BATCH", "Head", "SqlStore"]
 
 Row = tuple[Any, ...]
 
 INSERT_BATCH: Final = "INSERT INTO journal (seq, rows, data, crc) VALUES (?, ?, ?, ?)"
+# The same under the fence, in one statement: nothing is inserted when the epoch is another, or the number was taken.
+FOLLOW_BATCH: Final = (
+    "INSERT OR IGNORE INTO journal (seq, rows, data, crc) SELECT ?1, ?2, ?3, ?4 FROM lease, meta"
+    " WHERE lease.id = 1 AND lease.epoch = ?5 AND meta.id = 1 AND meta.first_seq <= ?1"
+)
 
 # A batch is found by its first row: the one that holds a row is the last that begins no later.
 _PAGE: Final = (

@@ -25,10 +25,10 @@ from urllib.parse import quote
 
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import conflicts
-from lyra.store.batch import Rows, seal
+from lyra.store.batch import Batch, Rows, seal
 from lyra.store.migrations import SQLITE_TYPES
 from lyra.store.rows import dense
-from lyra.store.sql import INSERT_BATCH, Row, SqlStore
+from lyra.store.sql import FOLLOW_BATCH, INSERT_BATCH, Row, SqlStore
 
 __all__ = ["APPLICATION_ID", "SqliteStore"]
 
@@ -69,10 +69,10 @@ class SqliteStore(SqlStore):
         self.path = Path(os.path.abspath(path))
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
-        self._insert = INSERT_BATCH
+        self._insert, self._follow = INSERT_BATCH, FOLLOW_BATCH
         self._writes = writes
         self._way = "rw"  # how it is opened
-        self._known: tuple[int, int, int] | None = None  # (data_version, epoch, last seq) after the last append
+        self._known: tuple[int, int] | None = None  # (epoch, last seq) after the last append
         self._cursor: sqlite3.Cursor | None = None
         self._file: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
@@ -233,26 +233,30 @@ class SqliteStore(SqlStore):
         first = dense(records)
         batches = seal(records)
         try:
-            cursor.execute("BEGIN IMMEDIATE")
-            version = cursor.execute("PRAGMA data_version").fetchone()[0]
-            if self._known != (version, epoch, first - 1):
+            if self._known != (epoch, first - 1) or not self._followed(cursor, batches, epoch):
+                cursor.execute("BEGIN IMMEDIATE")
                 self._admit(first, epoch)
-            for batch in batches:
-                cursor.execute(self._insert, batch)
-            cursor.execute("COMMIT")
+                for batch in batches:
+                    cursor.execute(self._insert, batch)
+                cursor.execute("COMMIT")
         except BaseException as error:
             self._undo()
             if isinstance(error, _SAID):
                 raise self._error(error, writing=True) from error
             raise
-        self._known = (version, epoch, first + len(records) - 1)
+        self._known = (epoch, first + len(records) - 1)
+
+    def _followed(self, cursor: sqlite3.Cursor, batches: list[Batch], epoch: int) -> bool:
+        """The fence and the insert in one statement, a transaction by itself; False when nothing was inserted.
+
+        Only right behind an append of this connection, which forgets that when it changes anything else itself. What
+        somebody else has appended since begins with the very number that this batch begins with, and keeps it out; if
+        it was compacted away again, the journal begins behind that number.
+        """
+        return len(batches) == 1 and cursor.execute(self._follow, (*batches[0], epoch)).rowcount == 1
 
     def _admit(self, first: int, epoch: int) -> None:
-        """The fence: the newest epoch, and the row after the last one.
-
-        Skipped while `data_version`, asked for inside the same transaction, says that no other connection has committed
-        anything since the last append; this one forgets what it knows when it changes anything itself.
-        """
+        """The fence, read and verified: the newest epoch, and the row after the last one."""
         self._fence(epoch)
         last = self._head().last_seq
         if first != last + 1:

@@ -35,7 +35,7 @@ def number(kernel: Kernel) -> None:
 
 def _pid(maker: Process, key: Any) -> str:
     before = "p" if maker.pid == MAIN else f"{maker.pid}."
-    pid = before + _GROUP.sub("", str(key), count=1).translate(_WRITTEN)
+    pid = f"{before}{key if type(key) is int else _GROUP.sub('', key, count=1).translate(_WRITTEN)}"
     if len(pid) <= _LENGTH_MAX:
         return pid
     return f"p0.{hashlib.sha256(f'{maker.line}.{key}'.encode()).hexdigest()[:24]}"
