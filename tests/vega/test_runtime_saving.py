@@ -157,6 +157,38 @@ print(budget::limit() > 1000);
     assert lives.run().main.exit is not None
 
 
+def test_pids_do_not_tell_how_often_a_process_was_saved(tmp_path, monkeypatch):
+    """When a process is saved is not the program's to say, so nothing that it sees may follow from it."""
+    source = (
+        AGENT
+        + """
+fn idle() { receive { never => never } }
+fn makes() {
+    for i in [1, 2, 3] {
+        a <- "m${i}";
+        print(spawn fn idle());
+    }
+}
+for i in [1, 2, 3, 4] {
+    print(a <- "x${i}");
+    print(spawn fn idle());
+    if i == 3 { print("there"); """
+        + WAIT
+        + """}
+}
+makes();
+"""
+    )
+    whole = Lives(tmp_path / "calm", source, sequential=True).one()
+    monkeypatch.setattr(saving, "EFFECTS", 4)
+    monkeypatch.setattr(saving, "LOOK_EVERY", 1)
+    lives = Lives(tmp_path / "often", source, sequential=True)
+    lives.one(until="there")
+    assert bytes(lives.run().main.restored) != b"\xc0"
+    lives.one()
+    assert lives.run().output() == whole
+
+
 def test_a_session_remembers_what_was_spent_in_it(tmp_path):
     """Also where the process was not saved: what is replayed has been paid, and counts."""
     source = AGENT + 'session budget $10.00 {\n  print(a <- "one");\n  print("there");\n' + WAIT

@@ -40,7 +40,6 @@ _LIFE_S_MAX: Final = 60.0
 _KILLS_A_RUN: Final = 6
 _ASKED_MAX: Final = 6  # requests of one life that is killed in the middle of them
 ID: Final = "scene"
-_NUMBERED: Final = ("numbers",)  # prints pids: a checkpoint takes a number too, and those behind it have others then
 
 
 class Result(NamedTuple):
@@ -71,8 +70,7 @@ def run(n: int, seed: int, *, progress: Callable[[int, int], None] | None = None
         while kills < n and len(failures) < 5:
             for number, name in enumerate(SCENES):
                 is_odd = (runs // len(SCENES) + number) % 2  # each scene both ways, in turns
-                often = bool(is_odd) and name not in _NUMBERED
-                found = _disturbed(name, peace[name], provider, rng, saves_often=often)
+                found = _disturbed(name, peace[name], provider, rng, saves_often=bool(is_odd))
                 runs += 1
                 kills, calls, again = kills + found.kills, calls + found.calls, again + found.again
                 failures += found.failures

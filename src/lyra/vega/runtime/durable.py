@@ -111,11 +111,11 @@ class Life:
             self.kernel = Kernel.from_config(
                 config, store=space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES
             )
-        if before is None or before.began.get("pids") == pids.BY_CALL:
-            pids.number(self.kernel)
         self._record = Record(self.kernel, options.write)
         self.world = World(self.kernel, program, options, MAIN)
         self.world.record = self._record
+        if before is None or before.began.get("pids") == pids.BY_CALL:
+            pids.number(self.kernel, self.world.saves)
         if before is not None:
             prepare(self.world, before, migration)
 

@@ -2,14 +2,17 @@
 
 A kernel numbers processes by the rows of its journal, and a run that was killed has other rows than one that nobody
 disturbed. Here a pid says which call of whom made the process: `p4` was made by the call 4 of the main process, `p4.0`
-by the first call of `p4`, `p2_1.0-0` by a call made ahead or in a `parallel` of the main process. A run that was begun
-by rows goes on with them.
+by the first call of `p4`, `p2_1.0-0` by a call made ahead or in a `parallel` of the main process. Saving a process is a
+call too, but when that happens is not the program's to say, so those are not counted. A run that was begun by rows goes
+on with them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.vega.runtime.record import MAIN
@@ -27,15 +30,16 @@ _GROUP: Final = re.compile(r"[a-z]+(?=\d+:)")  # ahead2:1.0/0, parallel2:0/0: no
 _WRITTEN: Final = str.maketrans(":/", "_-")
 
 
-def number(kernel: Kernel) -> None:
-    """Let a kernel number its processes like that."""
-    kernel.life.pid_of = _pid
+def number(kernel: Kernel, saves: Mapping[str, int]) -> None:
+    """Let a kernel number its processes like that; `saves` says how often each was saved so far."""
+    kernel.life.pid_of = partial(_pid, saves)
     kernel.life.is_given = PID.fullmatch
 
 
-def _pid(maker: Process, key: Any) -> str:
+def _pid(saves: Mapping[str, int], maker: Process, key: Any) -> str:
     before = "p" if maker.pid == MAIN else f"{maker.pid}."
-    pid = f"{before}{key if type(key) is int else _GROUP.sub('', key, count=1).translate(_WRITTEN)}"
+    call = key - saves.get(maker.pid, 0) if type(key) is int else _GROUP.sub("", key, count=1).translate(_WRITTEN)
+    pid = f"{before}{call}"
     if len(pid) <= _LENGTH_MAX:
         return pid
-    return f"p0.{hashlib.sha256(f'{maker.line}.{key}'.encode()).hexdigest()[:24]}"
+    return f"p0.{hashlib.sha256(f'{maker.pid}.{call}'.encode()).hexdigest()[:24]}"

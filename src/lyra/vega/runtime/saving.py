@@ -56,6 +56,8 @@ class Saver:
         return not job.ctx.replaying and job.is_quiet and (not job.world.sessions() or job.world.fibers == 1)
 
     async def save(self) -> None:
+        saves, pid = self._job.world.saves, self._job.ctx.pid
+        saves[pid] = saves.get(pid, 0) + 1
         state = saved(self._job)
         size = len(codec.encode(state))
         await self._job.ctx.checkpoint(state)
@@ -73,6 +75,7 @@ def saved(job: Job) -> dict[str, Any]:
         "fiber": to_data(job.fiber),
         "printed": state.printed,
         "numbers": state.numbers,
+        "saves": world.saves.get(job.ctx.pid, 0),
         "receiving": state.receiving,
         "left_s": max(0.0, state.due - world.kernel.clock.monotonic()) if state.receiving >= 0 else 0.0,
         "sessions": [[scope.name, scope.limit("usd"), _used(world, scope)] for scope in reversed(found)],
@@ -91,6 +94,7 @@ def restored(world: World, job: Job, data: dict[str, Any]) -> Fiber:
     """The fiber that was saved; what the runtime remembers for it is put back."""
     state = job.state
     state.printed, state.numbers = data["printed"], data["numbers"]
+    world.saves[job.ctx.pid] = data.get("saves", 0)  # earlier runs did not count
     state.receiving, state.due = data["receiving"], world.kernel.clock.monotonic() + data["left_s"]
     for name, pid in data.get("names", {}).items():  # of runs that did not keep them in their record
         world.names.setdefault(name, pid)

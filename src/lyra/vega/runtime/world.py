@@ -172,6 +172,7 @@ class World:
         self._fleet: Fleet | None = None
         self.record: Record | None = None  # where a durable run keeps what it prints
         self.trace_id = ""
+        self.saves: dict[str, int] = {}  # by pid: how often a process was saved
         self.fibers = 0  # processes written in Vega that are alive, where that is counted
         self.is_over = False  # its main process has ended
         self.picture = options.picture
