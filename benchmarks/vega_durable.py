@@ -125,7 +125,7 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
 
 
 def run(size: Size) -> list[Row]:
-    calls, rounds = size.of(2_000, 100), size.of(8, 1)
+    calls, rounds = size.of(2_000, 100), size.of(12, 1)
     together = _over_us(_TOGETHER.replace("COUNT", str(calls // 50)), calls, rounds)
     alone = _over_us(_CHAINED.replace("COUNT", str(calls)), calls, rounds)
     back, wide = (_resumed_s(size.of(5_000, 100), sequential=sequential) for sequential in (True, False))
