@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lyra import vega
 from lyra.errors import ConfigError
-from lyra.models.request import Request
-from lyra.models.script import Reply
 from lyra.vega.deeds import deed
 from lyra.vega.migration import migrated
 from lyra.vega.runs import Runs
 from tests.vega.recorded import FILE, Recorded
-from tests.vega.support import Seen
-
-
-class Never(Seen):
-    """A model that leaves one question without an answer."""
-
-    def __call__(self, request: Request) -> Any:
-        self.requests.append(request)
-        asked = request.messages[-1].text
-        return Reply.from_data({"text": asked, "first_s": 60.0 if asked == "never" else 0.0})
-
+from tests.vega.test_runtime_refusals import Never
 
 PROGRAM = """\
 agent A {{ model "sim/script" }}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lyra.kernel import door
+from lyra.kernel.process import GIVEN_UP
 from lyra.store.space import Space
 from lyra.testing.vega_crash.kills import ID, Scene
 from lyra.testing.vega_crash.provider import Provider
@@ -231,7 +233,8 @@ def test_a_function_that_found_no_room_ahead_is_not_saved_behind_that(killed):
 
 
 def test_no_call_goes_on_before_its_caller_is_there(killed, provider, monkeypatch):
-    """Whoever has to wait for what ran out of time then is too late for the others; its calls wait for it."""
+    """Whoever has to wait for what ran out of time then, as in journals of older versions, is too late for the others;
+    its calls wait for it."""
     source = (
         ONE
         + """
@@ -246,6 +249,7 @@ session budget $0.01 {
 """
     )
     monkeypatch.setattr(provider, "held", "never")
+    monkeypatch.setattr(door, "_CUT_OFF", {"given_up": GIVEN_UP})
     monkeypatch.setattr(homecoming, "_SAY_S", 0.2)
     monkeypatch.setattr(homecoming, "_PATIENCE_S", 0.4)
     scene = killed._scene(source)

@@ -32,7 +32,7 @@ from lyra.errors import (
 from lyra.kernel import rows
 from lyra.kernel.faults import error_from_row, error_to_row, text_of
 from lyra.kernel.in_time import in_time
-from lyra.kernel.process import GIVEN_UP, Process, suspend
+from lyra.kernel.process import GIVEN_UP, OUT_OF_TIME, Process, suspend
 
 if TYPE_CHECKING:
     from lyra.core.budget import Budget, Reservation
@@ -44,6 +44,9 @@ __all__ = ["Door"]
 
 # How far a call came, for those who clean up after it.
 _ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = 0, 1, 2, 3, 4
+
+# Cancellations that are an end of their own, as a journal has them; after all others the canceller says how it goes on.
+_CUT_OFF = {"given_up": GIVEN_UP, "out_of_time": OUT_OF_TIME}
 
 
 class Door:
@@ -470,17 +473,18 @@ def _seen(error: BaseException) -> dict[str, Any]:
 
 
 def _cancellation(error: BaseException) -> str:
-    return "given_up" if error.args == (GIVEN_UP,) else "cancelled"
+    return next((code for code, why in _CUT_OFF.items() if error.args == (why,)), "cancelled")
 
 
 async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
     """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
 
-    What somebody outside gave up on is not cancelled again by anybody: it ends here, as it did then.
+    What somebody outside gave up on is not cancelled again by anybody, and what ran out of time has waited already: it
+    ends here, as it did then.
     """
     code = error.get("code")
-    if code == "given_up":
-        raise asyncio.CancelledError(GIVEN_UP)
+    if code in _CUT_OFF:
+        raise asyncio.CancelledError(_CUT_OFF[code])
     if code == "cancelled":
         await suspend(process, [])
     raise error_from_row(error)

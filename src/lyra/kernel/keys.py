@@ -28,6 +28,7 @@ __all__ = [
     "new_branch",
     "next_key",
     "upcoming",
+    "upcoming_key",
 ]
 
 
@@ -110,8 +111,13 @@ def upcoming(process: Process) -> Entry | None:
     """The journal's next answer on this line of the program, if it has one; takes no key."""
     if process.recall is None:
         return None
+    return process.recall.get(upcoming_key(process))
+
+
+def upcoming_key(process: Process) -> rows.Key:
+    """The key that the next effect on this line of the program will have; takes none."""
     branch = None if process.stepping else current_branch(process)
-    return process.recall.get(process.keys if branch is None else f"{branch.path}{branch.keys}")
+    return process.keys if branch is None else f"{branch.path}{branch.keys}"
 
 
 def comes_next(process: Process, kind: str) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GIVEN_UP",
     "NORMAL",
+    "OUT_OF_TIME",
     "PARKED",
     "PRIORITIES",
     "TIME_IS_UP",
@@ -63,6 +64,7 @@ leave_task = asyncio.tasks._leave_task
 
 # The message of a cancellation that ends what a process is doing and not the process: its caller gave up.
 GIVEN_UP: Final = "the caller gave up"
+OUT_OF_TIME: Final = "the time of the call is over"  # the same, by whoever set it a time
 
 TIME_IS_UP: Final = "deadline_exceeded"  # the reason in `process.stopping` when a budget's seconds have passed
 

@@ -97,7 +97,7 @@ class Finished(Row):
     # Only when there was no `started` row: readings of the clock, effects refused before they began, calls cut short.
     name: str = ""
     hash: bytes = b""
-    form: str = "do"  # do, read, wait, passage; also sleep, receive, send, ask when cancelled while it waited
+    form: str = "do"  # do, read, wait, passage, refused; also sleep, receive, send, ask when cancelled while it waited
 
 
 class Sent(Row):

@@ -18,6 +18,7 @@ _PLAIN: Final = {
     "receive": "waits for a message",
     "sleep": "sleeps",
     "wait": "waits for a process",
+    "refused": "asks in vain",
     "link": "links a process",
     "monitor": "monitors a process",
 }

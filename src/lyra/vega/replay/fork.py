@@ -41,6 +41,7 @@ _INSIDE: Final = (
     "vega.stream:",
     "vega.print",
 )  # effects that ask a process of the run, and nobody outside
+_UNHEARD: Final = ("cancelled", "cut_off", "given_up", "out_of_time")  # ends of calls that nobody waited for
 _LEASE_S: Final = 60.0
 
 
@@ -230,7 +231,7 @@ def _is_none(error: dict[str, Any] | None) -> bool:
     """Whether it says that nobody waited for the answer, or that the call was not to be made ahead of its turn."""
     if error is None:
         return False
-    return error.get("code") in ("cancelled", "cut_off", "given_up") or NO_ROOM in (error.get("fields") or {})
+    return error.get("code") in _UNHEARD or NO_ROOM in (error.get("fields") or {})
 
 
 class _ForkDoor(Door):

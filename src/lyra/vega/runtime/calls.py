@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +37,9 @@ from lyra.vega.rules import OFF
 from lyra.vega.runtime.agents import CRASH, Cell, Turn
 from lyra.vega.runtime.apart import Kept
 from lyra.vega.runtime.convert import from_python
+from lyra.vega.runtime.deadlines import in_time
 from lyra.vega.runtime.output import typed
+from lyra.vega.runtime.refusals import refusals_kept
 from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import Duration, Fault, Money, shown
 
@@ -58,7 +60,6 @@ __all__ = [
     "crash_again",
     "failed",
     "hung_up",
-    "in_time",
     "inside",
     "is_crash",
     "kept_inside",
@@ -95,6 +96,7 @@ async def ask(job: Job, pid: str, message: Any, timeout: Duration | None, budget
         raise failed(job, cell, error) from error
 
 
+@refusals_kept
 async def asked(
     job: Job,
     cell: Cell,
@@ -131,7 +133,7 @@ async def asked(
         return await once(job, turn, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell, limit_s), cell.again(outer, is_open=_is_open(job, cell)):
+        async with in_time(cell.plan.name, limit_s), cell.again(outer, is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
     ahead = early or job.world.early.get(job.ctx.pid)
     if job.world.home is not None:
@@ -144,28 +146,17 @@ async def asked(
         if is_early:
             window = cell.ahead if ahead is not None and "window" not in OFF else nullcontext()
             came_s = now_s()
-            async with window, cell.turn(outer) if "window" not in OFF else nullcontext(), in_time(cell, limit_s):
+            turn_of_it = cell.turn(outer) if "window" not in OFF else nullcontext()
+            async with window, turn_of_it, in_time(cell.plan.name, limit_s):
                 if ahead is not None:
                     ahead.idle_s += now_s() - came_s
                 return read_answer(cell, await answer())
-        async with in_time(cell, limit_s), cell.turn(outer):
+        async with in_time(cell.plan.name, limit_s), cell.turn(outer):
             return read_answer(cell, await answer())
 
 
 def now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-@asynccontextmanager
-async def in_time(cell: Cell, limit_s: float | None) -> AsyncIterator[None]:
-    """DeadlineExceeded when what is inside takes longer."""
-    try:
-        async with asyncio.timeout(limit_s) as clock:
-            yield
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        raise DeadlineExceeded(f"{cell.plan.name} did not answer within {limit_s:g} s", timeout_s=limit_s) from None
 
 
 def read_answer(cell: Cell, answer: Any) -> Any:

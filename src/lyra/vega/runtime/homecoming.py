@@ -30,7 +30,7 @@ __all__ = ["Homecoming"]
 
 _ROUNDS: Final = 64  # of the loop, before the looks have pauses between them
 _PAUSE_S: Final = 0.005
-_PATIENCE_S: Final = 20.0  # without any progress; a call that ran out of time then does so again now
+_PATIENCE_S: Final = 20.0  # without any progress; in journals of older versions a call that ran out of time waits again
 _SAY_S: Final = 3.0  # without any progress, before whoever looks on is told
 _LOOK_S: Final = 0.05  # between looks for those who came late
 _SEES: Final = frozenset(  # others, or is seen by them; each takes a key of the journal's

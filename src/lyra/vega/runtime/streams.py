@@ -15,7 +15,7 @@ from lyra.agents.replies import Pending
 from lyra.agents.runtime import runtime_of, scopes
 from lyra.agents.trace import Held
 from lyra.core.effect import Effect
-from lyra.errors import DeadlineExceeded, Divergence
+from lyra.errors import Divergence
 from lyra.kernel.programs import program_of
 from lyra.vega.runtime.agents import Cell, Turn, leave
 from lyra.vega.runtime.calls import (
@@ -28,6 +28,8 @@ from lyra.vega.runtime.calls import (
     stop,
     was_asked,
 )
+from lyra.vega.runtime.deadlines import in_time
+from lyra.vega.runtime.refusals import refusals_kept
 from lyra.vega.runtime.renewals import made_with
 from lyra.vega.values import STREAM_IS_OVER, Duration, Fault, Future, Money, Process, Stream, shown
 
@@ -199,17 +201,7 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         agent, is_timed = opened.cell.plan.agent, opened.limit_s is not None or opened.cell.plan.timeout_s is not None
         await job.give_back(partial(job.world.runtime.ready_in, agent, timed=is_timed))
     try:
-        async with asyncio.timeout_at(opened.start_clock(job)) as clock:
-            with job.waiting(opened.pid):
-                if opened.session is None:
-                    await opened.begin(job)
-                piece = await job.ctx.do(opened.effect, stream.id, passed)
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        await _stream_close(job, stream)
-        name = opened.cell.plan.name
-        raise DeadlineExceeded(f"{name} did not answer within {opened.limit_s:g} s", timeout_s=opened.limit_s) from None
+        piece = await _piece(job, opened, stream.id, passed)
     except (Divergence, Fault):
         raise
     except Exception as error:
@@ -222,6 +214,17 @@ async def _stream_next(job: Job, stream: Stream) -> Any:
         return None
     job.world.streams[stream.id] = (opened, passed + len(piece))
     return [piece]
+
+
+@refusals_kept
+async def _piece(job: Job, opened: Opened, stream_id: str, passed: int) -> str | None:
+    """The next piece, in time; with the first the agent's turn is waited for."""
+    due_s = opened.start_clock(job)
+    async with in_time(opened.cell.plan.name, opened.limit_s, due_s=due_s):
+        with job.waiting(opened.pid):
+            if opened.session is None:
+                await opened.begin(job)
+            return await job.ctx.do(opened.effect, stream_id, passed)  # type: ignore[no-any-return]
 
 
 async def _stream_close(job: Job, stream: Stream) -> None:
