@@ -113,3 +113,31 @@ def test_a_replay_shows_what_was_refused(made: Recorded, refused: str):
     player.goto(len(timeline))
     assert not player.diverged
     assert made.output() == lines
+
+
+HALF = """
+for piece in c <~ "b c d" {
+    print(piece);
+    if piece == "b " { print(a <- PAUSE); }
+    if piece == "c " {
+        try { print(c <- piece); } catch Deadlock { print("dead"); }
+        try { print(await (c <~ piece)); } catch Deadlock { print("dead stream"); }
+    }
+}
+print(c <- "free again");
+"""
+
+
+@pytest.mark.parametrize("memory", ["memory conversation", ""])
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_stream_that_is_half_read_has_its_agents_turn_in_the_next_life_too(
+    made: Recorded, memory: str, sequential: bool
+):
+    source = AGENTS.replace(
+        'agent C { model "sim/script" memory conversation', f'agent C {{ model "sim/script" {memory}'
+    )
+    calm = made.run(source + HALF.replace("PAUSE", '"x"'), "calm", model=Never(), sequential=sequential)
+    assert calm[3:5] == ["dead", "dead stream"]
+    made.run(source + HALF.replace("PAUSE", '"never x"'), model=Never(), stop_after_s=0.5, sequential=sequential)
+    made.resume(model=Seen(), stop_after_s=8.0)
+    assert [line.replace("never ", "") for line in made.output()] == calm
