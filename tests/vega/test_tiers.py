@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -296,11 +296,47 @@ def test_machine_code_gives_up_when_others_wait():
 
 @needs_native
 def test_machine_code_does_not_use_up_the_stack():
-    """Recursion that is too deep for it is the machine's."""
+    """Recursion that is too deep for it is the machine's, to the call: those put into one another count each."""
     tier, pure = pure_of("fn f(n) { if n < 1 { return 0; } return 1 + f(n - 1); }", "f")
     tier.is_eager, tier.is_strict, tier.native = True, True, "always"
-    assert pure([1_000]) == 1_000
+    assert pure([1_999]) == 1_999
+    assert pure([2_000]) is MISS
     assert pure([100_000_000]) is MISS
+
+
+class Asked(dict[str, Any]):
+    """A tier's names, and how often machine code has asked whether to stop."""
+
+    count = 0
+
+    def __getitem__(self, name: str) -> Any:
+        self.count += name == "STOP"
+        return super().__getitem__(name)
+
+
+@needs_native
+def test_what_is_put_into_itself_checks_and_asks_as_often_as_calls_do():
+    """A small function that calls itself, whichever of those inside one another it is that overflows or asks."""
+    tier, pure = pure_of("fn f(n, x) { if n < 1 { return x; } return f(n - 1, x + x) - f(n - 2, x); }", "f")
+    tier.is_eager, tier.is_strict, tier.native = True, True, "always"
+    calls = 0
+
+    def f(n: int, x: int) -> int:
+        nonlocal calls
+        calls += 1
+        return x if n < 1 else f(n - 1, x + x) - f(n - 2, x)
+
+    for n in range(1, 12):
+        assert pure([n, 1 << (62 - n)]) == f(n, 1 << (62 - n))
+        assert pure([n, 1 << (63 - n)]) is MISS  # the innermost sum
+    assert tier.machine_code is not None
+    tier.names = asked = Asked(tier.names, PAUSE=True)  # it cannot, and is asked at each call
+    for n in range(12):
+        asked.count = calls = 0
+        tier.machine_code.flag.value = 1
+        assert (pure([n, 3]), asked.count) == (f(n, 3), calls)
+    asked["STOP"] = True
+    assert pure([5, 3]) is MISS
 
 
 def nested(parameters: int, depth: int) -> str:
@@ -335,7 +371,7 @@ print(type(found[0]).__name__)
 
 @needs_native
 @pytest.mark.parametrize("kilobytes", [256, 512, 8_192])
-@pytest.mark.parametrize(("parameters", "depth"), [(2, 0), (40, 1), (60, 0), (12, 5)])
+@pytest.mark.parametrize(("parameters", "depth"), [(2, 0), (2, 1), (40, 1), (60, 0), (12, 5)])
 def test_machine_code_never_goes_below_the_stack(parameters: int, depth: int, kilobytes: int):
     """However large its frames are and however small the stack of its thread: it gives up instead."""
     done = subprocess.run(

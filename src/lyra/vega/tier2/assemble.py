@@ -2,7 +2,8 @@
 
 Each row becomes a function that takes how deep it is and its arguments, and gives a value and whether it gave up. For
 those that Python calls there is an entry besides, which stores the value and gives the other. Slots are places on the
-stack; LLVM makes registers of them.
+stack; LLVM makes registers of them. A small row that calls itself is there several times, and LLVM puts these into one
+another: most of its calls save and restore no registers then, but count, look at the flag and check as all do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from llvmlite import binding, ir
 
 from lyra.vega.tier2.kinds import Facts, Look, Row, Trees, called, outer_name, row_name, size_of
+from lyra.vega.tier2.shapes import nodes
 from lyra.vega.values import INT_MIN
 
 __all__ = ["Polled", "assemble"]
@@ -22,6 +24,8 @@ DEPTH_MAX: Final = (
 )
 FRAME_BYTES: Final = 512  # of a call, at most: this
 NODE_BYTES: Final = 32  # … and for each node of all rows together, as those may be put into one another, this
+NESTED_MAX: Final = 3  # times that a row is put into itself, one inside the other
+NESTED_NODES_MAX: Final = 256  # of all rows and what is put into them: some hundredths of a second more of LLVM's time
 
 _INT, _FLOAT, _BOOL, _BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
 _TYPES: Final[dict[str, Any]] = {"int": _INT, "float": _FLOAT, "bool": _BOOL}
@@ -47,13 +51,16 @@ def assemble(
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     module = ir.Module("vega")
-    made = {row: _declared(module, row, facts[row]) for row in rows}
+    nested = _nested(trees, rows)
+    made = {row: _declared(module, row, facts[row], nested if _own_calls(trees, row) else 0) for row in rows}
     for row in rows:
-        _Body(trees, row, facts, made, polled).write()
+        for level in range(len(made[row])):
+            _Body(trees, row, facts, made, polled, level).write()
+    frame = frame_bytes(trees, rows)
     for row in entries:
-        _entry(module, row, made[row], frame_bytes(trees, rows))
+        _entry(module, row, made[row][0], frame)
         if trees[row[0]][4]:
-            _Outer(trees, row, facts, made, polled).write_entry(module, frame_bytes(trees, rows))
+            _Outer(trees, row, facts, made, polled).write_entry(module, frame)
     machine = binding.Target.from_default_triple().create_target_machine(opt=2)
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
@@ -68,19 +75,39 @@ def assemble(
 
 
 def frame_bytes(trees: Trees, rows: Iterable[Row]) -> int:
-    """The most that one call takes of the stack. Each node is one value at most, and a value has one place."""
+    """The most that one call takes of the stack. Each node is one value at most, and a value has one place; of a row
+    that is put into itself four are at work at once, and NODE_BYTES are four such places."""
     return FRAME_BYTES + NODE_BYTES * sum(size_of(trees, row[0]) for row in rows)
+
+
+def _nested(trees: Trees, rows: list[Row]) -> int:
+    """How often rows are put into themselves. Each time, the places where one calls itself become as many more."""
+    sizes = [(size_of(trees, row[0]), _own_calls(trees, row)) for row in rows]
+    for nested in range(NESTED_MAX, 0, -1):
+        if sum(size * calls**level for size, calls in sizes for level in range(nested + 1)) <= NESTED_NODES_MAX:
+            return nested
+    return 0
+
+
+def _own_calls(trees: Trees, row: Row) -> int:
+    """The places where a function calls itself."""
+    return sum(node[0] == "call" and node[1] == row[0] for node in nodes(trees[row[0]][2]))
 
 
 def _entry_name(row: Row) -> str:
     return f"entry_{row_name(row)}"
 
 
-def _declared(module: Any, row: Row, facts: Facts) -> Any:
+def _declared(module: Any, row: Row, facts: Facts, nested: int) -> list[Any]:
+    """The row, and those that are put into it: each calls the next one where it calls itself, the last one the row."""
     result = ir.LiteralStructType([_TYPES[facts.result], _BOOL])
-    function = ir.Function(module, ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])]), row_name(row))
-    function.linkage = "internal"
-    return function
+    kind = ir.FunctionType(result, [_INT, *(_TYPES[kind] for kind in row[1])])
+    levels = [ir.Function(module, kind, row_name(row) + "_inner" * level) for level in range(nested + 1)]
+    for level in levels:
+        level.linkage = "internal"
+    for inner in levels[1:]:
+        inner.attributes.add("alwaysinline")
+    return levels
 
 
 def _entry(module: Any, row: Row, function: Any, frame: int) -> None:
@@ -122,13 +149,22 @@ def _first_depth(builder: Any, floor: Any, frame: int) -> Any:
 
 
 class _Body:
-    def __init__(self, trees: Trees, row: Row, facts: dict[Row, Facts], made: dict[Row, Any], polled: Polled) -> None:
+    def __init__(
+        self,
+        trees: Trees,
+        row: Row,
+        facts: dict[Row, Facts],
+        made: dict[Row, list[Any]],
+        polled: Polled,
+        level: int = -1,
+    ) -> None:
         self.row = row
         self.tree = trees[row[0]]
         self.facts = facts[row]
         self.look = Look.again(trees, row, facts)
         self.made = made
-        self.function = made[row]
+        self.function = made[row][level]
+        self.again = made[row][(level + 1) % len(made[row])]  # where it calls itself
         self.polled = polled
         self.builder: Any = None
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
@@ -137,13 +173,26 @@ class _Body:
         return self.function.append_basic_block(name)
 
     def write(self) -> None:
+        """There is one way out, and the value and whether it gave up come there apart: LLVM sees who comes with what
+        then, and where one is put into another, nobody looks again whether it gave up."""
         self.builder = ir.IRBuilder(self.block("entry"))
+        self.leave = self.block("leave")
+        result = self.function.function_type.return_type
+        with self.builder.goto_block(self.leave):
+            self.result, self.has_failed = self.builder.phi(result.elements[0]), self.builder.phi(_BOOL)
         depth, *arguments = self.function.args
         self.begin(depth, arguments)
         self.poll()
         self.end()
-        result = self.function.function_type.return_type
-        self.builder.ret(ir.Constant(result, [ir.Constant(result.elements[0], 0), ir.Constant(_BOOL, 1)]))
+        self.go_out(ir.Constant(self.result.type, ir.Undefined), has_failed=True)  # nobody uses the value
+        self.builder.position_at_end(self.leave)
+        pair = self.builder.insert_value(ir.Constant(result, ir.Undefined), self.result, 0)
+        self.builder.ret(self.builder.insert_value(pair, self.has_failed, 1))
+
+    def go_out(self, value: Any, *, has_failed: bool) -> None:
+        self.result.add_incoming(value, self.builder.block)
+        self.has_failed.add_incoming(ir.Constant(_BOOL, has_failed), self.builder.block)
+        self.builder.branch(self.leave)
 
     def begin(self, depth: Any, arguments: list[Any]) -> None:
         """The slots, and whether this is too deep."""
@@ -211,9 +260,7 @@ class _Body:
         self.give(self.value(value))
 
     def give(self, value: Any) -> None:
-        result = ir.Constant(self.function.function_type.return_type, ir.Undefined)
-        result = self.builder.insert_value(result, value, 0)
-        self.builder.ret(self.builder.insert_value(result, ir.Constant(_BOOL, 0), 1))
+        self.go_out(value, has_failed=False)
 
     def _give_up_statement(self) -> None:
         self.builder.branch(self.failed)
@@ -272,7 +319,8 @@ class _Body:
 
     def _call(self, function: int, arguments: list[Any]) -> Any:
         row = called(function, tuple(map(self.look.kind, arguments)), self.look.results)
-        pair = self.builder.call(self.made[row], [self.depth, *map(self.value, arguments)])
+        code = self.again if row == self.row else self.made[row][0]
+        pair = self.builder.call(code, [self.depth, *map(self.value, arguments)])
         self.unless(self.builder.extract_value(pair, 1))
         return self.builder.extract_value(pair, 0)
 
