@@ -87,6 +87,36 @@ def test_no_source_is_needed(vega: Vega):
     assert vega("resume", "r", "--db", "run.db").stdout == "one\ntwo\n"
 
 
+NEEDY = {
+    "work": 'print("one");\nprocess::sleep(200ms);\nfile::append("x.txt", "2");\nprint(file::read("x.txt"));\n',
+    "script.toml": (
+        'agent A { model "sim/script:FOLDER/script.toml" }\nlet a = spawn A;\nprint(a <- "x");\n'
+        'process::sleep(200ms);\nprint(a <- "x");\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("gone", NEEDY)
+def test_what_is_missing_at_a_resume_does_not_end_the_run(vega: Vega, gone: str):
+    """Its folder, or the file by which a simulated model answers: it goes on once that is back."""
+    vega.write("script.toml", '[[replies]]\ntext = "one"\n')
+    vega.write("work/x.txt", "1")
+    vega.write("work/needy.vega", NEEDY[gone].replace("FOLDER", str(vega.folder)))
+    db = str(vega.folder / "run.db")
+    vega.folder /= "work"
+    kill(begin(vega, "run", "needy.vega", "--db", db, "--run-id", "r"))
+    vega.folder = vega.folder.parent
+    (vega.folder / gone).rename(vega.folder / "away")
+    done = vega("resume", "r", "--db", db)
+    assert (done.returncode, done.stdout) == (2, "one\n")
+    assert gone in done.stderr
+    assert "it goes on with: vega resume r" in done.stderr
+    assert json.loads(vega("runs", "--db", db, "--json").stdout)[0]["state"] == "stopped"
+    (vega.folder / "away").rename(vega.folder / gone)
+    done = vega("resume", "r", "--db", db)
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["12" if gone == "work" else "one"])
+
+
 def test_the_id_is_fresh_unless_given_and_is_said(vega: Vega):
     vega.write("two.vega", 'print("hi");')
     done = vega("run", "two.vega", "--db", "run.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from lyra.models.request import Request
 from lyra.models.script import Reply
+from lyra.models.sim import SimProvider
 from lyra.vega.replay.player import Player
 from lyra.vega.runtime import deadlines
 from tests.vega.recorded import Recorded
@@ -141,3 +143,35 @@ def test_a_stream_that_is_half_read_has_its_agents_turn_in_the_next_life_too(
     made.run(source + HALF.replace("PAUSE", '"never x"'), model=Never(), stop_after_s=0.5, sequential=sequential)
     made.resume(model=Seen(), stop_after_s=8.0)
     assert [line.replace("never ", "") for line in made.output()] == calm
+
+
+class Heavy(SimProvider):
+    """Its libraries take half a second to load."""
+
+    def __init__(self, script: Any) -> None:
+        super().__init__(script=script)
+        self.did: list[str] = []
+        HEAVY.append(self)
+
+    def load(self) -> None:
+        self.did.append("load")
+        time.sleep(0.5)
+
+    def stream(self, request: Request) -> Any:
+        self.did.append("ask")
+        return super().stream(request)
+
+
+HEAVY: list[Heavy] = []
+
+
+@pytest.mark.parametrize("call", ["print(a <- {} timeout 300ms);", "print(await (a <~ {} timeout 300ms));"])
+def test_what_a_first_call_loads_is_not_part_of_its_time(made: Recorded, monkeypatch: pytest.MonkeyPatch, call: str):
+    """In no life: else the next one would run out of time where the one before did not."""
+    monkeypatch.setattr("tests.vega.recorded.SimProvider", Heavy)
+    source = AGENTS + call.format('"x"') + call.format('"never"')
+    made.run(source, model=Never(), stop_after_s=0.7)
+    made.resume(model=Seen())
+    assert made.output() == ["x", "never"]
+    for heavy in HEAVY[-2:]:
+        assert (heavy.did[0], heavy.did.count("load")) == ("load", 1)

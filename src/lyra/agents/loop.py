@@ -447,7 +447,7 @@ async def _ask_models(
 
 async def _found(ctx: Context, runtime: Runtime, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
     try:
-        return runtime.find(model)
+        return runtime.load(model)
     except ConfigError as error:
         await runtime.lacks(ctx._process, error)
         raise

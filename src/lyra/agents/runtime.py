@@ -70,6 +70,7 @@ class Runtime:
         "_found",
         "_known",
         "_life",
+        "_loaded",
         "_requests",
         "_secrets",
         "_threads",
@@ -95,6 +96,7 @@ class Runtime:
         self._asked: dict[str, set[str]] = {}  # pid → the requests it was given and has not answered
         self.sessions: dict[str, Session] = {}
         self._found: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
+        self._loaded: set[str | LLMProvider] = set()
         self._tokens = Estimator()
         self._requests = 0
         self._life = kernel.entropy.text(8)
@@ -314,6 +316,24 @@ class Runtime:
             if not recorded:
                 self._found[model] = found
         return found
+
+    def load(self, model: str | LLMProvider) -> tuple[LLMProvider, str, str]:
+        """`find`, and have at hand what a first question needs. Libraries and prices take a quarter of a second, which
+        is not to be part of a call's time, nor to lie between an answer and its place in the journal."""
+        found = self.find(model)
+        if model not in self._loaded:
+            provider, named, name = found
+            provider.price(named)  # one that answers by a script reads it for that
+            provider.load()
+            self.settings.prices.of(name)
+            self._loaded.add(model)
+        return found
+
+    def prepare(self, agent: Agent) -> None:
+        """The same for all its models, before the time of a call begins."""
+        for model in agent.models:
+            with suppress(ConfigError):  # whoever asks it will hear of that
+                self.load(model)
 
     def answers_in_order(self, agent: Agent) -> bool:
         """Whether one who is asked for the agent answers by which questions came before, as some scripts do."""

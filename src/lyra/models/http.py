@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "usual_sentence"]
+__all__ = ["ANSWER_BYTES_MAX", "Http", "Timeouts", "load", "usual_sentence"]
 
 T = TypeVar("T")
 
@@ -105,6 +105,14 @@ class _Waits:
             else:
                 said = f"{limit_s:g} s passed before {self._provider} {what}"
             raise fault("timeout", said, provider=self._provider) from None
+
+
+@cache
+def load() -> None:
+    """The libraries of a first request, also those that the client itself imports only when it connects."""
+    import anyio.streams.tls  # noqa: F401
+    import httpcore2  # noqa: F401
+    import httpx2  # noqa: F401
 
 
 @cache

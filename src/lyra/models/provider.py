@@ -37,6 +37,9 @@ class LLMProvider(ABC):
         """The whole answer."""
         return await complete(self.stream(request))
 
+    def load(self) -> None:  # noqa: B027 (those without a connection have nothing to load)
+        """Have at hand what the first request needs. May be called any number of times."""
+
     def price(self, model: str) -> Price | None:
         """What `model` costs, where the provider itself says so; None leaves it to `pricing`."""
         return None

@@ -153,6 +153,9 @@ class Recorder(LLMProvider):
             )
         )
 
+    def load(self) -> None:
+        self.provider.load()
+
     def answers_in_order(self, model: str) -> bool:
         return self.provider.answers_in_order(model)
 

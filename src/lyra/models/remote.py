@@ -21,7 +21,7 @@ import msgspec
 from lyra.core.tool import ToolResult
 from lyra.errors import ConfigError, ModelError
 from lyra.models.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated
-from lyra.models.http import Http, usual_sentence
+from lyra.models.http import Http, load, usual_sentence
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
 from lyra.models.settings import ProviderSettings
@@ -87,6 +87,9 @@ class RemoteProvider(LLMProvider):
 
     @abstractmethod
     def reader(self, request: Request) -> Reader: ...
+
+    def load(self) -> None:
+        load()
 
     async def ready(self) -> None:
         """Find what has to be known before the first call and can be found only off the loop."""

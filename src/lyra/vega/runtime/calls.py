@@ -123,6 +123,8 @@ async def asked(
         limit = None  # its scope has it
     if limit_s is not None and limit_s <= 0:
         raise DeadlineExceeded(f"{cell.plan.name} has no time to answer", timeout_s=limit_s)
+    if limit_s is not None:
+        job.world.runtime.prepare(plan.agent)
     content = job.world.runtime.clean(content_text(message))
 
     outer, turn = job.outer(cell), Turn(cell, job.process)

@@ -207,7 +207,7 @@ class Life:
             if process is not None and process.exit is None:
                 for model in models_of(world, world.renewals.versions(name, world.read(settings))[-1]):
                     try:
-                        runtime.find(model)
+                        runtime.load(model)
                     except ConfigError as lack:
                         self._lacks(lack)
 

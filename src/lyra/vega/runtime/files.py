@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.core.capability import Capability
 from lyra.core.effect import Effect
-from lyra.errors import CapabilityDenied, EffectFailed, LimitExceeded
+from lyra.errors import CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
 from lyra.vega.runtime.library import here
 from lyra.vega.values import Fault, kind_of
 
@@ -158,6 +158,7 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         absolute = rights.absolute(_text(path, "a path"))
         root = rights.root_of(absolute)
         given = [_text(each, "a file's content") for each in rest]
+        await _need_folder(job, root)
 
         async def vega_file(place: str, *given: str) -> Any:
             if root is None:
@@ -174,6 +175,15 @@ def _act(act: Callable[..., Any], need: str, *, idempotent: bool = True) -> Call
         return await job.ctx.do(effect, absolute, *given)
 
     return perform
+
+
+async def _need_folder(job: Job, root: str | None) -> None:
+    """A folder that is not there ends this life of a durable run and not the run: it may be back for the next. Asked
+    before the door, since nothing is begun by that."""
+    runtime = job.world.runtime
+    if root is not None and runtime.unfit is not None and not job.ctx.replaying and not os.path.isdir(root):
+        lack = ConfigError(f"the folder {root} is not there", hint="put it back, then resume the run", place=root)
+        await runtime.lacks(job.process, lack)
 
 
 def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: str, *rest: Any) -> Any:

@@ -85,6 +85,7 @@ class Opened:
         if self.due is None and self.limit_s is None:
             self.limit_s = made_with(job.ctx._process, self.cell.plan).timeout_s
         if self.due is None and self.limit_s is not None:
+            job.world.runtime.prepare(self.cell.plan.agent)
             self.due = asyncio.get_running_loop().time() + self.limit_s
         return self.due
 
