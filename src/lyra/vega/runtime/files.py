@@ -181,9 +181,13 @@ async def _need_folder(job: Job, root: str | None) -> None:
     """A folder that is not there ends this life of a durable run and not the run: it may be back for the next. Asked
     before the door, since nothing is begun by that."""
     runtime = job.world.runtime
-    if root is not None and runtime.unfit is not None and not job.ctx.replaying and not os.path.isdir(root):
+    if root is not None and runtime.unfit is not None and not job.ctx.replaying and not _is_folder(root):
         lack = ConfigError(f"the folder {root} is not there", hint="put it back, then resume the run", place=root)
         await runtime.lacks(job.process, lack)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
 
 
 def _guarded(act: Callable[..., Any], root: str, grant: Grant, need: str, path: str, *rest: Any) -> Any:
