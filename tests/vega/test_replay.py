@@ -638,6 +638,23 @@ def test_agents_can_be_looked_at(tmp_path: Path):
     assert found.told == one
 
 
+def test_agents_that_nobody_has_asked_are_there_from_their_spawn_on(tmp_path: Path):
+    """Also where the run was over before their guards had begun them."""
+    made = Recorded(tmp_path)
+    made.run('agent A { model "sim/script" }\nlet a = spawn A; let b = spawn A; let c = spawn A;\nprint("x");')
+    player = made.player()
+    seen = []
+    for step in list(player.timeline.steps):
+        if step.kind == "spawn":
+            player.goto(step.number + 1)
+            seen.append(player.agents)
+    assert seen == [["p0"], ["p0", "p1"], ["p0", "p1", "p2"]]
+    found = player.agent("p2")
+    assert found is not None
+    assert (found.name, found.state, found.told) == ("A", "waits", [])
+    assert player.timeline.agents == dict.fromkeys(seen[-1], "A")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_question_that_is_under_way_is_shown(tmp_path: Path):
     """A run that was killed while an agent was at work, and another question waited its turn."""

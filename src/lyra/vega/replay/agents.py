@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from lyra.core import codec
 from lyra.kernel import rows
 from lyra.store.protocol import Record
+from lyra.vega.runtime.durable import FRONT, agent_made
 from lyra.vega.snapshot import value_from_data
 
-__all__ = ["AGENT", "AgentView", "Aside", "Said"]
+__all__ = ["AgentView", "Aside", "Said"]
 
-AGENT: Final = "lyra.vega.runtime.agents:agent_front"
 _CALL: Final = "agent:"  # begins the program of whoever asks a model
 _LATER: Final = 1 << 62
 
@@ -73,12 +73,13 @@ class Aside:
 
     def _created(self, seq: int, pid: str, row: rows.Created) -> None:
         self._began[pid] = seq
-        if row.program == AGENT:
-            known = row.parent if row.guarded else pid
-            _, name, settings = codec.decode(self._bytes(row.args, row.blob))
-            self._agents[known] = (str(name), settings)
-            self._fronts.setdefault(known, []).append(pid)
-            self._stands.add(pid)
+        made = agent_made(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
+        if made is not None:
+            known, name, settings = made
+            self._agents[known] = (name, settings)
+            if row.program == FRONT:
+                self._fronts.setdefault(known, []).append(pid)
+                self._stands.add(pid)
         elif row.program.startswith(_CALL):
             if row.parent in self._stands:
                 self._holders[row.parent] = pid
@@ -121,18 +122,19 @@ class Aside:
 
     def agents(self, seq: int) -> list[str]:
         """Those that there were, oldest first."""
-        return [pid for pid, fronts in self._fronts.items() if self._began[fronts[0]] <= seq]
+        return [pid for pid in self._agents if self._began[pid] <= seq]
 
     def agent(self, pid: str, seq: int) -> AgentView | None:
         """An agent after the row `seq`; None where there is none of that pid."""
-        fronts = [front for front in self._fronts.get(pid, ()) if self._began[front] <= seq]
-        if not fronts:
+        if pid not in self._agents or self._began[pid] > seq:
             return None
         name, settings = self._agents[pid]
-        holder = self._holders.get(fronts[-1])
+        fronts = [front for front in self._fronts.get(pid, ()) if self._began[front] <= seq]
+        front = fronts[-1] if fronts else pid  # a guard may not have begun what it guards
+        holder = self._holders.get(front)
         told = self._heard(holder, seq)
         waiting = [] if holder is None else [_content(codec.decode(one.data)) for one in self._letters(holder, seq)]
-        state = self._state(name, fronts[-1], told, seq)
+        state = self._state(name, front, told, seq)
         return AgentView(pid, name, value_from_data(settings), state, told, waiting)
 
     def _heard(self, holder: str | None, seq: int) -> list[Said]:
