@@ -12,6 +12,8 @@ import pytest
 
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
+from lyra.models.request import Request
+from lyra.models.script import Reply
 from lyra.testing.vega_crash.kills import Scene
 from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.replay.breakpoints import Breakpoints
@@ -653,6 +655,44 @@ def test_agents_that_nobody_has_asked_are_there_from_their_spawn_on(tmp_path: Pa
     assert found is not None
     assert (found.name, found.state, found.told) == ("A", "waits", [])
     assert player.timeline.agents == dict.fromkeys(seen[-1], "A")
+
+
+CALLS = {
+    "workers": """
+fn ask(boss, n) { boss <- (first <- "hello" + n); }
+let boss = process::self();
+spawn fn ask(boss, "1"); spawn fn ask(boss, "2");
+receive { x => { print(x); } } receive { x => { print(x); } }
+""",
+    "ahead": 'let x = first <- "x"; let y = first <- "y"; print(x + y);',
+    "parallel": 'parallel { let x = first <- "x"; let y = first <- "y"; } print(x + y);',
+    "stream": 'for piece in first <~ "some words" { print(piece); }',
+    "stopped": 'print("x"); print(first <- "never");',
+    "stopped parallel": 'parallel { let x = first <- "never"; let y = first <- "never"; } print(x + y);',
+    "stopped ahead": 'let x = first <- "never"; let y = first <- "never2"; print(x + y);',
+    "stopped stream": 'for piece in first <~ "never" { print(piece); }',
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_only_the_agent_that_was_asked_answers(tmp_path: Path, kind: str):
+    """And not another one of the same declaration; also of calls that were under way when the run was stopped."""
+
+    def model(request: Request) -> Any:
+        asked = request.messages[-1].text
+        return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.02})
+
+    made = Recorded(tmp_path)
+    agents = 'agent A { model "sim/script" }\nlet first = spawn A; let second = spawn A;\n'
+    made.run(agents + CALLS[kind], model=model, stop_after_s=1.0 if kind.startswith("stopped") else None)
+    aside = made.timeline().aside
+    states = {"p0": set(), "p1": set()}
+    for row in made.rows():
+        for pid in states:
+            found = aside.agent(pid, row.seq)
+            states[pid] |= {found.state} if found is not None else set()
+    assert "answers a call" in states["p0"]
+    assert states["p1"] == {"waits"}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
