@@ -480,6 +480,10 @@ def test_an_error_stops(tmp_path: Path):
         ("cost .5", "no amount of money"),
         ("line nowhere.vega:3", "no file"),
         ("line 3x", "no line"),
+        (f"line {FILE}:9999", "has no line 9999"),
+        (f"line {FILE}:0", "has no line 0"),
+        ("if nosuch > 1", "nosuch"),
+        ("if square > 1 && len(xs) > nosuch", "nosuch"),
         ("if ", "missing"),
         ("if total ==", "total =="),
         ("if 1; print(2)", "no expression"),
@@ -488,6 +492,22 @@ def test_an_error_stops(tmp_path: Path):
 def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, said: str):
     with pytest.raises(ConfigError, match=said):
         Breakpoints(Player(timeline)).add(text)
+
+
+def test_a_name_that_is_nearly_one_is_said(timeline: Timeline):
+    with pytest.raises(ConfigError) as caught:
+        Breakpoints(Player(timeline)).add("if totl > 1")
+    assert caught.value.hint == "did you mean total?"
+    with pytest.raises(ConfigError) as caught:
+        Breakpoints(Player(timeline)).add("if nosuchthing > 1")
+    assert "vars" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["c > 1", "xs[0] == 5", "square > n", "add(i, 1) > 2", "[1].map(|one| one + k)[0] > 1"]
+)
+def test_a_breakpoint_may_name_what_any_function_has(timeline: Timeline, text: str):
+    assert str(Breakpoints(Player(timeline)).add(f"if {text}")) == f"1: if {text}"
 
 
 # ---------------------------------------------------------------- hostile

@@ -468,7 +468,8 @@ def test_a_fork_is_a_run_like_any_other(made: Recorded):
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(999, "no effect 999"), (0, "no effect 0"), (2, "no reply"), (-1, "no effect")]
+    ("number", "said"),
+    [(999, "no effect 999"), (0, r"0 \(start main\) has no reply"), (2, "no reply"), (-1, "no effect")],
 )
 def test_what_has_no_reply_cannot_be_changed(made: Recorded, number: int, said: str):
     made.run('let me = process::self();\nme <- "a";\nreceive { x => {} }')

@@ -65,7 +65,7 @@ class Change(NamedTuple):
 def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error: bool) -> Change:
     """The row behind a step of the timeline, with another reply in it."""
     step = timeline.step(number)
-    if step is None or not step.is_effect:
+    if step is None:
         raise ConfigError(f"there is no effect {number}", hint="`effects` lists them")
     if step.agent:
         return _changed_model(run, timeline, step, text, is_error=is_error)
