@@ -12,6 +12,8 @@ import pytest
 
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
+from lyra.models.request import Request
+from lyra.models.script import Reply
 from lyra.testing.vega_crash.kills import Scene
 from lyra.testing.vega_crash.provider import Provider
 from lyra.vega.replay.breakpoints import Breakpoints
@@ -478,6 +480,10 @@ def test_an_error_stops(tmp_path: Path):
         ("cost .5", "no amount of money"),
         ("line nowhere.vega:3", "no file"),
         ("line 3x", "no line"),
+        (f"line {FILE}:9999", "has no line 9999"),
+        (f"line {FILE}:0", "has no line 0"),
+        ("if nosuch > 1", "nosuch"),
+        ("if square > 1 && len(xs) > nosuch", "nosuch"),
         ("if ", "missing"),
         ("if total ==", "total =="),
         ("if 1; print(2)", "no expression"),
@@ -486,6 +492,22 @@ def test_an_error_stops(tmp_path: Path):
 def test_a_breakpoint_that_is_none_is_refused(timeline: Timeline, text: str, said: str):
     with pytest.raises(ConfigError, match=said):
         Breakpoints(Player(timeline)).add(text)
+
+
+def test_a_name_that_is_nearly_one_is_said(timeline: Timeline):
+    with pytest.raises(ConfigError) as caught:
+        Breakpoints(Player(timeline)).add("if totl > 1")
+    assert caught.value.hint == "did you mean total?"
+    with pytest.raises(ConfigError) as caught:
+        Breakpoints(Player(timeline)).add("if nosuchthing > 1")
+    assert "vars" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["c > 1", "xs[0] == 5", "square > n", "add(i, 1) > 2", "[1].map(|one| one + k)[0] > 1"]
+)
+def test_a_breakpoint_may_name_what_any_function_has(timeline: Timeline, text: str):
+    assert str(Breakpoints(Player(timeline)).add(f"if {text}")) == f"1: if {text}"
 
 
 # ---------------------------------------------------------------- hostile
@@ -636,6 +658,61 @@ def test_agents_can_be_looked_at(tmp_path: Path):
     found = player.agent(talker)
     assert found is not None
     assert found.told == one
+
+
+def test_agents_that_nobody_has_asked_are_there_from_their_spawn_on(tmp_path: Path):
+    """Also where the run was over before their guards had begun them."""
+    made = Recorded(tmp_path)
+    made.run('agent A { model "sim/script" }\nlet a = spawn A; let b = spawn A; let c = spawn A;\nprint("x");')
+    player = made.player()
+    seen = []
+    for step in list(player.timeline.steps):
+        if step.kind == "spawn":
+            player.goto(step.number + 1)
+            seen.append(player.agents)
+    assert seen == [["p0"], ["p0", "p1"], ["p0", "p1", "p2"]]
+    found = player.agent("p2")
+    assert found is not None
+    assert (found.name, found.state, found.told) == ("A", "waits", [])
+    assert player.timeline.agents == dict.fromkeys(seen[-1], "A")
+
+
+CALLS = {
+    "workers": """
+fn ask(boss, n) { boss <- (first <- "hello" + n); }
+let boss = process::self();
+spawn fn ask(boss, "1"); spawn fn ask(boss, "2");
+receive { x => { print(x); } } receive { x => { print(x); } }
+""",
+    "ahead": 'let x = first <- "x"; let y = first <- "y"; print(x + y);',
+    "parallel": 'parallel { let x = first <- "x"; let y = first <- "y"; } print(x + y);',
+    "stream": 'for piece in first <~ "some words" { print(piece); }',
+    "stopped": 'print("x"); print(first <- "never");',
+    "stopped parallel": 'parallel { let x = first <- "never"; let y = first <- "never"; } print(x + y);',
+    "stopped ahead": 'let x = first <- "never"; let y = first <- "never2"; print(x + y);',
+    "stopped stream": 'for piece in first <~ "never" { print(piece); }',
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_only_the_agent_that_was_asked_answers(tmp_path: Path, kind: str):
+    """And not another one of the same declaration; also of calls that were under way when the run was stopped."""
+
+    def model(request: Request) -> Any:
+        asked = request.messages[-1].text
+        return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.02})
+
+    made = Recorded(tmp_path)
+    agents = 'agent A { model "sim/script" }\nlet first = spawn A; let second = spawn A;\n'
+    made.run(agents + CALLS[kind], model=model, stop_after_s=1.0 if kind.startswith("stopped") else None)
+    aside = made.timeline().aside
+    states = {"p0": set(), "p1": set()}
+    for row in made.rows():
+        for pid in states:
+            found = aside.agent(pid, row.seq)
+            states[pid] |= {found.state} if found is not None else set()
+    assert "answers a call" in states["p0"]
+    assert states["p1"] == {"waits"}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

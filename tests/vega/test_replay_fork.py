@@ -344,6 +344,72 @@ def test_what_is_new_is_refused(made: Recorded):
     assert made.output("fork") == ["yes"]
 
 
+def slow(request: Request) -> Any:
+    """A model that leaves some questions without an answer."""
+    asked = request.messages[-1].text
+    if asked == "fail":
+        return FAILING
+    return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.0})
+
+
+@pytest.mark.parametrize("memory", ["none", "conversation"])
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_call_that_was_not_answered_in_time_is_nothing_new(made: Recorded, memory: str, sequential: bool):
+    """It ends as it did, and at once; what it cost is spent here too. What is asked after it is answered."""
+    source = f"""
+agent A {{ model "sim/script" }}
+agent M {{ model "sim/script" memory {memory} }}
+let a = spawn A; let m = spawn M;
+print(a <- "one");
+try {{ print(m <- "never" timeout 300ms); }} catch DeadlineExceeded(e) {{ print(e); }}
+try {{ print(m <- "never again" timeout 300ms); }} catch DeadlineExceeded(e) {{ print(e); }}
+print(m <- "last" timeout 20s);
+"""
+    late = "M did not answer within 0.3 s"
+    assert made.run(source, model=slow, sequential=sequential) == ["one", late, late, "last"]
+    book = fork(made, number_of(made, "one"), "CHANGED")
+    nobody = Seen()
+    assert made.go_on("fork", book, model=nobody) == ""
+    assert made.output("fork") == ["CHANGED", late, late, "last"]
+    assert not book.new
+    assert not nobody.requests
+    assert not made.timeline("fork").notes
+    with Runs(made.path) as runs:
+        assert runs["fork"].spent == runs["run"].spent
+
+
+def test_a_call_without_a_time_is_not_late(made: Recorded):
+    """Nobody knows what the agent would have said."""
+    made.run(
+        'agent A { model "sim/script" }\nlet a = spawn A;\nlet first = a <- "one";\n'
+        'try { if first == "one" { a <- "never" timeout 200ms; } else { a <- "never"; } }\n'
+        "catch Error(e) { print(e); }",
+        model=slow,
+    )
+    book = fork(made, number_of(made, "one"), "CHANGED")
+    made.go_on("fork", book)
+    assert book.new == ["model:A:sim/script"]
+
+
+def test_a_call_that_was_given_up_before_its_time_was_over_is_new(made: Recorded):
+    """Here by the end of the run."""
+    source = """
+agent A { model "sim/script" }
+let a = spawn A;
+fn ask(main) { main <- (a <- "never" timeout 30s); }
+let first = a <- "one";
+spawn fn ask(process::self());
+process::sleep(100ms);
+if first != "one" { receive { x => { print(x); } } }
+print("end");
+"""
+    assert made.run(source, model=slow) == ["end"]
+    book = fork(made, number_of(made, "one"), "other")
+    assert made.go_on("fork", book, is_live=True) == ""
+    assert book.new == ["model:A:sim/script"]
+    assert made.output("fork") == ["never", "end"]
+
+
 def test_what_is_new_is_done_where_that_is_allowed(made: Recorded):
     made.run(ASKS)
     book = fork(made, number_of(made, "first"), "yes")
@@ -402,7 +468,8 @@ def test_a_fork_is_a_run_like_any_other(made: Recorded):
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(999, "no effect 999"), (0, "no effect 0"), (2, "no reply"), (-1, "no effect")]
+    ("number", "said"),
+    [(999, "no effect 999"), (0, r"0 \(start main\) has no reply"), (2, "no reply"), (-1, "no effect")],
 )
 def test_what_has_no_reply_cannot_be_changed(made: Recorded, number: int, said: str):
     made.run('let me = process::self();\nme <- "a";\nreceive { x => {} }')

@@ -8,17 +8,17 @@ agent with a memory has one process that holds the conversation, and begins anew
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from lyra.core import codec
 from lyra.kernel import rows
 from lyra.store.protocol import Record
+from lyra.vega.runtime.durable import FRONT, agent_made
 from lyra.vega.snapshot import value_from_data
 
-__all__ = ["AGENT", "AgentView", "Aside", "Said"]
+__all__ = ["AgentView", "Aside", "Said"]
 
-AGENT: Final = "lyra.vega.runtime.agents:agent_front"
 _CALL: Final = "agent:"  # begins the program of whoever asks a model
 _LATER: Final = 1 << 62
 
@@ -58,6 +58,7 @@ class Aside:
         self._stands: set[str] = set()  # all of those
         self._holders: dict[str, str] = {}  # the conversation of a front
         self._calls: dict[str, list[str]] = {}  # processes that answer one thing, by the agent's name
+        self._whose: dict[str, str] = {}  # the agents that those answer for, where somebody has said so
         self._began: dict[str, int] = {}
         self._ended: dict[str, tuple[int, str]] = {}
         self._mail: dict[str, dict[int, _Letter]] = {}
@@ -73,12 +74,13 @@ class Aside:
 
     def _created(self, seq: int, pid: str, row: rows.Created) -> None:
         self._began[pid] = seq
-        if row.program == AGENT:
-            known = row.parent if row.guarded else pid
-            _, name, settings = codec.decode(self._bytes(row.args, row.blob))
-            self._agents[known] = (str(name), settings)
-            self._fronts.setdefault(known, []).append(pid)
-            self._stands.add(pid)
+        made = agent_made(pid, row, lambda: codec.decode(self._bytes(row.args, row.blob)))
+        if made is not None:
+            known, name, settings = made
+            self._agents[known] = (name, settings)
+            if row.program == FRONT:
+                self._fronts.setdefault(known, []).append(pid)
+                self._stands.add(pid)
         elif row.program.startswith(_CALL):
             if row.parent in self._stands:
                 self._holders[row.parent] = pid
@@ -117,37 +119,50 @@ class Aside:
     def _bytes(self, raw: rows.Raw, blob: str) -> bytes:
         return self._get_blob(blob) if blob else bytes(raw)
 
+    def answer_for(self, pid: str, calls: Iterable[str]) -> None:
+        """These processes are calls of one agent. Their rows have its name alone, which others may have too."""
+        self._whose.update(dict.fromkeys(calls, pid))
+
     # ------------------------------------------------------------ how it stood
 
     def agents(self, seq: int) -> list[str]:
         """Those that there were, oldest first."""
-        return [pid for pid, fronts in self._fronts.items() if self._began[fronts[0]] <= seq]
+        return [pid for pid in self._agents if self._began[pid] <= seq]
 
     def agent(self, pid: str, seq: int) -> AgentView | None:
         """An agent after the row `seq`; None where there is none of that pid."""
-        fronts = [front for front in self._fronts.get(pid, ()) if self._began[front] <= seq]
-        if not fronts:
+        if pid not in self._agents or self._began[pid] > seq:
             return None
         name, settings = self._agents[pid]
-        holder = self._holders.get(fronts[-1])
+        fronts = [front for front in self._fronts.get(pid, ()) if self._began[front] <= seq]
+        front = fronts[-1] if fronts else pid  # a guard may not have begun what it guards
+        holder = self._holders.get(front)
         told = self._heard(holder, seq)
         waiting = [] if holder is None else [_content(codec.decode(one.data)) for one in self._letters(holder, seq)]
-        state = self._state(name, fronts[-1], told, seq)
+        state = self._state(pid, front, told, seq)
         return AgentView(pid, name, value_from_data(settings), state, told, waiting)
 
     def _heard(self, holder: str | None, seq: int) -> list[Said]:
         told = [] if holder is None else self._told[holder]
         return [_said(who, codec.decode(data)) for _, who, data in told[: bisect_right(told, seq, key=_seq_of)]]
 
-    def _state(self, name: str, front: str, told: list[Said], seq: int) -> str:
+    def _state(self, agent: str, front: str, told: list[Said], seq: int) -> str:
         ended, why = self._ended.get(front, (_LATER, ""))
         if ended <= seq:
             return f"ended: {why}"
         if told:
             return "waits" if told[-1].who in ("assistant", "error") else "answers"
-        calls = self._calls.get(name, ())
+        calls = self._calls_of(agent)
         count = sum(self._began[pid] <= seq < self._ended.get(pid, (_LATER, ""))[0] for pid in calls)
         return "waits" if not count else f"answers {count} calls" if count > 1 else "answers a call"
+
+    def _calls_of(self, agent: str) -> list[str]:
+        """The calls that an agent answers. One that the program never came to may be of any agent of its name: where
+        there are more of them, none is said to answer it."""
+        name = self._agents[agent][0]
+        is_only = sum(other == name for other, _ in self._agents.values()) == 1
+        nobody = agent if is_only else ""
+        return [pid for pid in self._calls.get(name, ()) if self._whose.get(pid, nobody) == agent]
 
     def _letters(self, pid: str, seq: int) -> list[_Letter]:
         return [one for one in self._mail.get(pid, {}).values() if one.sent <= seq < one.taken]

@@ -105,10 +105,21 @@ class Breakpoints:
         if not found:
             raise ConfigError(f"the program has no file {named!r}", hint=f"one of {', '.join(files[:8])}")
         made.file, made.line = found[0], int(number)
+        self._need_line(made)
         made.detail = f"{made.file}:{made.line}"
+
+    def _need_line(self, made: Breakpoint) -> None:
+        """The file has to be long enough, in one of the run's programs; where no source is kept, nobody knows."""
+        texts = [sources[made.file] for _, sources in self._player.timeline.versions if made.file in sources]
+        last = max((len(text.rstrip("\n").split("\n")) for text in texts), default=made.line)
+        if not 1 <= made.line <= last:
+            raise ConfigError(f"{made.file} has no line {made.line}", hint=f"its lines go from 1 to {last}")
 
     def _if(self, made: Breakpoint) -> None:
         made.expression = self._player.expression(made.detail)
+        names = self._player.names
+        if names is not None:
+            made.expression.need(names)
 
     # ------------------------------------------------------------ going
 

@@ -9,6 +9,8 @@ there on.
 
 from __future__ import annotations
 
+import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lyra.agents.ask import Ask
@@ -22,16 +24,18 @@ from lyra.kernel.door import Door
 from lyra.kernel.faults import error_from_row, error_to_row
 from lyra.kernel.ownership import owner_name
 from lyra.store.space import Space
+from lyra.vega.replay.replies import Replies
 from lyra.vega.replay.timeline import Step, Timeline
 from lyra.vega.runtime.pids import PID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lyra.kernel.kernel import Kernel
     from lyra.kernel.process import Process
     from lyra.store.protocol import Record
     from lyra.vega.runs import Run
+    from lyra.vega.runtime.agents import Turn
     from lyra.vega.runtime.durable import Life
 
 __all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
@@ -61,7 +65,7 @@ class Change(NamedTuple):
 def change_at(run: Run, timeline: Timeline, number: int, text: str, *, is_error: bool) -> Change:
     """The row behind a step of the timeline, with another reply in it."""
     step = timeline.step(number)
-    if step is None or not step.is_effect:
+    if step is None:
         raise ConfigError(f"there is no effect {number}", hint="`effects` lists them")
     if step.agent:
         return _changed_model(run, timeline, step, text, is_error=is_error)
@@ -161,7 +165,7 @@ def copied_to(run: Run, space: Space, change: Change, number: int, now: float) -
     """Write the beginning of the fork's journal; what came later in the other one is the Book of answers."""
     if space.last_seq():
         raise ConfigError(f"there is a run {space.name!r} already", hint="take another name", run=space.name)
-    book = Book()
+    book = Book(run.space.get_blob)
     kept: list[tuple[int, float, str, str, bytes]] = []
     for record in run.rows():
         book.read(record, is_answer=record.seq >= change.cut and record.seq != change.seq)
@@ -190,18 +194,24 @@ class Book:
     """What the other run was answered, by name and arguments of the effect; those of a model are all that it is told,
     so a conversation that went another way before is another question. Where the same was asked more than once, each
     call gets the answer that it had, by the calls that led to it; one that the other run did not make gets what is
-    left, in order. And what the fork asked that is new."""
+    left, in order. Of a call that had a time, and was not answered within it, the book has that. And what the fork
+    asked that is new."""
 
-    def __init__(self) -> None:
+    def __init__(self, get_blob: Callable[[str], bytes]) -> None:
         self._answers: dict[tuple[str, bytes], dict[tuple[str, Any], rows.Finished]] = {}  # by whose line, and its key
         self._begun: dict[tuple[str, Any], rows.Started] = {}
+        self._open: dict[str, dict[Any, None]] = {}  # the keys of what a process has begun and not finished
+        self._late: set[tuple[str, Any]] = set()  # what was under way when the time of its call was over
+        self._replies = Replies(get_blob)
         self._lines: dict[str, str] = {}  # of processes, as the kernel has them
         self.taken = 0
         self.new: list[str] = []
 
     def read(self, record: Record, *, is_answer: bool) -> None:
         """A row of the other run; `is_answer` where the fork has not got it."""
-        if record.kind == "process.created":
+        if record.kind in ("message.sent", "message.received"):
+            self._replies.add(record, rows.DECODERS[record.kind].decode(record.data))
+        elif record.kind == "process.created":
             created = rows.DECODERS[record.kind].decode(record.data)
             above = self._lines.get(created.parent)
             known = above is not None and created.key is not None
@@ -209,22 +219,38 @@ class Book:
         elif record.kind == "effect.started":
             row = rows.DECODERS[record.kind].decode(record.data)
             self._begun[record.pid, row.key] = row
-        elif record.kind == "effect.finished" and is_answer:
-            self._add(record.pid, rows.DECODERS[record.kind].decode(record.data))
+            self._open.setdefault(record.pid, {})[row.key] = None
+        elif record.kind == "effect.finished":
+            row = rows.DECODERS[record.kind].decode(record.data)
+            self._open.get(record.pid, {}).pop(row.key, None)
+            if is_answer:
+                self._add(record.pid, row)
+
+    def _add_late(self, pid: str, row: rows.Finished) -> None:
+        """The time of a call is over: whoever answers it does that for nobody. What it asks ends a little later, if it
+        ends at all."""
+        answering = row.name if row.form == "wait" else self._replies.answering(f"~{pid}:{row.key}")
+        for key in self._open.get(answering, ()):
+            self._late.add((answering, key))
+            self._add(answering, rows.Finished(key, error={"code": "cut_off"}))
 
     def _add(self, pid: str, row: rows.Finished) -> None:
         start = self._begun.get((pid, row.key))
         name, digest = (row.name, row.hash) if start is None else (start.name, start.hash)
-        if name and not _is_none(row.error):
+        if row.error is not None and row.error.get("code") == "out_of_time":
+            self._add_late(pid, row)
+        elif name and (not _is_none(row.error) or (pid, row.key) in self._late):
             self._answers.setdefault((name, digest), {})[self._lines.get(pid, pid), row.key] = row
 
-    def take(self, name: str, digest: bytes, line: str, key: Any) -> rows.Finished | None:
-        """An answer that was not taken before."""
-        left = self._answers.get((name, digest))
-        if not left:
+    def take(self, name: str, digest: bytes, line: str, key: Any, *, is_timed: bool) -> rows.Finished | None:
+        """An answer that was not taken before; that there was none in time only for who has a time."""
+        left = self._answers.get((name, digest), {})
+        places = (place for place in chain(((line, key),), left) if place in left)
+        found = next((place for place in places if is_timed or not _is_none(left[place].error)), None)
+        if found is None:
             return None
         self.taken += 1
-        return left.pop((line, key) if (line, key) in left else next(iter(left)))
+        return left.pop(found)
 
 
 def _is_none(error: dict[str, Any] | None) -> bool:
@@ -237,11 +263,12 @@ def _is_none(error: dict[str, Any] | None) -> bool:
 class _ForkDoor(Door):
     """The door of a fork: what the book has is answered from it, and what is new needs leave."""
 
-    __slots__ = ("_book", "_is_live")
+    __slots__ = ("_book", "_is_live", "_turns")
 
-    def __init__(self, kernel: Kernel, book: Book, *, is_live: bool) -> None:
+    def __init__(self, kernel: Kernel, book: Book, turns: Mapping[str, list[Turn]], *, is_live: bool) -> None:
         super().__init__(kernel)
         self._book = book
+        self._turns = turns  # the calls under way, by who answers
         self._is_live = is_live
 
     async def perform(
@@ -252,12 +279,17 @@ class _ForkDoor(Door):
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
         digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-        row = self._book.take(effect.name, digest, process.line, key)
+        expire = self._expire_of(process)
+        row = self._book.take(effect.name, digest, process.line, key, is_timed=expire is not None)
         if row is not None:
             if known is not None:
                 del process.recall[key]  # type: ignore[union-attr]
                 process.recall = process.recall or None
-            return await self._again(process, key, effect, digest, row, args)
+            self._write(process, key, effect, digest, row, args)
+            if expire is not None and _is_none(row.error):
+                expire()
+                await asyncio.Event().wait()  # until whoever asks has given up
+            return await self._again(effect, row)
         self._book.new.append(effect.name)
         if not self._is_live:
             refusal = CapabilityDenied(
@@ -269,10 +301,15 @@ class _ForkDoor(Door):
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 
-    async def _again(
+    def _expire_of(self, process: Process) -> Callable[[], None] | None:
+        """What ends the time of the call that a process answers."""
+        turns = self._turns.get(process.pid)
+        return turns[0].expire if turns else None
+
+    def _write(
         self, process: Process, key: rows.Key, effect: Effect, digest: bytes, row: rows.Finished, args: tuple[Any, ...]
-    ) -> Any:
-        """Write the answer down as the fork's own, charge whoever paid for it, and give it."""
+    ) -> None:
+        """Write the answer down as the fork's own, and charge whoever paid for it."""
         journal = self._kernel.journal
         assert journal is not None
         started = rows.Started(key, effect.name, digest, effect.idempotent)
@@ -283,6 +320,11 @@ class _ForkDoor(Door):
             asker = args[0].scopes if args and isinstance(args[0], Ask) else ()
             for scope in (process.budget, *asker):
                 scope.charge(Usage.from_data(row.usage))
+
+    async def _again(self, effect: Effect, row: rows.Finished) -> Any:
+        """Give the answer."""
+        journal = self._kernel.journal
+        assert journal is not None
         if row.error is not None:
             raise error_from_row(row.error)
         data = await self._kernel.call(journal.store.get_blob, row.blob) if row.blob else bytes(row.value)
@@ -293,7 +335,7 @@ def live_on(life: Life, book: Book, *, is_live: bool) -> None:
     """From now on its kernel asks the book first. Nothing is asked ahead of its turn any more: there is no time to win,
     and what the program does not come to is nothing that it asks anew."""
     life.world.options.sequential = True
-    life.kernel.door = _ForkDoor(life.kernel, book, is_live=is_live)
+    life.kernel.door = _ForkDoor(life.kernel, book, life.world.turns, is_live=is_live)
 
 
 # ---------------------------------------------------------------- what came of it

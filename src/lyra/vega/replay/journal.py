@@ -15,16 +15,17 @@ import msgspec
 from lyra.core import codec
 from lyra.errors import Corrupt, StoreError
 from lyra.kernel import rows
-from lyra.vega.replay.agents import AGENT, Aside
+from lyra.vega.replay.agents import Aside
 from lyra.vega.replay.replies import Replies, questions
 from lyra.vega.replay.timeline import Spent, Step
+from lyra.vega.runtime.durable import agent_made
 from lyra.vega.values import Process
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
     from lyra.vega.runs import Run
 
-__all__ = ["AGENT", "VEGA", "Journal"]
+__all__ = ["VEGA", "Journal"]
 
 VEGA: Final = "lyra.vega.runtime.driver:vega_process"
 _LEFT_OUT: Final = "replay.left_out"
@@ -123,13 +124,17 @@ class Journal:
             self._seqs[row.parent, row.key] = seq
         if row.program == VEGA:
             self.processes[pid] = row
-        elif row.program == AGENT:
-            try:
-                _, name, settings = codec.decode(self._arguments(row))
-                self.agents[row.parent if row.guarded else pid] = (str(name), settings)
-            except (ValueError, TypeError) as error:
-                raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
+        else:
+            self._made_agent(seq, pid, row)
         return rows.encode(msgspec.structs.replace(row, name="", budget=None))
+
+    def _made_agent(self, seq: int, pid: str, row: rows.Created) -> None:
+        try:
+            made = agent_made(pid, row, lambda: codec.decode(self._arguments(row)))
+        except (LookupError, TypeError, ValueError) as error:
+            raise Corrupt(f"row {seq} creates an agent that cannot be read: {error}", seq=seq) from error
+        if made is not None:
+            self.agents[made[0]] = made[1:]
 
     def _noticed(self, seq: int, at: float, pid: str, kind: str, row: Any) -> None:
         if kind == "process.terminated":

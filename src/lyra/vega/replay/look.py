@@ -7,15 +7,16 @@ the program and of the library, and nothing else: what needs an effect is refuse
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, Final
 
+from lyra.core.check import did_you_mean
 from lyra.errors import ConfigError, SourceError
 from lyra.vega.fiber import Done, Fiber
 from lyra.vega.link import Code, Linked
 from lyra.vega.opcodes import OPCODES
 from lyra.vega.parser import parse
-from lyra.vega.program import Function
+from lyra.vega.program import Function, Program
 from lyra.vega.replay.variables import Variables
 from lyra.vega.values import Closure, copied
 from lyra.vega.vm import run
@@ -43,6 +44,16 @@ class Expression:
         self._words = set(_NAME.findall(self.text))
         self._made: dict[tuple[str, ...], Linked] = {}  # by the program's hash and the names
 
+    def need(self, names: Set[str]) -> None:
+        """ConfigError where it names something else: then it comes to nothing at any place."""
+        try:
+            self._compiled(tuple(sorted(self._words & names)))
+        except ConfigError as error:
+            others = (did_you_mean(word, sorted(names)) for word in sorted(self._words - names))
+            near = next((name for name in others if name), None)
+            hint = f"did you mean {near}?" if near else error.hint or "`vars` lists the variables in view"
+            raise ConfigError(error.message, hint=hint) from None
+
     def value(self, fiber: Fiber, *, before: bool = False) -> Any:
         """What it comes to at the place of a fiber; ConfigError where it does not come to anything."""
         variables = self._variables_of(fiber.linked)
@@ -66,14 +77,17 @@ class Expression:
     def _function(self, names: tuple[str, ...]) -> str:
         return f"fn {_LOOK}({', '.join(names)}) {{ return {self.text}\n; }}"
 
-    def _linked_with(self, program: Linked, names: tuple[str, ...]) -> Linked:
-        """The program's functions with those of the expression behind them; its own is the last."""
+    def _compiled(self, names: tuple[str, ...]) -> Program:
         from lyra.vega import compile as compile_source
 
         try:
-            piece = compile_source(self._function(names), "<expression>")
+            return compile_source(self._function(names), "<expression>")
         except SourceError as error:
             raise ConfigError(f"`{self.text}`: {error.message}", hint=error.hint) from None
+
+    def _linked_with(self, program: Linked, names: tuple[str, ...]) -> Linked:
+        """The program's functions with those of the expression behind them; its own is the last."""
+        piece = self._compiled(names)
         linked = Linked(program.program, program.hash)
         offset = len(linked.functions)
         for index, function in enumerate(piece.functions):

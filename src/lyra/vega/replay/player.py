@@ -195,6 +195,14 @@ class Player:
             return {}
         return self.variables_of(found.fiber.linked).local(found.fiber, before=self.is_between(pid))
 
+    @property
+    def names(self) -> frozenset[str] | None:
+        """All that an expression may name at some place of the run; None where a program has lost its names."""
+        found = [self.variables_of(linked) for linked in self._linked]
+        if not all(one.has_names for one in found):
+            return None
+        return frozenset(name for one in found for name in one.names)
+
     def expression(self, text: str) -> Expression:
         return Expression(text, self.variables_of)
 

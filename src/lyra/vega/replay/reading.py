@@ -163,6 +163,7 @@ class _Reading:
         step.keys = [*step.keys, *keys]
         children = self.journal.children
         step.children = [child for key in step.keys if (child := children.get((step.pid, key)))]
+        self._asks(step)
 
     def streamed(self, step: Step, stream: Any) -> None:
         """A step opens a stream or reads it. With the first reading the agent is asked, and by its process it answers
@@ -174,6 +175,11 @@ class _Reading:
         elif stream.id in self._unread:
             opening = self._unread.pop(stream.id)
             step.stream, opening.children = stream.id, step.children
+            self._asks(opening)
+
+    def _asks(self, step: Step) -> None:
+        if step.agent:
+            self.journal.aside.answer_for(step.target, step.children)
 
     def settled(self, pid: str, waits: str = "") -> None:
         if waits:
@@ -299,19 +305,17 @@ async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> 
         step = described(reading.journal, pid, fiber, outcome)
         branches = _branches(job, outcome)
         answer = await _acted(job, fiber, outcome)
-        if answer is None:
-            return step.what
-        if outcome.kind in QUIET:
+        if answer is not None and outcome.kind in QUIET:
             continue
+        _took(reading, recall, step, branches, beside)
+        if outcome.kind in _STREAMS:
+            reading.streamed(step, _stream(outcome, answer))
+        if answer is None:  # no step of the timeline, but whom it asks is known
+            return step.what
         answer.heard, answer.expired = fiber.heard, fiber.expired
-        reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
         if outcome.kind == "parallel_send" and answer.error is None:
             number = outcome.arguments[0]
             beside[f"parallel{number}:{len(job.state.groups[number]) - 1}"] = step
-        for path in beside.keys() & branches:
-            reading.took(beside.pop(path), recall.of_branch(path))
-        if outcome.kind in _STREAMS:
-            reading.streamed(step, answer.value if outcome.kind == "send_stream" else outcome.arguments[0])
         reading.answered(pid, step, answer)
         fiber.told(step, answer)
         if answer.is_last:
@@ -348,6 +352,20 @@ async def _acted(job: Job, fiber: Heard, effect: VmEffect) -> Answer | None:
         answer.error = (fault.name, fault.text)
         fiber.throw(fault.name, fault.text)
     return answer
+
+
+def _took(reading: _Reading, recall: Recall, step: Step, branches: list[str], beside: dict[str, Step]) -> None:
+    """A step takes its own answers, and each call of a `parallel` that it waits for the answers of that."""
+    reading.took(step, [*recall.taken, *(key for path in branches for key in recall.of_branch(path))])
+    for path in beside.keys() & branches:
+        reading.took(beside.pop(path), recall.of_branch(path))
+
+
+def _stream(effect: VmEffect, answer: Answer | None) -> Any:
+    """The stream that an effect opens or reads."""
+    if effect.kind != "send_stream":
+        return effect.arguments[0]
+    return None if answer is None else answer.value
 
 
 def _branches(job: Job, effect: VmEffect) -> list[str]:

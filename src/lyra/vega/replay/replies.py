@@ -81,6 +81,11 @@ class Replies:
         at = bisect_right(turns, seq, key=lambda turn: turn[0])
         return turns[at - 1][1] if at else ""
 
+    def answering(self, question: str) -> str:
+        """The conversation that has a question to answer; "" where none is at it."""
+        places = self._places.get(question)
+        return places[-1][0] if places and places[-1][2] == _LATER else ""
+
     def of(self, step: Step) -> int | None:
         """The row of the reply to a step; None where no model answered it."""
         for pid, first, behind in reversed([place for name in questions(step) for place in self._places.get(name, ())]):

@@ -99,6 +99,12 @@ class Variables:
 
     # ------------------------------------------------------------ looking
 
+    @property
+    def names(self) -> set[str]:
+        """The variables and functions of all places."""
+        local = {seen.name for found in self._functions.values() for seen in found}
+        return {*local, *global_names(self._program), *self.functions}
+
     def local(self, fiber: Fiber, level: int = 0, *, before: bool = False) -> dict[str, Any]:
         """The variables that a call in progress sees, innermost call first; the last of one name hides the others. With
         `before` the fiber has stopped before an instruction, and not at an effect."""

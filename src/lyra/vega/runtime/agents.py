@@ -11,7 +11,7 @@ where callers find the process that stands for the agent now, and wait while it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,12 +112,13 @@ class Turn:
     """A call that is under way, for the process `asker`. What its own tools ask of the agent runs in its turn, one
     after the other (`inner`): it waits for them, and they must not wait for it."""
 
-    __slots__ = ("asker", "cell", "inner")
+    __slots__ = ("asker", "cell", "expire", "inner")
 
     def __init__(self, cell: Cell, asker: KernelProcess) -> None:
         self.cell = cell
         self.asker = asker
         self.inner = asyncio.Semaphore(1)
+        self.expire: Callable[[], None] | None = None  # ends the time that it has, if it has one
 
 
 class Cell:

@@ -135,7 +135,7 @@ async def asked(
         return await once(job, turn, content, limit, early)
 
     if job.ctx.replaying and was_asked(job, cell, "vega.ask", content):
-        async with in_time(cell.plan.name, limit_s), cell.again(outer, is_open=_is_open(job, cell)):
+        async with in_time(cell.plan.name, limit_s, turn=turn), cell.again(outer, is_open=_is_open(job, cell)):
             return read_answer(cell, await answer())
     ahead = early or job.world.early.get(job.ctx.pid)
     if job.world.home is not None:
@@ -149,11 +149,11 @@ async def asked(
             window = cell.ahead if ahead is not None and "window" not in OFF else nullcontext()
             came_s = now_s()
             turn_of_it = cell.turn(outer) if "window" not in OFF else nullcontext()
-            async with window, turn_of_it, in_time(cell.plan.name, limit_s):
+            async with window, turn_of_it, in_time(cell.plan.name, limit_s, turn=turn):
                 if ahead is not None:
                     ahead.idle_s += now_s() - came_s
                 return read_answer(cell, await answer())
-        async with in_time(cell.plan.name, limit_s), cell.turn(outer):
+        async with in_time(cell.plan.name, limit_s, turn=turn), cell.turn(outer):
             return read_answer(cell, await answer())
 
 

@@ -9,20 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from lyra.errors import DeadlineExceeded
 from lyra.kernel.process import OUT_OF_TIME
+
+if TYPE_CHECKING:
+    from lyra.vega.runtime.agents import Turn
 
 __all__ = ["in_time"]
 
 
 @asynccontextmanager
-async def in_time(name: str, limit_s: float | None, *, due_s: float | None = None) -> AsyncIterator[None]:
-    """Give what is inside so many seconds, or until `due_s` on the loop's clock. `name` is who did not answer."""
+async def in_time(
+    name: str, limit_s: float | None, *, due_s: float | None = None, turn: Turn | None = None
+) -> AsyncIterator[None]:
+    """Give what is inside so many seconds, or until `due_s` on the loop's clock. `name` is who did not answer; a `turn`
+    is told how its time can be ended at once."""
     if limit_s is None:
         yield
         return
     clock = _Clock(limit_s, due_s)
+    if turn is not None:
+        turn.expire = clock.expire
     try:
         with clock:
             yield
@@ -44,9 +53,9 @@ class _Clock:
         self._task = task
         self._before = self._left = task.cancelling()
         self._is_up = False
-        self._timer = loop.call_at(loop.time() + limit_s if due_s is None else due_s, self._expire)
+        self._timer = loop.call_at(loop.time() + limit_s if due_s is None else due_s, self.expire)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         self._is_up = True
         self._task.cancel(OUT_OF_TIME)
 

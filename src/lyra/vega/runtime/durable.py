@@ -10,6 +10,7 @@ to its question or its end, leaves a note in its space, which the life looks for
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.runtime import scopes
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lyra.config import Config
+    from lyra.kernel import rows
     from lyra.kernel.handle import Handle
     from lyra.kernel.process import Exit
     from lyra.kernel.recall import ProcessState
@@ -46,6 +48,7 @@ __all__ = [
     "FRONT",
     "Life",
     "Overtaken",
+    "agent_made",
     "agent_of",
     "answer_note",
     "arguments_of",
@@ -310,12 +313,17 @@ def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> N
 def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
     """The pid that programs know an agent by, its name and its settings, of a process that is one or stands for one: a
     guard may have been killed before it began what it guards."""
-    if state.created.program == FRONT:
-        _, name, settings = arguments_of(before, state)
-        return (state.created.parent if state.created.guarded else pid), str(name), settings
-    if state.created.program != _GUARD:
+    return agent_made(pid, state.created, partial(arguments_of, before, state))
+
+
+def agent_made(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
+    """The same from the row that made the process; `arguments` are read only where they are needed."""
+    if created.program == FRONT:
+        _, name, settings = arguments()
+        return (created.parent if created.guarded else pid), str(name), settings
+    if created.program != _GUARD:
         return None
-    (plan,) = arguments_of(before, state)
+    (plan,) = arguments()
     child = plan["children"][0] if plan.get("guards") else {}
     if child.get("program") != FRONT:
         return None
