@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import traceback
@@ -371,6 +372,62 @@ def test_what_cannot_be_looked_into_is_refused_with_a_place():
         from lyra.agents.overlap.reading import overlapping
 
         overlapping(print)
+
+
+def function(one: Any) -> Any:
+    return lyra.run(one, "a")
+
+
+class Whole:
+    """A class that somebody decorates as a whole."""
+
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "named", "hint"),
+    [
+        (lambda one: one, r"<lambda>: it is not a `def` .*test_overlap\.py:\d+", "next to a `def`"),
+        (len, "builtin_function_or_method len", "next to a `def`"),
+        (functools.partial(print), "partial", "next to a `def`"),
+        (Whole().method, "method Whole.method", "next to a `def`"),
+        (staticmethod(function), "staticmethod function", "`@staticmethod` above"),
+        (classmethod(function), "classmethod function", "`@classmethod` above"),
+        (property(function), "property function", "`@property` above"),
+        (Whole, "a class Whole", "on the methods"),
+    ],
+    ids=["lambda", "builtin", "partial", "bound", "staticmethod", "classmethod", "property", "class"],
+)
+def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
+    """Not taken for one call among others, whose results would come in a list."""
+    for decorate in (lyra.parallel, lyra.parallel()):
+        with pytest.raises(ConfigError, match=named) as caught:
+            decorate(thing)
+        assert hint in str(caught.value.hint)
+
+
+def test_with_a_limit_one_call_is_a_call():
+    assert asyncio.run(lyra.parallel(lambda: 7, limit=1)) == [7]
+
+
+def test_the_decorator_may_have_empty_parentheses():
+    @lyra.parallel()
+    async def two(one: Any, other: Any) -> Any:
+        first = await one.send("a")
+        return first + await other.send("b")
+
+    result, took_s, _ = timed(two, agent("a"), agent("b"))
+    assert result == "<a><b>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+    with pytest.raises(ConfigError, match="no limit="):
+        lyra.parallel(limit=2)(function)
+
+
+def test_no_calls_have_no_results():
+    async def main() -> Any:
+        return await lyra.parallel(), await asyncio.create_task(lyra.parallel(limit=2))
+
+    assert asyncio.run(main()) == ([], [])
 
 
 def test_without_a_source_it_is_refused():
