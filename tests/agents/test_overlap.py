@@ -502,6 +502,70 @@ def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
         picture_of("def (", "x.py")
 
 
+DECORATED = """
+import functools
+import lyra
+
+def noted(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+def listed(function):
+    LISTED.append(function)
+    return function
+
+LISTED = []
+
+@lyra.parallel
+@noted
+def wrapped(a):
+    return lyra.run(a, "x")
+
+class Team:
+    @lyra.parallel
+    @staticmethod
+    def inside(a):
+        return lyra.run(a, "x")
+
+    @staticmethod
+    @lyra.parallel
+    def outside(a):
+        return lyra.run(a, "x")
+
+@noted
+def later(a):
+    return lyra.run(a, "x")
+
+lyra.parallel(later)
+
+@lyra.parallel()
+@listed
+def known(a):
+    return lyra.run(a, "x")
+"""
+
+
+def test_a_plan_refuses_what_another_decorator_has_made():
+    """As the decorator does, when the file is run."""
+    picture = picture_of(DECORATED, "x.py")
+    noted = "it is not a `def` of its own, but what `@noted` gives"
+    assert picture.refused == [
+        ("wrapped", 18, noted),
+        ("Team.inside", 24, "it is a staticmethod; put `@staticmethod` above `@lyra.parallel`"),
+        ("later", 33, noted),
+    ]
+    assert [path for path, _, _ in picture.alone] == ["Team.outside", "known"]
+
+    @functools.wraps(function)
+    def wrapper(one: Any) -> Any:
+        return function(one)
+
+    with pytest.raises(ConfigError, match="not a `def` of its own"):
+        lyra.parallel(wrapper)
+
+
 # ---------------------------------------------------------------- random functions
 
 
