@@ -313,7 +313,10 @@ def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
     assert "Which tea?" in vega("answer", "r", "--db", "run.db").stdout
     assert vega("answer", "r", "x", "--question", "int_nobody", "--db", "run.db").returncode == 2
-    assert "vega resume r" in vega("answer", "r", "black", "--question", question["id"], "--db", "run.db").stderr
+    assert "vega answer r --db run.db TEXT" in vega("answer", "r", "--yes", "--db", "run.db").stderr
+    chosen = ("--question", question["id"], "--db", "run.db")
+    for _ in range(2):  # kept, and then told that it is
+        assert "vega resume r --db run.db" in vega("answer", "r", "black", *chosen).stderr
     done = vega("resume", "r", "--db", "run.db")
     assert (done.returncode, done.stdout) == (0, "one\nYou said black.\n")
     assert vega("answer", "r", "green", "--db", "run.db").returncode == 2
