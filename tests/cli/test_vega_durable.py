@@ -246,6 +246,32 @@ def test_the_trace_of_a_run(vega: Vega):
     assert {"cost_usd", "latency_ms", "retries", "input_tokens"} <= told["spans"][1]["spans"][0].keys()
 
 
+STREAMS = """
+agent A { model "sim/script:says.json" }
+let a = spawn A;
+let said = "";
+for piece in a <~ "whole" { said = said + piece; }
+for piece in a <~ "slow" { break; }
+try { for piece in a <~ "bad" { } } catch AgentFailed(why) { print(said); }
+"""
+STREAMED = [
+    {"user": "whole", "text": "one two three"},
+    {"user": "slow", "text": "one two three", "chunk_s": 5},
+    {"user": "bad", "text": "one two", "error": {"kind": "bad_request", "after_chunks": 1}},
+]
+
+
+def test_a_stream_that_was_read_to_its_end_went_well(vega: Vega):
+    """Its process is stopped by the reader, as the one of a stream that is left early is."""
+    vega.write("says.json", json.dumps({"replies": STREAMED}))
+    vega.write("a.vega", STREAMS)
+    assert vega("run", "a.vega", "--db", "run.db", "--run-id", "r").stdout == "one two three\n"
+    told = vega.json("trace", "r", "--db", "run.db")["trace"]
+    statuses = [span["status"] for span in told["spans"] if span["kind"] == "call"]
+    assert (statuses[0], statuses[1]) == ("ok", "shutdown")
+    assert statuses[2] != "ok"
+
+
 def test_options_are_kept(vega: Vega):
     """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
     vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
