@@ -246,6 +246,16 @@ def test_the_trace_of_a_run(vega: Vega):
     assert {"cost_usd", "latency_ms", "retries", "input_tokens"} <= told["spans"][1]["spans"][0].keys()
 
 
+def test_a_mistake_in_a_script_is_told_with_its_place(vega: Vega):
+    vega.write("says.toml", '[[replies]]\ntext = "hi"\n[[replies]]\nerror = { kind = "overloadd" }\n')
+    vega.write("a.vega", 'agent A { model "sim/script:says.toml" }\nlet a = spawn A;\nprint(a <- "x");')
+    for words in ([], ["--db", "run.db"]):
+        done = vega("run", "a.vega", *words)
+        assert "error[AgentFailed]: says.toml:4: kind is one of" in done.stderr
+        assert "not 'overloadd' (did you mean 'overloaded'?)" in done.stderr
+        assert "at a.vega:3:7" in done.stderr
+
+
 STREAMS = """
 agent A { model "sim/script:says.json" }
 let a = spawn A;
