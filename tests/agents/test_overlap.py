@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import traceback
@@ -373,6 +374,62 @@ def test_what_cannot_be_looked_into_is_refused_with_a_place():
         overlapping(print)
 
 
+def function(one: Any) -> Any:
+    return lyra.run(one, "a")
+
+
+class Whole:
+    """A class that somebody decorates as a whole."""
+
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "named", "hint"),
+    [
+        (lambda one: one, r"<lambda>: it is not a `def` .*test_overlap\.py:\d+", "next to a `def`"),
+        (len, "builtin_function_or_method len", "next to a `def`"),
+        (functools.partial(print), "partial", "next to a `def`"),
+        (Whole().method, "method Whole.method", "next to a `def`"),
+        (staticmethod(function), "staticmethod function", "`@staticmethod` above"),
+        (classmethod(function), "classmethod function", "`@classmethod` above"),
+        (property(function), "property function", "`@property` above"),
+        (Whole, "a class Whole", "on the methods"),
+    ],
+    ids=["lambda", "builtin", "partial", "bound", "staticmethod", "classmethod", "property", "class"],
+)
+def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
+    """Not taken for one call among others, whose results would come in a list."""
+    for decorate in (lyra.parallel, lyra.parallel()):
+        with pytest.raises(ConfigError, match=named) as caught:
+            decorate(thing)
+        assert hint in str(caught.value.hint)
+
+
+def test_with_a_limit_one_call_is_a_call():
+    assert asyncio.run(lyra.parallel(lambda: 7, limit=1)) == [7]
+
+
+def test_the_decorator_may_have_empty_parentheses():
+    @lyra.parallel()
+    async def two(one: Any, other: Any) -> Any:
+        first = await one.send("a")
+        return first + await other.send("b")
+
+    result, took_s, _ = timed(two, agent("a"), agent("b"))
+    assert result == "<a><b>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+    with pytest.raises(ConfigError, match="no limit="):
+        lyra.parallel(limit=2)(function)
+
+
+def test_no_calls_have_no_results():
+    async def main() -> Any:
+        return await lyra.parallel(), await asyncio.create_task(lyra.parallel(limit=2))
+
+    assert asyncio.run(main()) == ([], [])
+
+
 def test_without_a_source_it_is_refused():
     names: dict[str, Any] = {}
     exec("async def made(p):\n    return await p.send('a')\n", names)
@@ -443,6 +500,70 @@ def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
     assert picture.refused == [("refused", 17, "it sets a global variable")]
     with pytest.raises(ParseError):
         picture_of("def (", "x.py")
+
+
+DECORATED = """
+import functools
+import lyra
+
+def noted(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+def listed(function):
+    LISTED.append(function)
+    return function
+
+LISTED = []
+
+@lyra.parallel
+@noted
+def wrapped(a):
+    return lyra.run(a, "x")
+
+class Team:
+    @lyra.parallel
+    @staticmethod
+    def inside(a):
+        return lyra.run(a, "x")
+
+    @staticmethod
+    @lyra.parallel
+    def outside(a):
+        return lyra.run(a, "x")
+
+@noted
+def later(a):
+    return lyra.run(a, "x")
+
+lyra.parallel(later)
+
+@lyra.parallel()
+@listed
+def known(a):
+    return lyra.run(a, "x")
+"""
+
+
+def test_a_plan_refuses_what_another_decorator_has_made():
+    """As the decorator does, when the file is run."""
+    picture = picture_of(DECORATED, "x.py")
+    noted = "it is not a `def` of its own, but what `@noted` gives"
+    assert picture.refused == [
+        ("wrapped", 18, noted),
+        ("Team.inside", 24, "it is a staticmethod; put `@staticmethod` above `@lyra.parallel`"),
+        ("later", 33, noted),
+    ]
+    assert [path for path, _, _ in picture.alone] == ["Team.outside", "known"]
+
+    @functools.wraps(function)
+    def wrapper(one: Any) -> Any:
+        return function(one)
+
+    with pytest.raises(ConfigError, match="not a `def` of its own"):
+        lyra.parallel(wrapper)
 
 
 # ---------------------------------------------------------------- random functions

@@ -276,6 +276,42 @@ def test_the_trace_of_a_run(vega: Vega):
     assert {"cost_usd", "latency_ms", "retries", "input_tokens"} <= told["spans"][1]["spans"][0].keys()
 
 
+def test_a_mistake_in_a_script_is_told_with_its_place(vega: Vega):
+    vega.write("says.toml", '[[replies]]\ntext = "hi"\n[[replies]]\nerror = { kind = "overloadd" }\n')
+    vega.write("a.vega", 'agent A { model "sim/script:says.toml" }\nlet a = spawn A;\nprint(a <- "x");')
+    for words in ([], ["--db", "run.db"]):
+        done = vega("run", "a.vega", *words)
+        assert "error[AgentFailed]: says.toml:4: kind is one of" in done.stderr
+        assert "not 'overloadd' (did you mean 'overloaded'?)" in done.stderr
+        assert "at a.vega:3:7" in done.stderr
+
+
+STREAMS = """
+agent A { model "sim/script:says.json" }
+let a = spawn A;
+let said = "";
+for piece in a <~ "whole" { said = said + piece; }
+for piece in a <~ "slow" { break; }
+try { for piece in a <~ "bad" { } } catch AgentFailed(why) { print(said); }
+"""
+STREAMED = [
+    {"user": "whole", "text": "one two three"},
+    {"user": "slow", "text": "one two three", "chunk_s": 5},
+    {"user": "bad", "text": "one two", "error": {"kind": "bad_request", "after_chunks": 1}},
+]
+
+
+def test_a_stream_that_was_read_to_its_end_went_well(vega: Vega):
+    """Its process is stopped by the reader, as the one of a stream that is left early is."""
+    vega.write("says.json", json.dumps({"replies": STREAMED}))
+    vega.write("a.vega", STREAMS)
+    assert vega("run", "a.vega", "--db", "run.db", "--run-id", "r").stdout == "one two three\n"
+    told = vega.json("trace", "r", "--db", "run.db")["trace"]
+    statuses = [span["status"] for span in told["spans"] if span["kind"] == "call"]
+    assert (statuses[0], statuses[1]) == ("ok", "shutdown")
+    assert statuses[2] != "ok"
+
+
 def test_options_are_kept(vega: Vega):
     """Model, budget, arguments and folder are those of the beginning, wherever it goes on."""
     vega.write("a.vega", 'agent A { model "nobody/x" }\nfn main(args) {\n  let a = spawn A;\n  print("one");\n')
@@ -343,7 +379,10 @@ def test_a_question_waits_for_its_answer_across_processes(vega: Vega):
     assert vega.json("runs", "--db", "run.db")[0]["state"] == "waiting"
     assert "Which tea?" in vega("answer", "r", "--db", "run.db").stdout
     assert vega("answer", "r", "x", "--question", "int_nobody", "--db", "run.db").returncode == 2
-    assert "vega resume r" in vega("answer", "r", "black", "--question", question["id"], "--db", "run.db").stderr
+    assert "vega answer r --db run.db TEXT" in vega("answer", "r", "--yes", "--db", "run.db").stderr
+    chosen = ("--question", question["id"], "--db", "run.db")
+    for _ in range(2):  # kept, and then told that it is
+        assert "vega resume r --db run.db" in vega("answer", "r", "black", *chosen).stderr
     done = vega("resume", "r", "--db", "run.db")
     assert (done.returncode, done.stdout) == (0, "one\nYou said black.\n")
     assert vega("answer", "r", "green", "--db", "run.db").returncode == 2

@@ -130,6 +130,7 @@ def test_options_that_differ_are_refused(vega: Vega, more: list[str], said: str)
     done = vega(*words, *more)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+    assert "go on with it as it is: vega resume r --db run.db; or" in done.stderr
     assert vega(*words, *kept, "--", "x").stdout == "[x]\n"
 
 

@@ -57,13 +57,14 @@ def refused(vega: Vega, source: str, *reasons: str, output: list[str]) -> None:
         done = vega(*words, "--db", "run.db")
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert "the program changed since run r began" in done.stderr
-        assert "vega resume r" in done.stderr
+        assert "has: vega resume r --db run.db; see what it did: vega replay r --db run.db;" in done.stderr
         for reason in reasons:
             assert reason in done.stderr, done.stderr
     assert vega("runs", "--db", "run.db", "--json").stdout == before
     done = vega("resume", "r", "--db", "run.db")
     assert (done.returncode, done.stdout.splitlines()) == (0, output), done.stderr
     assert "a.vega was changed since; the run goes on with the program that it has" in done.stderr
+    assert "with the changed one: vega resume r --db run.db --program a.vega" in done.stderr
 
 
 # ---------------------------------------------------------------- safe

@@ -16,7 +16,7 @@ bounded by `limit`; errors and cancellation are `in_order`'s.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -125,11 +125,48 @@ def parallel(*works: Any, limit: int | None = None) -> Any:
     As a decorator, `@lyra.parallel`, the same function with its agent calls made side by side: those that are awaited
     one after another and do not need each other (see docs/how-to/parallel-python.md).
     """
-    if len(works) == 1 and limit is None and inspect.isfunction(works[0]) and works[0].__name__ != "<lambda>":
+    if not works:
+        return _NoCalls(limit)
+    if len(works) == 1 and limit is None and _is_decorated(works[0]):
         from lyra.agents.overlap.reading import overlapping
 
         return overlapping(works[0])
     return in_order(works, limit=limit)
+
+
+def _is_decorated(work: Any) -> bool:
+    """One thing alone that can be called and not awaited is what stands below the decorator, of whatever kind."""
+    return not inspect.isawaitable(work) and (callable(work) or isinstance(work, (classmethod, property)))
+
+
+class _NoCalls(Coroutine[Any, Any, list[Any]]):
+    """`parallel()`: the results of no calls when it is awaited, the decorator when it is given a function."""
+
+    __slots__ = ("_limit", "_made")
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._made = in_order((), limit=limit)
+
+    def __call__(self, function: Any) -> Any:
+        self._made.close()
+        if self._limit is not None:
+            raise ConfigError("@lyra.parallel takes no limit=", hint="write @lyra.parallel alone", key="limit")
+        from lyra.agents.overlap.reading import overlapping
+
+        return overlapping(function)
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        return self._made.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._made.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._made.throw(*error)
+
+    def close(self) -> None:
+        self._made.close()
 
 
 async def batch(*calls: Any, limit: int = LIMIT, on: Kernel | Context | None = None) -> list[Any]:

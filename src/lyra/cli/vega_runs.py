@@ -7,6 +7,7 @@ process is at work on is not touched: who wants its end, or answers its question
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -103,11 +104,11 @@ def resume(
         migration = None
         if program is not None:
             files = Files(program)
-            migration = migrated(before, files.program(), files.texts)
+            migration = migrated(before, files.program(), files.texts, say=partial(command, session, space))
         elif not before.is_over and _is_edited(before):
             note(
                 f"{before.file} was changed since; the run goes on with the program that it has "
-                f"(with the changed one: vega resume {run} --program {before.file})"
+                f"(with the changed one: {command(session, space, 'resume')} --program {before.file})"
             )
         calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
         heard = trace or as_json
@@ -210,11 +211,11 @@ def answer(
         if text is None and approved is None and data is None:
             _list(one, waiting, as_json=as_json)
             return
-        asked = _chosen(one, waiting, question)
-        one.space.leave_note(answer_note(asked.id, _response(run, asked, text, approved, data)))
+        resume, more = (command(session, one.space, verb) for verb in ("resume", "answer"))
+        asked = _chosen(one, waiting, question, resume)
+        one.space.leave_note(answer_note(asked.id, _response(more, asked, text, approved, data)))
         at_work = bool(one.owner)
         left = len(waiting) - 1
-        resume, more = (command(session, one.space, verb) for verb in ("resume", "answer"))
     if as_json:
         document({"run": run, "question": asked.id, "kind": asked.kind, "at_work": at_work})
     elif not at_work:
@@ -234,14 +235,12 @@ def _list(run: Run, waiting: list[Question], *, as_json: bool) -> None:
             click.echo(printable("\n".join(f"  {line}" for line in one.message.split("\n"))))
 
 
-def _chosen(run: Run, waiting: list[Question], wanted: str | None) -> Question:
+def _chosen(run: Run, waiting: list[Question], wanted: str | None, resume: str) -> Question:
     found = [one for one in waiting if wanted is None or one.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     if wanted is not None and not found and any(key.startswith(wanted) for key in run.answered()):
-        raise ConfigError(
-            f"question {wanted} is answered already", hint=f"go on with the run: vega resume {run.id}", run=run.id
-        )
+        raise ConfigError(f"question {wanted} is answered already", hint=f"go on with the run: {resume}", run=run.id)
     if not waiting:
         raise ConfigError(_nothing(run), hint="`vega runs` shows how it stands", run=run.id)
     listed = ", ".join(one.id for one in waiting)
@@ -256,7 +255,9 @@ def _nothing(run: Run) -> str:
     )
 
 
-def _response(run: str, asked: Question, text: str | None, approved: bool | None, data: str | None) -> dict[str, Any]:
+def _response(
+    answer: str, asked: Question, text: str | None, approved: bool | None, data: str | None
+) -> dict[str, Any]:
     response: dict[str, Any] = {}
     if data is not None:
         try:
@@ -268,7 +269,7 @@ def _response(run: str, asked: Question, text: str | None, approved: bool | None
     if asked.kind == "in_doubt":
         return response | {"decision": _decision(text, approved, data)}
     if approved is not None and asked.kind == "clarification":
-        raise ConfigError("this question is answered with a text", hint=f"vega answer {run} TEXT", key="TEXT")
+        raise ConfigError("this question is answered with a text", hint=f"{answer} TEXT", key="TEXT")
     if approved is not None:
         response["approved"] = approved
     if text is not None and text.strip():

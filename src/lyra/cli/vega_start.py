@@ -7,12 +7,13 @@ needed. A program that was changed since takes over where that is safe, and else
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lyra.cli.app import Session
-from lyra.cli.vega_durable import come_to, failure, fresh_id, line_of, live, print_lines
+from lyra.cli.vega_durable import come_to, command, failure, fresh_id, line_of, live, print_lines
 from lyra.cli.vega_files import say_error
 from lyra.cli.vega_run import Calls, Output, tell
 from lyra.errors import ConfigError, VegaError
@@ -51,7 +52,7 @@ def start(
             told = {"heard": heard, "as_json": as_json, "is_said": is_said}
             _begin(ctx, space, files, program, output, calls, **told, **options)
         else:
-            migration = _migrated(before, program, files, options)
+            migration = _migrated(before, program, files, options, partial(command, session, space))
             go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
 
     with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(session))
@@ -189,7 +190,9 @@ def _end(
     ctx.exit(0 if failed is None else 1)
 
 
-def _migrated(before: Run, program: Program, files: Files, options: dict[str, Any]) -> Migration | None:
+def _migrated(
+    before: Run, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
+) -> Migration | None:
     """`vega run FILE --run-id OLD` goes on with those options, and with that program where that is safe; or says why
     not."""
     from lyra.vega.migration import migrated
@@ -200,10 +203,10 @@ def _migrated(before: Run, program: Program, files: Files, options: dict[str, An
         if given and shown(given) != shown(kept):
             raise ConfigError(
                 f"run {before.id} was begun {f'with {option} {shown(kept)}'.rstrip() if kept else f'without {option}'}",
-                hint=f"go on with it as it is: vega resume {before.id}; or take another --run-id",
+                hint=f"go on with it as it is: {say('resume')}; or take another --run-id",
                 key=option,
             )
-    return migrated(before, program, files.texts)
+    return migrated(before, program, files.texts, say=say)
 
 
 _OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives them, and how their values read

@@ -71,9 +71,11 @@ class Migration:
         }
 
 
-def migrated(run: Run, program: Program, sources: Mapping[str, str]) -> Migration | None:
+def migrated(
+    run: Run, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
+) -> Migration | None:
     """How a run goes on with a program: None where its code is the same. ConfigError with what changed and why that is
-    not safe, where it is not."""
+    not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
     if content_hash(program) == run.hash:
         return None
     before = run.program()
@@ -84,9 +86,10 @@ def migrated(run: Run, program: Program, sources: Mapping[str, str]) -> Migratio
     if case.is_safe():
         case.migration.changes = [f"{change}: {why}" for change, why in case.verdicts()] or ["its instructions changed"]
         return case.migration
+    resume, replay = (f"vega {verb} {run.id}" if say is None else say(verb) for verb in ("resume", "replay"))
     raise ConfigError(
         f"the program changed since run {run.id} began, and the run cannot go on with it:\n{case.told()}",
-        hint=f"go on with the program that the run has: vega resume {run.id}; see what it did: vega replay {run.id}; "
+        hint=f"go on with the program that the run has: {resume}; see what it did: {replay}; "
         f"or begin a new run: vega run {program.name}",
         run=run.id,
     )

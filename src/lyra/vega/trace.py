@@ -99,6 +99,7 @@ class _Tracer:
         self._processes: dict[str, Span] = {}
         self._parents: dict[str, str] = {}
         self._open: dict[tuple[str, str], Span] = {}
+        self._answered: set[str] = set()  # processes whose turn came to a good end
         self._since = 0.0  # 0: there are all
         for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
             self._created(pid, state.created, state.created_at)
@@ -139,6 +140,8 @@ class _Tracer:
                 above.spans.append(span)
         root = self._processes[MAIN]
         for _, span in root.walk():
+            if span.kind == "call" and span.status == "shutdown" and span.pid in self._answered:
+                span.status = "ok"  # the answer of a stream is all there; its process is stopped by the reader
             if span.ended is None and self._run.is_over:
                 span.status = "stopped"  # with the run
             span.spans.sort(key=lambda inner: inner.began)
@@ -217,6 +220,8 @@ class _Tracer:
         above.spans.append(span)
 
     def _finished(self, row: Record, finished: rows.Finished) -> None:
+        if finished.form == "passage" and finished.name == "turn":
+            self._turned(row.pid, bytes(finished.value), finished.blob)
         span = self._open.get((row.pid, str(finished.key)))
         if span is None:
             return
@@ -228,6 +233,16 @@ class _Tracer:
         span.input_tokens += usage.get("input_tokens", 0)
         span.output_tokens += usage.get("output_tokens", 0)
         span.calls += usage.get("llm_calls", 0)
+
+    def _checkpointed(self, row: Record, kept: rows.Checkpointed) -> None:
+        self._turned(row.pid, bytes(kept.state), kept.blob)
+
+    def _turned(self, pid: str, value: bytes, blob: str) -> None:
+        """An agent's turn is over: what its row says of it."""
+        if pid in self._processes and self._processes[pid].kind == "call":
+            told = codec.decode(self._run.space.get_blob(blob) if blob else value)
+            if "error" not in told:
+                self._answered.add(pid)
 
     def _retried(self, row: Record, _: Any) -> None:
         span = self._open.get((row.pid, str(codec.decode(row.data)["key"])))
@@ -255,4 +270,5 @@ _ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
     "effect.started": _Tracer._started,
     "effect.finished": _Tracer._finished,
     "effect.retried": _Tracer._retried,
+    "program.checkpoint": _Tracer._checkpointed,
 }

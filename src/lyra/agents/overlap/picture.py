@@ -13,12 +13,15 @@ from typing import Any, Final
 
 from lyra.agents.overlap.draw import Called, Drawing
 from lyra.agents.overlap.forms import CallForm, dotted
-from lyra.agents.overlap.reading import refusal
+from lyra.agents.overlap.reading import NO_DEF, WRAPPERS, refusal
 from lyra.errors import ParseError
 
 __all__ = ["Called", "Picture", "picture_of"]
 
 _ASKING: Final = ("run", "parallel")
+_SAME: Final = frozenset(  # decorators that give back the function itself
+    {"override", "final", "no_type_check", "typing.override", "typing.final", "typing.no_type_check"}
+)
 
 
 class Picture:
@@ -38,11 +41,45 @@ def picture_of(text: str, name: str) -> Picture:
     known = _known(module)
     given = _given(module, known["parallel"])
     picture = Picture()
+    same = _SAME | _returning_it(module)
     for function, path in _functions(module, ""):
-        decorated = any(dotted(_callee(each)) in known["parallel"] for each in function.decorator_list)
-        if decorated or path in given:
+        below = _below(function, known["parallel"], is_given=path in given)
+        if below is None:
+            continue
+        other = next((each for each in below if (dotted(_callee(each)) or "") not in same), None)
+        if other is not None:
+            picture.refused.append((path, other.lineno, _no_def(other)))
+        else:
             _draw(function, path, known["run"], picture)
     return picture
+
+
+def _below(function: Any, parallel: frozenset[str], *, is_given: bool) -> list[ast.expr] | None:
+    """The decorators whose result the decorator gets; None where it is not there."""
+    decorators = function.decorator_list
+    places = [index for index, each in enumerate(decorators) if dotted(_callee(each)) in parallel]
+    if places:
+        return list(decorators[places[-1] + 1 :])
+    return list(decorators) if is_given else None
+
+
+def _no_def(decorator: ast.expr) -> str:
+    """What is said of a function that another decorator has had before."""
+    name = ast.unparse(_callee(decorator))
+    if name in WRAPPERS:
+        return f"it is a {name}; put `@{name}` above `@lyra.parallel`"
+    return f"{NO_DEF}, but what `@{name}` gives"
+
+
+def _returning_it(module: ast.Module) -> frozenset[str]:
+    """The decorators of the file that are seen to give back the function itself: they register it, or mark it."""
+    found = set()
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.args.args:
+            returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
+            if returned and all(isinstance(each, ast.Name) and each.id == node.args.args[0].arg for each in returned):
+                found.add(node.name)
+    return frozenset(found)
 
 
 def _draw(function: Any, path: str, run_names: frozenset[str], picture: Picture) -> None:
@@ -91,7 +128,7 @@ def _given(module: ast.Module, parallel: frozenset[str]) -> frozenset[str]:
     return frozenset(
         node.args[0].id
         for node in ast.walk(module)
-        if isinstance(node, ast.Call) and dotted(node.func) in parallel and len(node.args) == 1
+        if isinstance(node, ast.Call) and dotted(node.func) in parallel and len(node.args) == 1 and not node.keywords
         if isinstance(node.args[0], ast.Name)
     )
 

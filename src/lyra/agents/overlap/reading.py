@@ -20,7 +20,11 @@ from lyra.agents.overlap.map import Map
 from lyra.agents.overlap.rewrite import BASE, MAP, OPEN, rewritten
 from lyra.errors import ConfigError
 
-__all__ = ["overlapping", "refusal"]
+__all__ = ["NO_DEF", "WRAPPERS", "overlapping", "refusal"]
+
+NO_DEF: Final = "it is not a `def` of its own"
+WRAPPERS: Final = frozenset({"staticmethod", "classmethod", "property"})
+_BESIDE: Final = "put it next to a `def`; to make one call alone, say lyra.parallel(call, limit=1)"
 
 _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super", "dir"})
@@ -29,11 +33,7 @@ _KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "s
 def overlapping(function: Any) -> Any:
     """The function with its calls side by side; see `lyra.parallel`."""
     if not isinstance(function, FunctionType):
-        raise ConfigError(
-            f"@lyra.parallel is for functions, not {type(function).__name__}",
-            hint="put it next to the `def`, below decorators that give something else",
-            key="parallel",
-        )
+        raise _no_function(function)
     tree = _definition(function)
     why = refusal(tree)
     if why is not None:
@@ -46,6 +46,18 @@ def overlapping(function: Any) -> Any:
         return function
     made = _function(function, rewritten(tree, map_), map_)
     return made if inspect.iscoroutinefunction(function) else _outside_of_loops(function, made)
+
+
+def _no_function(thing: Any) -> ConfigError:
+    """Why something that is no function is refused, and what to do."""
+    kind = type(thing).__name__
+    name = getattr(thing, "__qualname__", "") or getattr(getattr(thing, "fget", None), "__qualname__", "")
+    hint = _BESIDE
+    if kind in WRAPPERS:  # what these give has its function inside
+        hint = f"put `@{kind}` above `@lyra.parallel`"
+    elif isinstance(thing, type):
+        kind, hint = "a class", "put it on the methods of the class"
+    return ConfigError(f"@lyra.parallel is for functions, not {kind} {name}".rstrip(), hint=hint, key="parallel")
 
 
 def _definition(function: FunctionType) -> Definition:
@@ -61,7 +73,7 @@ def _definition(function: FunctionType) -> Definition:
         raise _refused(function, code.co_firstlineno, "its source cannot be read") from None
     found = [node for node in ast.walk(module) if _is_at(node, code)]
     if len(found) != 1 or code.co_name != function.__name__:
-        raise _refused(function, code.co_firstlineno, "it is not a `def` of its own")
+        raise _refused(function, code.co_firstlineno, NO_DEF)
     made: Definition = copy.deepcopy(found[0])  # type: ignore[assignment]  # _is_at has looked
     return made
 
@@ -73,10 +85,11 @@ def _is_at(node: ast.AST, code: CodeType) -> bool:
 
 
 def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
+    instead = "leave the decorator out, or use lyra.parallel(…) with the calls themselves"
     file = function.__code__.co_filename
     return ConfigError(
         f"@lyra.parallel cannot look into {function.__qualname__}: {reason} ({file}:{line})",
-        hint="leave the decorator out, or use lyra.parallel(…) with the calls themselves",
+        hint=_BESIDE if function.__name__ == "<lambda>" else instead,
         key="parallel",
         file=file,
         line=line,

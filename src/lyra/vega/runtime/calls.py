@@ -324,7 +324,16 @@ def failed(job: Job, cell: Cell, error: Exception) -> LyraError:
     crash(job, cell, error)
     if isinstance(error, AgentFailed):
         return error
-    return AgentFailed(error.message, hint=error.hint, status="failed", **_kind(error))
+    return AgentFailed(_reason(error), hint=error.hint, status="failed", **_kind(error))
+
+
+def _reason(error: LyraError) -> str:
+    """Its text; of a mistake in a file, such as the script of a simulated model, its place and what was meant too: a
+    Vega program shows no hints of errors."""
+    if not error.fields.get("file"):
+        return error.message
+    hint = f" ({error.hint})" if error.hint else ""
+    return f"{error.fields['file']}:{error.fields['line']}: {error.message}{hint}"
 
 
 def is_crash(error: BaseException) -> bool:
