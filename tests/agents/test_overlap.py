@@ -400,18 +400,24 @@ class Whole:
 )
 def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
     """Not taken for one call among others, whose results would come in a list."""
-    for decorate in (lyra.parallel, lyra.parallel()):
+    decorators = [lyra.parallel()]
+    if isinstance(thing, (type, staticmethod, classmethod, property)):  # any other may be the last of some calls
+        decorators.append(lyra.parallel)
+    for decorate in decorators:
         with pytest.raises(ConfigError, match=named) as caught:
             decorate(thing)
         assert hint in str(caught.value.hint)
 
 
-def test_with_a_limit_one_call_is_a_call():
-    assert asyncio.run(lyra.parallel(lambda: 7, limit=1)) == [7]
+@pytest.mark.parametrize("limit", [None, 1])
+def test_one_call_alone_is_a_call(limit: int | None):
+    """Whoever has a list of them does not count them first."""
+    assert asyncio.run(lyra.parallel(lambda: 7, limit=limit)) == [7]
+    assert asyncio.run(lyra.parallel(functools.partial(int, "7"), limit=limit)) == [7]
 
 
 def test_the_decorator_may_have_empty_parentheses():
-    @lyra.parallel()
+    @lyra.parallel()  # type: ignore[untyped-decorator]  # it is a call too, and gives anything
     async def two(one: Any, other: Any) -> Any:
         first = await one.send("a")
         return first + await other.send("b")

@@ -500,7 +500,7 @@ def test_a_name_that_is_nearly_one_is_said(timeline: Timeline):
     assert caught.value.hint == "did you mean total?"
     with pytest.raises(ConfigError) as caught:
         Breakpoints(Player(timeline)).add("if nosuchthing > 1")
-    assert "vars" in caught.value.hint
+    assert "vars" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,11 @@ def parallel(*works: Any, limit: int | None = None) -> Any:
 
 
 def _is_decorated(work: Any) -> bool:
-    """One thing alone that can be called and not awaited is what stands below the decorator, of whatever kind."""
-    return not inspect.isawaitable(work) and (callable(work) or isinstance(work, (classmethod, property)))
+    """What stands below the decorator, and not one call alone: of a list of calls may be one left, and that is a lambda
+    or a `partial` then."""
+    if isinstance(work, (type, staticmethod, classmethod, property)):
+        return True
+    return inspect.isfunction(work) and work.__name__ != "<lambda>"
 
 
 class _NoCalls(Coroutine[Any, Any, list[Any]]):

@@ -24,7 +24,7 @@ __all__ = ["NO_DEF", "WRAPPERS", "overlapping", "refusal"]
 
 NO_DEF: Final = "it is not a `def` of its own"
 WRAPPERS: Final = frozenset({"staticmethod", "classmethod", "property"})
-_BESIDE: Final = "put it next to a `def`; to make one call alone, say lyra.parallel(call, limit=1)"
+_BESIDE: Final = "put it next to a `def`"
 
 _FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super", "dir"})
