@@ -1,8 +1,9 @@
 """What it costs an agent call to be durable: the same program with and without a store; the model answers at once.
 
-CPU time, because the waiting of real calls hides it. Fifty processes that ask at the same time share their commits; one
-that asks one thing after the other has a commit for each. `vega resume` is the time until a run of many calls is back
-where it was.
+CPU time, because the waiting of real calls hides it. Fifty processes that ask at the same time share their commits:
+that is what the goal is for, as group commit is what the design counts on. One process that asks one thing after the
+other has a commit for each; where no call needs the one before, all of them are under way at once. `vega resume` is the
+time until a run of many calls is back where it was.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _TOGETHER = """
 agent A { model "sim/echo" }
 fn worker(main) {
     let a = spawn A;
-    for let i = 0; i < COUNT; i = i + 1 { a <- "x"; }
+    let x = "x";
+    for let i = 0; i < COUNT; i = i + 1 { x = a <- x; }
     main <- "done";
 }
 fn main(args) {
@@ -125,13 +127,15 @@ def _resumed_s(calls: int, *, sequential: bool) -> float:
 
 
 def run(size: Size) -> list[Row]:
-    calls, rounds = size.of(2_000, 100), size.of(12, 1)
+    calls, rounds = size.of(2_000, 100), size.of(24, 1)
     together = _over_us(_TOGETHER.replace("COUNT", str(calls // 50)), calls, rounds)
+    at_once = _over_us(_TOGETHER.replace("x = a <- x", "a <- x").replace("COUNT", str(calls // 50)), calls, rounds)
     alone = _over_us(_CHAINED.replace("COUNT", str(calls)), calls, rounds)
     back, wide = (_resumed_s(size.of(5_000, 100), sequential=sequential) for sequential in (True, False))
     return [
         Row("a durable agent call over a plain one, 50 at once", Figure(together), goals=(at_most(LIMIT_US, "µs"),)),
-        Row("the same, each asked what the one before answered", Figure(alone), note="a commit for each"),
+        Row("the same, one at once", Figure(alone), note="a commit for each"),
+        Row(f"the same, {calls} at once", Figure(at_once), note="no call needs the one before"),
         Row("resume of 10 000 effects", Figure(back, "s"), goals=(at_most(RESUME_S, "s"),), note="wall time"),
         Row("the same, all of them calls beside each other", Figure(wide, "s"), note="nothing is saved on the way"),
     ]
