@@ -29,6 +29,17 @@ class Seen:
         return self._answer(request)
 
 
+class Never(Seen):
+    """A model that leaves some questions without an answer."""
+
+    def __call__(self, request: Request) -> Any:
+        self.requests.append(request)
+        asked = request.messages[-1].text
+        if asked == "fail":
+            return FAILING
+        return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.0})
+
+
 def play(source: str, model: Any = None, *, events: list[Any] | None = None, **options: Any) -> list[str]:
     """Run on a kernel in virtual time, with `sim/script` answered by `model`."""
     lines: list[str] = []

@@ -13,7 +13,7 @@ from lyra.vega.deeds import deed
 from lyra.vega.migration import migrated
 from lyra.vega.runs import Runs
 from tests.vega.recorded import FILE, Recorded
-from tests.vega.test_runtime_refusals import Never
+from tests.vega.support import Never
 
 PROGRAM = """\
 agent A {{ model "sim/script" }}

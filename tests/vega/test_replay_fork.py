@@ -18,7 +18,7 @@ from lyra.vega.replay.player import Player
 from lyra.vega.replay.timeline import Timeline
 from lyra.vega.runs import Runs
 from tests.vega.recorded import TEAM, Recorded
-from tests.vega.support import FAILING, Seen
+from tests.vega.support import FAILING, Never, Seen
 
 ASKS = """\
 agent A { model "sim/script" }
@@ -344,14 +344,6 @@ def test_what_is_new_is_refused(made: Recorded):
     assert made.output("fork") == ["yes"]
 
 
-def slow(request: Request) -> Any:
-    """A model that leaves some questions without an answer."""
-    asked = request.messages[-1].text
-    if asked == "fail":
-        return FAILING
-    return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.0})
-
-
 @pytest.mark.parametrize("memory", ["none", "conversation"])
 @pytest.mark.parametrize("sequential", [False, True])
 def test_a_call_that_was_not_answered_in_time_is_nothing_new(made: Recorded, memory: str, sequential: bool):
@@ -366,7 +358,7 @@ try {{ print(m <- "never again" timeout 300ms); }} catch DeadlineExceeded(e) {{ 
 print(m <- "last" timeout 20s);
 """
     late = "M did not answer within 0.3 s"
-    assert made.run(source, model=slow, sequential=sequential) == ["one", late, late, "last"]
+    assert made.run(source, model=Never(), sequential=sequential) == ["one", late, late, "last"]
     book = fork(made, number_of(made, "one"), "CHANGED")
     nobody = Seen()
     assert made.go_on("fork", book, model=nobody) == ""
@@ -384,7 +376,7 @@ def test_a_call_without_a_time_is_not_late(made: Recorded):
         'agent A { model "sim/script" }\nlet a = spawn A;\nlet first = a <- "one";\n'
         'try { if first == "one" { a <- "never" timeout 200ms; } else { a <- "never"; } }\n'
         "catch Error(e) { print(e); }",
-        model=slow,
+        model=Never(),
     )
     book = fork(made, number_of(made, "one"), "CHANGED")
     made.go_on("fork", book)
@@ -403,7 +395,7 @@ process::sleep(100ms);
 if first != "one" { receive { x => { print(x); } } }
 print("end");
 """
-    assert made.run(source, model=slow) == ["end"]
+    assert made.run(source, model=Never()) == ["end"]
     book = fork(made, number_of(made, "one"), "other")
     assert made.go_on("fork", book, is_live=True) == ""
     assert book.new == ["model:A:sim/script"]

@@ -219,11 +219,7 @@ def test_a_function_that_found_no_room_ahead_is_not_saved_behind_that(killed):
     saved = 0
     with closing(Space(str(scene.db), ID, make=False)) as space:
         for row in space.read():
-            if (
-                row.kind == "effect.finished"
-                and b"no room for a call that is made early" in row.data
-                and row.pid != "main"
-            ):
+            if row.kind == "effect.finished" and _NOT_YET in row.data and row.pid != "main":
                 refused.add(row.pid)
             if row.kind == "program.checkpoint":
                 assert row.pid not in refused

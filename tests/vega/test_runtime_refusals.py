@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from lyra.models.request import Request
-from lyra.models.script import Reply
 from lyra.models.sim import SimProvider
 from lyra.vega.replay.player import Player
 from lyra.vega.runtime import deadlines
 from tests.vega.recorded import Recorded
-from tests.vega.support import FAILING, Seen
+from tests.vega.support import Never, Seen
 
 AGENTS = """
 agent A { model "sim/script" }
@@ -54,17 +53,6 @@ for piece in c <~ "b c d" {
 }
 """
 END = 'print(a <- "x"); print(a <- "never to the end");'
-
-
-class Never(Seen):
-    """A model that leaves some questions without an answer."""
-
-    def __call__(self, request: Request) -> Any:
-        self.requests.append(request)
-        asked = request.messages[-1].text
-        if asked == "fail":
-            return FAILING
-        return Reply.from_data({"text": asked, "first_s": 60.0 if asked.startswith("never") else 0.0})
 
 
 @pytest.fixture
