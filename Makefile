@@ -32,47 +32,47 @@ lint: $(VENV)/.installed-check
 	$(BIN)/lint-imports
 
 sim: $(VENV)/.installed-check ## Run seeded worlds with faults (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing sim $(COUNT)
+	$(BIN)/python -m verify sim $(COUNT)
 
 crash: $(VENV)/.installed-check ## Kill real processes with SIGKILL and resume them (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing crash $(COUNT)
+	$(BIN)/python -m verify crash $(COUNT)
 
 damage: $(VENV)/.installed-check ## Damage store files and open them again (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing damage $(COUNT)
+	$(BIN)/python -m verify damage $(COUNT)
 
 races: $(VENV)/.installed-check ## Spend from one budget at once (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing races $(COUNT)
+	$(BIN)/python -m verify races $(COUNT)
 
 security: $(VENV)/.installed-check bubblewrap ## Try to leave the sandbox, win races for a path, and talk agents into harm (N=…, SEED=…)
 	$(BIN)/python -m pytest tests/sandbox
-	$(BIN)/python -m lyra.testing security $(COUNT)
+	$(BIN)/python -m verify security $(COUNT)
 
 otp: $(VENV)/.installed-check erlang ## Run random traces on Erlang's supervisors and ours (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing otp $(COUNT)
+	$(BIN)/python -m verify otp $(COUNT)
 
 fuzz: $(VENV)/.installed-check ## Give readers bad input by the thousand (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing fuzz $(COUNT)
+	$(BIN)/python -m verify fuzz $(COUNT)
 
 parallel: $(VENV)/.installed-check ## Run random Vega programs line by line and with overlap (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing vega-parallel $(COUNT)
+	$(BIN)/python -m verify vega-parallel $(COUNT)
 
 vegacrash: $(VENV)/.installed-check ## Kill runs of Vega programs with SIGKILL and go on with them (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing vega-crash $(COUNT)
+	$(BIN)/python -m verify vega-crash $(COUNT)
 
 vegaedits: $(VENV)/.installed-check ## Kill runs of Vega programs, edit them at random and go on (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing vega-edits $(COUNT)
+	$(BIN)/python -m verify vega-edits $(COUNT)
 
 vegafaults: $(VENV)/.installed-check ## Run Vega programs on a model that crashes, refuses and hangs (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing vega-faults $(COUNT)
+	$(BIN)/python -m verify vega-faults $(COUNT)
 
 tiers: $(VENV)/.installed-check ## Run random pure functions interpreted and as generated code (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing vega-tiers $(COUNT)
+	$(BIN)/python -m verify vega-tiers $(COUNT)
 
 soak: $(VENV)/.installed-check ## Run thousands of supervised processes for ten minutes (N=…, SEED=…)
-	$(BIN)/python -m lyra.testing soak $(COUNT)
+	$(BIN)/python -m verify soak $(COUNT)
 
 recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
-	$(BIN)/python -m lyra.testing recovery
+	$(BIN)/python -m verify recovery
 
 bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)

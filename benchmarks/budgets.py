@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, interleave
-from lyra.core.budget import Budget, Usage
+from lyra.core.budgets.budget import Budget, Usage
 
 _SPENDERS = 64
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.measure import Figure, Row, Size
 from lyra.kernel import Kernel
-from lyra.kernel.scheduler import SHARES
+from lyra.kernel.process.scheduler import SHARES
 
 
 async def _shares(realtime: int, idle: int, steps: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, at_most, interleave
-from lyra.core.capability import Capability, Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.tools.permissions import Permissions, Rule, subject_of
 
 _GRANT = Grant(allow=["process.exec:**", "fs.read:/work/**", "fs.write:/work/src/**"], deny=["fs.write:/work/.git/**"])

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.measure import Figure, Goal, Row, Size, Stopwatch, Timing, interleave, ratio_at_most
 from lyra.kernel import Kernel
-from lyra.kernel.pipeline import PipelineConfig
+from lyra.kernel.pipelines.declaration import PipelineConfig
 
 NAMES = [f"n{index}" for index in range(peers.STEPS)]
 OUTPUT = {"value": 1}

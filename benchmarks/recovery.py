@@ -22,7 +22,7 @@ import msgspec
 from benchmarks.measure import Figure, Row, Size, Stopwatch, Timing, at_most
 from benchmarks.spawn import environment
 from lyra.kernel import Kernel
-from lyra.kernel.process import Process
+from lyra.kernel.process.process import Process
 
 # Not `-m`: a program is known by its module, which must not be called __main__.
 _BUILD = "import sys; from benchmarks.recovery import main; main(*sys.argv[1:])"

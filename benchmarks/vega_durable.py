@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.measure import Figure, Row, Size, at_most
 from lyra import vega
 from lyra.store.space import Space
-from lyra.vega.runs import Run
-from lyra.vega.runtime.durable import Life
+from lyra.vega.durable.durable_run import Life
+from lyra.vega.durable.runs import Run
 from lyra.vega.runtime.run import run_async
 from lyra.vega.runtime.world import Options
 

@@ -9,11 +9,11 @@ import ast
 import textwrap
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, at_most, interleave
-from lyra.vega.checker import check_module
-from lyra.vega.format import format_source
-from lyra.vega.lexer import lex
-from lyra.vega.parser import parse
-from lyra.vega.source import Source
+from lyra.vega.check.checker import check_module
+from lyra.vega.format.formatter import format_source
+from lyra.vega.syntax.lexer import lex
+from lyra.vega.syntax.parser import parse
+from lyra.vega.syntax.source import Source
 
 PIECE = """
 // Worker number {n} and what it needs.

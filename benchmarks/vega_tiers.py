@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from benchmarks import vega_vm
 from benchmarks.measure import Figure, Row, Size, Timing, interleave, ratio_at_most
-from lyra.vega.compiler import compile_module
-from lyra.vega.fiber import Done, Fiber
-from lyra.vega.link import link
-from lyra.vega.parser import parse
-from lyra.vega.source import Source
-from lyra.vega.tier2.native import is_installed
-from lyra.vega.vm import run as run_fiber
+from lyra.vega.compile.compiler import compile_module
+from lyra.vega.machine.fiber import Done, Fiber
+from lyra.vega.machine.link import link
+from lyra.vega.machine.pure.native import is_installed
+from lyra.vega.machine.vm import run as run_fiber
+from lyra.vega.syntax.parser import parse
+from lyra.vega.syntax.source import Source
 
 LUA = """
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, interleave, ratio_at_most
-from lyra.vega.compiler import compile_module
-from lyra.vega.fiber import Done, Fiber
-from lyra.vega.link import link
-from lyra.vega.parser import parse
-from lyra.vega.source import Source
-from lyra.vega.vm import run as run_fiber
+from lyra.vega.compile.compiler import compile_module
+from lyra.vega.machine.fiber import Done, Fiber
+from lyra.vega.machine.link import link
+from lyra.vega.machine.vm import run as run_fiber
+from lyra.vega.syntax.parser import parse
+from lyra.vega.syntax.source import Source
 
 SOURCE = """
 fn fib(n) { if n < 2 { return n; } return fib(n - 1) + fib(n - 2); }

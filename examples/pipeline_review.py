@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lyra.core.envelope import Envelope
 from lyra.kernel import Kernel
-from lyra.kernel.pipeline_files import load_file
+from lyra.kernel.pipelines.files import load_file
 
 
 async def draft(envelope: Envelope) -> dict[str, object]:

@@ -20,8 +20,8 @@ from lyra.config import (
     KernelConfig,
     Origin,
 )
-from lyra.core.capability import Grant
-from lyra.core.money import Money
+from lyra.core.budgets.money import Money
+from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError
 
 

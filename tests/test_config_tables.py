@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra.config import TABLES, Config, Origin
-from lyra.core.rate import RateLimit
+from lyra.core.policies.rate import RateLimit
 from lyra.errors import ConfigError
 from lyra.models.pricing import Price, Prices
 from lyra.models.settings import ProviderSettings, settings_of

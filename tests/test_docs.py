@@ -12,7 +12,7 @@ import pytest
 
 from lyra import vega
 from lyra.cli.app import root
-from lyra.cli.vega import vega as vega_command
+from lyra.cli.vega.group import vega as vega_command
 from lyra.kernel import (
     CommBus,
     InterruptService,
@@ -24,9 +24,9 @@ from lyra.kernel import (
     ServiceRegistry,
     SupervisorHandle,
 )
-from lyra.kernel.groups import Groups
 from lyra.kernel.health import HealthMonitor
-from lyra.vega.testing import test_program
+from lyra.kernel.shared.groups import Groups
+from lyra.vega.host.test_blocks import test_program
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

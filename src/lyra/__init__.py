@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lyra import errors
-    from lyra.agents.agent import Agent
-    from lyra.agents.content import Image
-    from lyra.agents.delegate import delegate, team
-    from lyra.agents.execution import AgentExecution, AgentState
-    from lyra.agents.memory import Memory
-    from lyra.agents.orchestrate import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
-    from lyra.agents.process import AgentProcess
-    from lyra.agents.replies import Reply, Stream
+    from lyra.agents.declaration.agent import Agent
+    from lyra.agents.declaration.content import Image
+    from lyra.agents.helpers.delegate import delegate, team
     from lyra.agents.sdk import budget, run, stream
+    from lyra.agents.session.agent_process import AgentProcess
+    from lyra.agents.session.execution import AgentExecution, AgentState
+    from lyra.agents.session.replies import Reply, Stream
+    from lyra.agents.teams import batch, fan_in, fan_out, map_reduce, parallel, pipeline, router
+    from lyra.agents.turn.memory import Memory
     from lyra.config import Config
-    from lyra.core.budget import Budget, Usage
-    from lyra.core.capability import Capability, Grant
+    from lyra.core.budgets.budget import Budget, Usage
+    from lyra.core.budgets.money import Money
     from lyra.core.effect import Charged, Effect, effect
     from lyra.core.event import Event
     from lyra.core.message import Message
-    from lyra.core.money import Money
-    from lyra.core.policy import Backoff, CircuitBreaker, Policy, RateLimit, Retry, Supervision
+    from lyra.core.policies.policy import Backoff, CircuitBreaker, Policy, RateLimit, Retry, Supervision
+    from lyra.core.rights.capability import Capability, Grant
     from lyra.core.tool import Tool, ToolCall, ToolResult
     from lyra.errors import LyraError
-    from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process import Exit
+    from lyra.kernel.process.process import Exit
+    from lyra.kernel.programs.context import Context
     from lyra.models.client import LLMClient
-    from lyra.models.http import Timeouts
     from lyra.models.provider import LLMProvider
+    from lyra.models.wire.http import Timeouts
     from lyra.tools.function import tool
     from lyra.tools.registry import ToolRegistry
 
@@ -98,55 +98,55 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "lyra.agents.agent",
-    "AgentExecution": "lyra.agents.execution",
-    "AgentProcess": "lyra.agents.process",
-    "AgentState": "lyra.agents.execution",
-    "Backoff": "lyra.core.policy",
-    "Budget": "lyra.core.budget",
-    "Capability": "lyra.core.capability",
+    "Agent": "lyra.agents.declaration.agent",
+    "AgentExecution": "lyra.agents.session.execution",
+    "AgentProcess": "lyra.agents.session.agent_process",
+    "AgentState": "lyra.agents.session.execution",
+    "Backoff": "lyra.core.policies.policy",
+    "Budget": "lyra.core.budgets.budget",
+    "Capability": "lyra.core.rights.capability",
     "Charged": "lyra.core.effect",
-    "CircuitBreaker": "lyra.core.policy",
+    "CircuitBreaker": "lyra.core.policies.policy",
     "Config": "lyra.config",
-    "Context": "lyra.kernel.context",
+    "Context": "lyra.kernel.programs.context",
     "Effect": "lyra.core.effect",
     "Event": "lyra.core.event",
-    "Exit": "lyra.kernel.process",
-    "Grant": "lyra.core.capability",
-    "Image": "lyra.agents.content",
+    "Exit": "lyra.kernel.process.process",
+    "Grant": "lyra.core.rights.capability",
+    "Image": "lyra.agents.declaration.content",
     "Kernel": "lyra.kernel.kernel",
     "LLMClient": "lyra.models.client",
     "LLMProvider": "lyra.models.provider",
     "LyraError": "lyra.errors",
-    "Memory": "lyra.agents.memory",
+    "Memory": "lyra.agents.turn.memory",
     "Message": "lyra.core.message",
-    "Money": "lyra.core.money",
-    "Policy": "lyra.core.policy",
-    "RateLimit": "lyra.core.policy",
-    "Reply": "lyra.agents.replies",
-    "Retry": "lyra.core.policy",
-    "Stream": "lyra.agents.replies",
-    "Supervision": "lyra.core.policy",
-    "Timeouts": "lyra.models.http",
+    "Money": "lyra.core.budgets.money",
+    "Policy": "lyra.core.policies.policy",
+    "RateLimit": "lyra.core.policies.policy",
+    "Reply": "lyra.agents.session.replies",
+    "Retry": "lyra.core.policies.policy",
+    "Stream": "lyra.agents.session.replies",
+    "Supervision": "lyra.core.policies.policy",
+    "Timeouts": "lyra.models.wire.http",
     "Tool": "lyra.core.tool",
     "ToolCall": "lyra.core.tool",
     "ToolRegistry": "lyra.tools.registry",
     "ToolResult": "lyra.core.tool",
-    "Usage": "lyra.core.budget",
-    "batch": "lyra.agents.orchestrate",
+    "Usage": "lyra.core.budgets.budget",
+    "batch": "lyra.agents.teams",
     "budget": "lyra.agents.sdk",
-    "delegate": "lyra.agents.delegate",
+    "delegate": "lyra.agents.helpers.delegate",
     "effect": "lyra.core.effect",
     "errors": "lyra.errors",
-    "fan_in": "lyra.agents.orchestrate",
-    "fan_out": "lyra.agents.orchestrate",
-    "map_reduce": "lyra.agents.orchestrate",
-    "parallel": "lyra.agents.orchestrate",
-    "pipeline": "lyra.agents.orchestrate",
-    "router": "lyra.agents.orchestrate",
+    "fan_in": "lyra.agents.teams",
+    "fan_out": "lyra.agents.teams",
+    "map_reduce": "lyra.agents.teams",
+    "parallel": "lyra.agents.teams",
+    "pipeline": "lyra.agents.teams",
+    "router": "lyra.agents.teams",
     "run": "lyra.agents.sdk",
     "stream": "lyra.agents.sdk",
-    "team": "lyra.agents.delegate",
+    "team": "lyra.agents.helpers.delegate",
     "tool": "lyra.tools.function",
 }
 

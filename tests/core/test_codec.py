@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.budget import Usage
-from lyra.core.capability import Capability, Grant
+from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.money import Money
 from lyra.core.codec import canonical, decode, decoder_for, encode
-from lyra.core.money import Money
-from lyra.core.policy import Policy
+from lyra.core.policies.policy import Policy
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError, Corrupt
 
 quick = settings(derandomize=True, deadline=None, max_examples=250)

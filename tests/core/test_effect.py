@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.budget import Usage
+from lyra.core.budgets.budget import Usage
 from lyra.core.effect import HASH_BYTES, Charged, canonical_hash
 
 quick = settings(derandomize=True, deadline=None, max_examples=200)

@@ -7,10 +7,10 @@ import functools
 
 import pytest
 
-from lyra.core.budget import Usage
-from lyra.core.capability import Capability
+from lyra.core.budgets.budget import Usage
 from lyra.core.effect import OPTIONS, Charged, Effect, effect, typed_decoder
 from lyra.core.ids import Entropy
+from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from lyra.core.budgets.money import Money
 from lyra.core.event import KINDS, Event
-from lyra.core.money import Money
 
 
 def test_an_event_does_not_change():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lyra.core.capability import Capability
 from lyra.core.message import Message
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError
 

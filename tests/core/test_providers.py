@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lyra.core.providers import SETTINGS, TIMEOUTS, USUAL, is_loopback, is_loopback_url
-from lyra.models.http import Timeouts
 from lyra.models.names import PROVIDERS
+from lyra.models.wire.http import Timeouts
 
 
 def test_the_tables_agree():

@@ -13,7 +13,7 @@ from lyra.errors import ConfigError, NoSuchProcess, ProcessError, StoreError
 from lyra.kernel import Kernel
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import run, settle
-from tests.kernel.test_lifecycle import Rows
+from tests.kernel.workers.test_lifecycle import Rows
 
 DAY_S = 24 * 3600.0
 
@@ -148,7 +148,7 @@ def test_a_round_that_fails_is_told_and_tried_again(clock, monkeypatch):
             def fails() -> int:
                 raise ProcessError("not now")
 
-            monkeypatch.setattr("lyra.kernel.rates.RateLimiter.cleanup_expired", lambda _: fails())
+            monkeypatch.setattr("lyra.kernel.workers.rate_limits.RateLimiter.cleanup_expired", lambda _: fails())
             kernel.cleanup_every(10)
             clock.advance(20)
             assert seen == ["cleanup.failed"] * 2
@@ -285,7 +285,7 @@ def test_shutdown_collects_errors(monkeypatch):
                 raise ProcessError("will not go")
             cancel_all(pid, reason)
 
-        monkeypatch.setattr("lyra.kernel.interrupts.InterruptService.cancel_all", stubborn)
+        monkeypatch.setattr("lyra.kernel.interrupts.service.InterruptService.cancel_all", stubborn)
         with pytest.raises(ProcessError, match="1 errors; the first: will not go") as caught:
             await kernel.shutdown()
         assert [one["message"] for one in caught.value.errors] == ["will not go"]

@@ -8,7 +8,8 @@ import pytest
 
 from lyra.core.effect import Charged
 from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, NameTaken, NoSuchProcess, ProcessError, StoreFull
-from lyra.kernel import Kernel, rows
+from lyra.kernel import Kernel
+from lyra.kernel.journal import rows
 from lyra.store.memory import MemoryStore
 from lyra.store.sqlite import SqliteStore
 from tests.kernel.conftest import Crash, run, settle

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lyra.core.budget import Usage
+from lyra.core.budgets.budget import Usage
 from lyra.errors import ConfigError, InvalidTransition, ProcessError
 from lyra.kernel import HealthThresholds, Kernel
 from lyra.kernel.health import ALERTS

@@ -8,7 +8,7 @@ import pytest
 
 from lyra.errors import NoSuchProcess
 from lyra.kernel import Kernel
-from lyra.kernel.lifecycle import STATES
+from lyra.kernel.workers.lifecycle import STATES
 from tests.kernel.conftest import Crash, run, settle
 
 

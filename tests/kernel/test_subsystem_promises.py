@@ -21,8 +21,8 @@ from lyra.errors import (
     ProcessError,
 )
 from lyra.kernel import Envelope, Kernel, ResourceQuota, ServiceInfo, ServiceRequest, ServiceResponse
-from lyra.kernel.pcb import STATES
-from lyra.kernel.process import PRIORITIES
+from lyra.kernel.process.process import PRIORITIES
+from lyra.kernel.workers.entry import STATES
 from lyra.testing.clock import SimClock
 from tests.kernel.conftest import Crash, run, settle
 

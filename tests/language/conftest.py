@@ -30,11 +30,12 @@ from lyra.models.sim import SCRIPT_VARIABLE
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import Deadlock
 from lyra.testing.loop import run as run_in_virtual_time
-from lyra.vega import VegaError, bytecode
+from lyra.vega import VegaError
 from lyra.vega import compile as compile_vega
 from lyra.vega import run as run_vega
-from lyra.vega.host import LocalHost
-from lyra.vega.values import shown
+from lyra.vega.bytecode import file as bytecode
+from lyra.vega.host.local import LocalHost
+from lyra.vega.values.values import shown
 
 _LINE = re.compile(r"//\s*expect:(?: (.*))?$", re.MULTILINE)
 _ERROR = re.compile(r"//\s*expect error(?:\[(\w+)\])?(?: at (\d+):(\d+))?(?:: (.*))?$", re.MULTILINE)

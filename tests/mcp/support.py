@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lyra.mcp.sdk  # noqa: F401 - imported once, here: its second is no server's
-from lyra.core.policy import Backoff, Supervision
-from lyra.core.secret import Secret
+import lyra.mcp.client.sdk  # noqa: F401 - imported once, here: its second is no server's
+from lyra.core.policies.policy import Backoff, Supervision
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ToolError
 from lyra.mcp import Approvals, McpServers, ServerSettings
 from lyra.mcp.settings import Value

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lyra.config import TABLES
 from lyra.errors import ConfigError, LyraError, ParseError
 from lyra.mcp import Approvals, McpServers, ServerSettings, load_settings
-from lyra.mcp.file import read_file
+from lyra.mcp.client.project_file import read_file
 from tests.mcp.support import run, tiny, using
 from tests.test_config import Place
 
@@ -74,8 +74,8 @@ def test_no_setting_of_a_server_is_inert(place, field):
 
 def test_what_a_server_is_may_touch():
     """Network and folders of the settings become the profile of its sandbox."""
-    from lyra.core.capability import Capability
-    from lyra.mcp.stdio import profile_of
+    from lyra.core.rights.capability import Capability
+    from lyra.mcp.client.stdio import profile_of
 
     made = tiny(network=("api.example.com",), writable=("/usr/share",))
     profile = profile_of(made, str(Path(__file__).parent))

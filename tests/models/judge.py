@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from lyra.core.retry import Backoff, Retry
+from lyra.core.policies.retry import Backoff, Retry
 from lyra.models.client import LLMClient
 from lyra.models.request import Request
 from lyra.models.stream import Completion

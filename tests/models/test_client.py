@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import lyra.models
+from lyra.core.policies.retry import Retry
 from lyra.core.providers import SETTINGS, USUAL
-from lyra.core.retry import Retry
 from lyra.errors import ConfigError
 from lyra.models import LLMClient, LLMProvider, Message, Request
-from lyra.models.faults import KINDS, fault
 from lyra.models.names import PROVIDERS
 from lyra.models.stream import Finished, Started, StreamEvent, TextDelta
+from lyra.models.wire.faults import KINDS, fault
 from tests.models.server import Reply, Server, run
 from tests.models.wires import HELLO, KEY, WIRES
 
@@ -143,9 +143,9 @@ def test_importing_is_light() -> None:
     code = (
         "import sys, lyra.models\n"
         "from lyra.models import LLMClient, Request, Message\n"
-        f"client = LLMClient(); print({heavy} & set(sys.modules), 'lyra.models.anthropic' in sys.modules)\n"
+        f"client = LLMClient(); print({heavy} & set(sys.modules), 'lyra.models.providers.anthropic' in sys.modules)\n"
         "client._env = {'ANTHROPIC_API_KEY': 'x'}; client.provider('anthropic')\n"
-        f"print({heavy} & set(sys.modules), 'lyra.models.openai' in sys.modules)\n"
+        f"print({heavy} & set(sys.modules), 'lyra.models.providers.openai' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["set() False", "set() False"]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
-from lyra.models.bedrock_body import bedrock_body
-from lyra.models.content import first_call_number, is_made_up
-from lyra.models.gemini_body import gemini_body
-from lyra.models.ollama import ollama_body
+from lyra.models.conversation_parts import first_call_number, is_made_up
+from lyra.models.providers.bedrock_body import bedrock_body
+from lyra.models.providers.gemini_body import gemini_body
+from lyra.models.providers.ollama import ollama_body
 from lyra.models.request import Request
 
 TEXT = st.sampled_from(["", " ", "hello", "Grüße 🌍", '{"a": 1}'])

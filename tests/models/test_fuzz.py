@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lyra.errors import ModelError
 from lyra.models.stream import Finished, Started
 from tests.models.server import Reply, sse
-from tests.models.test_remote import failure
+from tests.models.wire.test_remote import failure
 from tests.models.wires import WIRES, read
 
 READERS = ("anthropic", "openai-chat", "openai-responses")

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lyra.models.anthropic_body import body_of
-from lyra.models.openai_chat import chat_body
-from lyra.models.openai_responses import responses_body
-from lyra.models.remote import fit_id
+from lyra.models.providers.anthropic_body import body_of
+from lyra.models.providers.openai_chat import chat_body
+from lyra.models.providers.openai_responses import responses_body
 from lyra.models.request import Request
+from lyra.models.wire.remote import fit_id
 from tests.models.oracle import forced
 from tests.models.test_conversations import ID, REQUESTS, keys_of
 

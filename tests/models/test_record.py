@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra.core.message import Message
-from lyra.core.secret import Secret
+from lyra.core.secrets.secret import Secret
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ModelError, ParseError
 from lyra.models.client import LLMClient

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lyra.core.secret import Secret
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
-from lyra.models.http import Timeouts
 from lyra.models.settings import secrets_of, settings_of
+from lyra.models.wire.http import Timeouts
 
 KEY = "sk-planted-0123456789abcdef"
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolCall, ToolResult
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import KINDS
 from lyra.models.pricing import FREE
 from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall, ScriptedError
 from lyra.models.sim import SCRIPT_VARIABLE, SimProvider
 from lyra.models.stream import Completion, Fold, Started, StreamEvent, TextDelta, ThinkingDelta
+from lyra.models.wire.faults import KINDS
 from lyra.testing import SimClock, run_in_virtual_time
 
 

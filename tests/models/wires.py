@@ -12,9 +12,9 @@ from lyra.core.tool import Tool
 from lyra.errors import ModelError
 from lyra.models.client import LLMClient
 from lyra.models.provider import LLMProvider
-from lyra.models.remote import Reader
 from lyra.models.request import Request
 from lyra.models.stream import Completion, Fold, StreamEvent
+from lyra.models.wire.remote import Reader
 from tests.models.server import sse
 
 KEY = "sk-planted-0123456789abcdef"

@@ -19,9 +19,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lyra import Agent, Grant, Kernel, tool
-from lyra.core.capability import Capability
 from lyra.core.event import KINDS as EVENT_KINDS
 from lyra.core.event import Event
+from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError
 from lyra.observe import AuditLog, attach_audit, verify
 from lyra.observe.audit import KINDS, LEVELS

@@ -214,7 +214,7 @@ def test_nothing_is_made_while_nobody_listens():
         async with Kernel() as kernel:
             process = await kernel.spawn(Agent("a", model="sim/echo"))
             await process.send("hi")
-            from lyra.agents.runtime import runtime_of
+            from lyra.agents.session.shared import runtime_of
 
             return runtime_of(kernel).sessions[process.pid].trace_id
 

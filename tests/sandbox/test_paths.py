@@ -9,7 +9,7 @@ import pytest
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.sandbox import Beneath
 from lyra.sandbox.paths import true_path
-from lyra.testing import swaps
+from verify.attacks import swaps
 
 
 @pytest.fixture(params=["kernel", "walk"])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError, SandboxUnavailable
 from lyra.sandbox import Profile
 from lyra.sandbox.protected import appeared, find

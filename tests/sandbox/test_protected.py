@@ -8,7 +8,7 @@ import os
 import pytest
 
 from lyra.sandbox import Profile
-from lyra.sandbox.aside import placeholders, set_aside
+from lyra.sandbox.forbidden_names import placeholders, set_aside
 from lyra.sandbox.protected import find
 
 

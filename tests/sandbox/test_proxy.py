@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import Limits, Profile, Sandbox
 from lyra.sandbox.proxy import Proxy

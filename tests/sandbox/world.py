@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.sandbox import Limits, Profile, Result
 from tests.sandbox.attacks import PRELUDE
 

@@ -19,10 +19,10 @@ from lyra.core.message import Message
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import CheckError, ConfigError, ModelError
 from lyra.models.client import LLMClient
-from lyra.models.faults import KINDS
 from lyra.models.request import Request
 from lyra.models.script import Reply, Script, ScriptedCall
 from lyra.models.stream import ThinkingDelta, UsageSeen
+from lyra.models.wire.faults import KINDS
 from lyra.testing.mock import MockServer
 from lyra.testing.mock.http import serve
 

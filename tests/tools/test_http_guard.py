@@ -14,7 +14,7 @@ from typing import Any
 import httpcore2
 import pytest
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.tools.http_guard import fetch, host_and_port
 

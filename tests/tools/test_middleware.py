@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from lyra import Agent, run, tool
-from lyra.core.capability import Grant
-from lyra.core.policy import RateLimit
+from lyra.core.policies.policy import RateLimit
+from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ToolResult
 from lyra.errors import ConfigError, RateLimited, ToolError
 from lyra.models.sim import SimProvider
 from lyra.testing.clock import SimClock
 from lyra.testing.loop import SimLoop
 from lyra.testing.loop import run as virtual
-from lyra.tools.layers import pure
 from lyra.tools.middleware import cache, logging, rate_limit, redact, retry, timeout, truncate
 from lyra.tools.registry import ToolRegistry
+from lyra.tools.wrapped import pure
 
 KEY = "sk-abcdefghijklmnopqrstuvwx0123"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, ToolRegistry, run, tool
-from lyra.core.capability import Capability, Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, ToolCall, ToolResult, rights
 from lyra.errors import ConfigError
 from lyra.models.sim import SimProvider

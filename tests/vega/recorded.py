@@ -11,12 +11,12 @@ from lyra.errors import LyraError
 from lyra.models.client import LLMClient
 from lyra.models.sim import SimProvider
 from lyra.store.space import Space
+from lyra.vega.durable.durable_run import Life
+from lyra.vega.durable.runs import Run, Runs
 from lyra.vega.replay.fork import Book, live_on
 from lyra.vega.replay.player import Player
-from lyra.vega.replay.reading import read
+from lyra.vega.replay.reader import read
 from lyra.vega.replay.timeline import Timeline
-from lyra.vega.runs import Run, Runs
-from lyra.vega.runtime.durable import Life
 from lyra.vega.runtime.world import Options
 from tests.vega.support import Seen
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.vega import ast, operators
-from lyra.vega.values import UNSET, Err, Fault, Ok, equal, shown
+from lyra.vega.syntax import ast
+from lyra.vega.values import operators
+from lyra.vega.values.values import UNSET, Err, Fault, Ok, equal, shown
 
 Scope = dict[str, list[Any]]  # a variable is a list of one, so that closures share it
 

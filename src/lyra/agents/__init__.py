@@ -1,11 +1,11 @@
 """Agents: a declaration, a process that runs it, and the ways to ask it."""
 
-from lyra.agents.agent import Agent
-from lyra.agents.content import Image
-from lyra.agents.execution import AgentExecution, AgentState
-from lyra.agents.process import AgentProcess
-from lyra.agents.replies import Pending, Reply, Stream
+from lyra.agents.declaration.agent import Agent
+from lyra.agents.declaration.content import Image
 from lyra.agents.sdk import budget, run, stream
+from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.execution import AgentExecution, AgentState
+from lyra.agents.session.replies import Pending, Reply, Stream
 
 __all__ = [
     "Agent",

@@ -15,18 +15,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lyra.agents.agent import Agent
-from lyra.agents.content import content_of
-from lyra.agents.delegate import ask_child
-from lyra.agents.lead import in_its_time
-from lyra.agents.replies import Pending, Stream
-from lyra.agents.runtime import runtime_of, scopes
-from lyra.core.budget import Budget
-from lyra.core.check import real
-from lyra.core.money import Money
+from lyra.agents.declaration.agent import Agent
+from lyra.agents.declaration.content import content_of
+from lyra.agents.helpers.delegate import ask_child
+from lyra.agents.session.replies import Pending, Stream
+from lyra.agents.session.shared import runtime_of, scopes
+from lyra.agents.session.time_won import in_its_time
+from lyra.core.budgets.budget import Budget
+from lyra.core.budgets.money import Money
+from lyra.core.checking.check import real
 from lyra.errors import ConfigError, DeadlineExceeded
-from lyra.kernel.context import Context
 from lyra.kernel.kernel import Kernel
+from lyra.kernel.programs.context import Context
 
 __all__ = ["BudgetScope", "budget", "run", "stream"]
 

@@ -33,21 +33,29 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Lazy]] = {
-    "agent": Lazy("lyra.cli.agent", "agent", "Run one agent with the built-in tools in this folder."),
-    "audit": Lazy("lyra.cli.audit", "audit", "Check an audit log, and look at what is in it: verify, show."),
-    "config": Lazy("lyra.cli.config", "config", "Show the settings in force, where each comes from, and every key."),
-    "demo": Lazy("lyra.cli.demo", "demo", "Show a supervised team of processes survive crashes and kill -9."),
-    "doctor": Lazy("lyra.cli.doctor", "doctor", "Say what works here, and how to get the rest."),
-    "mcp": Lazy("lyra.cli.mcp", "mcp", "Use MCP servers, and be one: list, test, approve, revoke, login, serve."),
-    "mock": Lazy("lyra.cli.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
-    "permissions": Lazy(
-        "lyra.cli.permissions", "permissions", "Say what would be allowed, and by which rule: explain."
+    "agent": Lazy("lyra.cli.commands.agent", "agent", "Run one agent with the built-in tools in this folder."),
+    "audit": Lazy("lyra.cli.commands.audit", "audit", "Check an audit log, and look at what is in it: verify, show."),
+    "config": Lazy(
+        "lyra.cli.commands.config", "config", "Show the settings in force, where each comes from, and every key."
     ),
-    "pipeline": Lazy("lyra.cli.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."),
-    "run": Lazy("lyra.cli.vega_run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
-    "store": Lazy("lyra.cli.store", "store", "Look at a store: info, check, compact, export."),
-    "tools": Lazy("lyra.cli.tools", "tools", "List the tools there are here, check files of tools, call one by hand."),
-    "vega": Lazy("lyra.cli.vega", "vega", "Write, check, run and test programs in the Vega language."),
+    "demo": Lazy("lyra.cli.demo.command", "demo", "Show a supervised team of processes survive crashes and kill -9."),
+    "doctor": Lazy("lyra.cli.commands.doctor", "doctor", "Say what works here, and how to get the rest."),
+    "mcp": Lazy(
+        "lyra.cli.commands.mcp", "mcp", "Use MCP servers, and be one: list, test, approve, revoke, login, serve."
+    ),
+    "mock": Lazy("lyra.cli.commands.mock", "mock", "Stand in for model providers: Anthropic, OpenAI, Ollama."),
+    "permissions": Lazy(
+        "lyra.cli.commands.permissions", "permissions", "Say what would be allowed, and by which rule: explain."
+    ),
+    "pipeline": Lazy(
+        "lyra.cli.commands.pipeline", "pipeline", "Check, run and draw pipelines declared in TOML, YAML or JSON."
+    ),
+    "run": Lazy("lyra.cli.vega.run", "run", "Run a Vega program: a source, or a compiled .vgb file."),
+    "store": Lazy("lyra.cli.commands.store", "store", "Look at a store: info, check, compact, export."),
+    "tools": Lazy(
+        "lyra.cli.commands.tools", "tools", "List the tools there are here, check files of tools, call one by hand."
+    ),
+    "vega": Lazy("lyra.cli.vega.group", "vega", "Write, check, run and test programs in the Vega language."),
 }
 
 
@@ -72,7 +80,7 @@ class UnknownCommand(click.UsageError):
     """A command nobody has, with the nearest one that exists."""
 
     def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
-        from lyra.core.check import did_you_mean
+        from lyra.core.checking.check import did_you_mean
 
         super().__init__(f"{ctx.command_path} has no command {name!r}", ctx)
         near = did_you_mean(name, known)

@@ -65,7 +65,7 @@ def _run(name: str, args: list[str]) -> int:
 
     if name == "lyra":
         return run(args)
-    from lyra.cli.vega import vega as group
+    from lyra.cli.vega.group import vega as group
 
     return run(args, group)
 

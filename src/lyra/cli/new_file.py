@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from lyra.core.secret import is_reference
+from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError
 
 __all__ = ["check_folder"]

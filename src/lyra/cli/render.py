@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from lyra.core.secret import mask_url
+from lyra.core.secrets.secret import mask_url
 from lyra.errors import CODES, LyraError
 
 __all__ = ["colour_state", "document", "moment", "note", "report", "table", "wants_colour"]

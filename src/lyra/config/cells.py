@@ -17,9 +17,9 @@ import msgspec
 from lyra.config.servers import SERVER_READERS, check_server_name
 from lyra.config.tables import TABLES, Cell, Column
 from lyra.config.values import Source, number_of, plain_number, shape
-from lyra.core.check import known_keys, one_of, real, whole
+from lyra.core.checking.check import known_keys, one_of, real, whole
 from lyra.core.providers import TIMEOUTS, USUAL
-from lyra.core.secret import Secret, is_reference
+from lyra.core.secrets.secret import Secret, is_reference
 from lyra.errors import ConfigError
 
 __all__ = ["check_name", "read_cell"]

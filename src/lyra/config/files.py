@@ -34,7 +34,7 @@ def read_toml(path: str, shown: str) -> tuple[dict[str, Any], dict[tuple[str, ..
     import tomllib
     from decimal import Decimal
 
-    from lyra.core.toml_places import DEPTH_MAX, TooDeep, key_lines
+    from lyra.core.checking.toml_positions import DEPTH_MAX, TooDeep, key_lines
 
     text = _read_text(path, shown)
     try:

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from lyra.config.tables import TABLES
 from lyra.core import limits
-from lyra.core.capability import ANY_NAME
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
+from lyra.core.rights.capability import ANY_NAME
 
 __all__ = ["ELSEWHERE", "KEYS", "NONE", "SECTIONS", "Key", "hint_for"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from lyra.config.keys import KEYS, Key
 from lyra.config.origin import Origin
 from lyra.config.sources import Layer
-from lyra.core.capability import ANY_NAME, Grant
+from lyra.core.rights.capability import ANY_NAME, Grant
 
 __all__ = ["Merged"]
 

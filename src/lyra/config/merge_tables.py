@@ -16,10 +16,10 @@ from lyra.config.origin import Origin
 from lyra.config.servers import check_server
 from lyra.config.sources import Layer
 from lyra.config.tables import Cell
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
+from lyra.core.policies.rate import RateLimit
 from lyra.core.providers import COMPATIBLE, USUAL, is_loopback_url
-from lyra.core.rate import RateLimit
-from lyra.core.secret import is_reference
+from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError
 
 __all__ = ["MergedTables"]

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from lyra.config.tables import AUTH_KINDS, TRANSPORTS, Column
 from lyra.config.values import Source, number_of, plain_number, shape
-from lyra.core.check import known_keys, one_of, real, whole
-from lyra.core.secret import Secret
+from lyra.core.checking.check import known_keys, one_of, real, whole
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 
 __all__ = ["SERVER_READERS", "check_server", "check_server_name"]
@@ -68,7 +68,7 @@ def _texts(_column: Column, value: Any, name: str, _source: Source) -> tuple[str
 
 
 def _hosts(column: Column, value: Any, name: str, source: Source) -> tuple[str, ...]:
-    from lyra.core.capability import Capability
+    from lyra.core.rights.capability import Capability
 
     hosts = _texts(column, value, name, source)
     for host in hosts:

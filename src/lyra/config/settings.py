@@ -19,10 +19,10 @@ from lyra.config.origin import Origin
 from lyra.config.sources import Flags, Loading
 from lyra.config.tables import TABLES, Cell, groups
 from lyra.config.values import Kind
-from lyra.core.capability import ANY_NAME, Grant
-from lyra.core.money import Money
-from lyra.core.rate import RateLimit
-from lyra.core.secret import Secret
+from lyra.core.budgets.money import Money
+from lyra.core.policies.rate import RateLimit
+from lyra.core.rights.capability import ANY_NAME, Grant
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError
 
 __all__ = ["AgentConfig", "AuditConfig", "BudgetConfig", "Config", "KernelConfig", "Row", "nested"]

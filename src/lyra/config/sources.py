@@ -15,7 +15,7 @@ from lyra.config.files import FILE_NAME, MANAGED_FILE, read_toml, same_file
 from lyra.config.keys import ELSEWHERE, KEYS, NONE, SECTIONS, hint_for
 from lyra.config.tables import TABLES, Cell, cell_of, groups, hint_for_cell
 from lyra.config.values import READERS, Kind, Source, shape
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 __all__ = ["ALSO_MAX", "Flags", "Layer", "Loading"]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
+from lyra.core.policies.rate import STRATEGIES
 from lyra.core.providers import APIS
-from lyra.core.rate import STRATEGIES
 
 __all__ = ["AUTH_KINDS", "TABLES", "TRANSPORTS", "Cell", "Column", "Table", "cell_of", "groups", "hint_for_cell"]
 

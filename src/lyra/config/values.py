@@ -15,10 +15,10 @@ import msgspec
 
 from lyra.config.files import folder
 from lyra.config.keys import Key
-from lyra.core.capability import Grant
-from lyra.core.check import one_of, real, whole
-from lyra.core.money import Money
-from lyra.core.secret import Secret, is_reference, mask_url
+from lyra.core.budgets.money import Money
+from lyra.core.checking.check import one_of, real, whole
+from lyra.core.rights.capability import Grant
+from lyra.core.secrets.secret import Secret, is_reference, mask_url
 from lyra.errors import ConfigError
 
 __all__ = ["READERS", "Kind", "Source", "number_of", "plain_number", "shape"]

@@ -8,7 +8,7 @@
 Owns what is declared (the function, the capabilities it needs, what it costs, whether doing it twice is as good as
 once, how to react when it fails) and `canonical_hash`, by which a replay knows that the program asks for the same
 thing again. A plain async function is an Effect with nothing declared. `Charged` is how a function says what it
-really cost. Performs nothing itself; next: `lyra.kernel.door`.
+really cost. Performs nothing itself; next: `lyra.kernel.effects.door`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Final, overload
 
 import msgspec
 
-from lyra.core.admission import Admissions
-from lyra.core.budget import NOTHING, Usage
-from lyra.core.capability import Capability
-from lyra.core.check import known_keys
+from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.checking.check import known_keys
 from lyra.core.codec import canonical, decode, decoder_for
 from lyra.core.naming import qualified_name
-from lyra.core.policy import CircuitBreaker, Policy, RateLimit, Retry
+from lyra.core.policies.admission import Admissions
+from lyra.core.policies.policy import CircuitBreaker, Policy, RateLimit, Retry
+from lyra.core.rights.capability import Capability
 from lyra.errors import ConfigError, Corrupt
 
 __all__ = ["HASH_BYTES", "OPTIONS", "Charged", "Effect", "canonical_hash", "effect"]

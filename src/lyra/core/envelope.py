@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.asked import Asked
-from lyra.core.check import known_keys
+from lyra.core.checking.check import known_keys
 from lyra.core.limits import (
     ENVELOPE_AGENT_HOPS_MAX,
     ENVELOPE_ITERATIONS_MAX,
@@ -27,6 +26,7 @@ from lyra.core.limits import (
     ENVELOPE_STAGES_MAX,
     VALUE_DEPTH_MAX,
 )
+from lyra.core.open_question import Asked
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:

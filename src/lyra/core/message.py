@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.check import known_keys, one_of
+from lyra.core.checking.check import known_keys, one_of
 from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import ConfigError
 

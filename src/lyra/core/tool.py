@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from lyra.core.capability import Capability, Grant
-from lyra.core.check import known_keys, one_of, real, short_text, whole
+from lyra.core.checking.check import known_keys, one_of, real, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError, DeadlineExceeded, Denied, LyraError
 
 __all__ = [

@@ -7,13 +7,10 @@ Read `door` first (one list, in order), then `process` (what is stepped), `sched
 
 from lyra.core.envelope import Envelope, TerminalReason
 from lyra.core.event import Event
-from lyra.kernel.bus import BusMessage, BusStream, CircuitBreakerMiddleware, CommBus
-from lyra.kernel.child import Child
-from lyra.kernel.groups import Group
-from lyra.kernel.handle import Ack, Handle
+from lyra.kernel.base.listeners import EventHandler
+from lyra.kernel.bus.bus import BusMessage, BusStream, CircuitBreakerMiddleware, CommBus
 from lyra.kernel.health import HealthThresholds
-from lyra.kernel.instruction import AgentExecutionMetrics, Instruction, InstructionKind, SessionState
-from lyra.kernel.interrupts import (
+from lyra.kernel.interrupts.service import (
     KINDS,
     Answer,
     FlowInterrupt,
@@ -24,18 +21,15 @@ from lyra.kernel.interrupts import (
     InterruptStatus,
 )
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.lifecycle import LifecycleManager, ProcessControlBlock
-from lyra.kernel.links import Down, ExitSignal
-from lyra.kernel.listeners import EventHandler
-from lyra.kernel.orchestrator import Orchestrator
-from lyra.kernel.pcb import ProcessState, SchedulingPriority
-from lyra.kernel.pipeline import AgentConfig, EdgeLimit, PipelineConfig, RoutingRule
-from lyra.kernel.pipeline_events import PipelineEvent
-from lyra.kernel.pipeline_runner import AgentResult
-from lyra.kernel.process import Exit
-from lyra.kernel.rates import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
-from lyra.kernel.resources import QuotaResult, RemainingBudget, ResourceQuota, ResourceTracker, ResourceUsage
-from lyra.kernel.services import (
+from lyra.kernel.pipelines.declaration import AgentConfig, EdgeLimit, PipelineConfig, RoutingRule
+from lyra.kernel.pipelines.events import PipelineEvent
+from lyra.kernel.pipelines.instruction import AgentExecutionMetrics, Instruction, InstructionKind, SessionState
+from lyra.kernel.pipelines.orchestrator import Orchestrator
+from lyra.kernel.pipelines.runner import AgentResult
+from lyra.kernel.process.links import Down, ExitSignal
+from lyra.kernel.process.process import Exit
+from lyra.kernel.programs.handle import Ack, Handle
+from lyra.kernel.services.registry import (
     InferenceResponse,
     ServiceHandler,
     ServiceInfo,
@@ -44,8 +38,14 @@ from lyra.kernel.services import (
     ServiceResponse,
     ServiceStatus,
 )
+from lyra.kernel.shared.groups import Group
 from lyra.kernel.status import RequestStatus, SystemStatus
-from lyra.kernel.supervisor_handle import ChildInfo, SupervisorHandle
+from lyra.kernel.supervision.child import Child
+from lyra.kernel.supervision.handle import ChildInfo, SupervisorHandle
+from lyra.kernel.workers.entry import ProcessState, SchedulingPriority
+from lyra.kernel.workers.lifecycle import LifecycleManager, ProcessControlBlock
+from lyra.kernel.workers.rate_limits import RateLimitConfig, RateLimiter, RateLimitResult, RateLimitUsage
+from lyra.kernel.workers.usage import QuotaResult, RemainingBudget, ResourceQuota, ResourceTracker, ResourceUsage
 
 # The requirement document's words for the same things.
 KernelInterrupt = Interrupt

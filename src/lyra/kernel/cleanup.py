@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lyra.core import limits
-from lyra.core.check import sendable_text
+from lyra.core.checking.check import sendable_text
 from lyra.errors import LyraError, ProcessError, error_to_data
-from lyra.kernel.lifecycle import TERMINAL
+from lyra.kernel.workers.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer

@@ -25,17 +25,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lyra.core.budget import Budget
-from lyra.core.check import Declaration, real, whole
+from lyra.core.budgets.budget import Budget
+from lyra.core.checking.check import Declaration, real, whole
 from lyra.core.limits import HEALTH_INTERVAL_S
 from lyra.errors import InvalidTransition
-from lyra.kernel import rows
+from lyra.kernel.journal import rows
 
 if TYPE_CHECKING:
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.pcb import Entry
-    from lyra.kernel.process import Process
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.workers.entry import Entry
 
 __all__ = ["ALERTS", "HealthMonitor", "HealthThresholds"]
 

@@ -20,13 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from lyra.core import codec, limits
-from lyra.core.budget import Budget
-from lyra.core.capability import Grant
-from lyra.core.check import sendable_text
+from lyra.core.budgets.budget import Budget
+from lyra.core.checking.check import sendable_text
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.event import Event
 from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy, seeded
+from lyra.core.rights.capability import Grant
 from lyra.errors import (
     LyraError,
     NoSuchProcess,
@@ -35,48 +35,48 @@ from lyra.errors import (
     StoreError,
     StoreFull,
 )
-from lyra.kernel import rows
-from lyra.kernel.bus import CommBus
+from lyra.kernel.base.listeners import EventHandler, Listeners, Watchers
+from lyra.kernel.base.subsystem import State
+from lyra.kernel.base.tasks import Flight, Tasks, Writer
+from lyra.kernel.bus.bus import CommBus
 from lyra.kernel.cleanup import Rounds
-from lyra.kernel.declared import Declared
-from lyra.kernel.door import Door
-from lyra.kernel.gates import GateState
-from lyra.kernel.groups import Groups
-from lyra.kernel.handle import Ack, Handle, stopped_before
+from lyra.kernel.effects.door import Door
+from lyra.kernel.effects.gates import GateState
+from lyra.kernel.effects.registry import Declared
 from lyra.kernel.health import HealthMonitor
-from lyra.kernel.interrupts import InterruptService
-from lyra.kernel.journal import Journal
-from lyra.kernel.labels import Labels
-from lyra.kernel.life import Life
-from lyra.kernel.lifecycle import LifecycleManager
-from lyra.kernel.links import Links
-from lyra.kernel.listeners import EventHandler, Listeners, Watchers
-from lyra.kernel.mailbox import Mailboxes
-from lyra.kernel.memories import Memories
-from lyra.kernel.orchestrator import Orchestrator
-from lyra.kernel.ownership import Ownership, owner_name
-from lyra.kernel.pipeline_runner import run_pipeline
-from lyra.kernel.process import Process, resume, suspend
-from lyra.kernel.programs import Programs, Spawnable, program_of
-from lyra.kernel.rates import RateLimiter
+from lyra.kernel.interrupts.service import InterruptService
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.journal import Journal
+from lyra.kernel.journal.lease import Ownership, owner_name
+from lyra.kernel.pipelines.orchestrator import Orchestrator
+from lyra.kernel.pipelines.runner import run_pipeline
+from lyra.kernel.process.links import Links
+from lyra.kernel.process.mailbox import Mailboxes
+from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.process.scheduler import Scheduler
+from lyra.kernel.process.table import Table
+from lyra.kernel.programs.handle import Ack, Handle, stopped_before
+from lyra.kernel.programs.lifetime import Life
+from lyra.kernel.programs.registry import Programs, Spawnable, program_of
 from lyra.kernel.recovery import Recovery
-from lyra.kernel.requests import DRAIN_S, Requests
-from lyra.kernel.resources import (
+from lyra.kernel.services.registry import ServiceRegistry
+from lyra.kernel.shared.groups import Groups
+from lyra.kernel.shared.memories import Memories
+from lyra.kernel.shared.taint import Labels
+from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
+from lyra.kernel.supervision.supervisor import supervise
+from lyra.kernel.worker_api import DRAIN_S, Requests
+from lyra.kernel.workers.lifecycle import LifecycleManager
+from lyra.kernel.workers.rate_limits import RateLimiter
+from lyra.kernel.workers.time_limits import TimeLimits
+from lyra.kernel.workers.usage import (
     ResourceTracker,
 )
-from lyra.kernel.scheduler import Scheduler
-from lyra.kernel.services import ServiceRegistry
-from lyra.kernel.subsystem import State
-from lyra.kernel.supervisor import supervise
-from lyra.kernel.supervisor_handle import SupervisorHandle, Supervisors
-from lyra.kernel.table import Table
-from lyra.kernel.tasks import Flight, Tasks, Writer
-from lyra.kernel.time_limits import TimeLimits
 from lyra.store.protocol import Store, open_store
 
 if TYPE_CHECKING:
     from lyra.config import Config
-    from lyra.kernel.recall import Entry
+    from lyra.kernel.journal.history import Entry
 
 __all__ = ["Kernel"]
 

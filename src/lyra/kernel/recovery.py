@@ -18,17 +18,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lyra.core import codec
-from lyra.core.apart import Apart
-from lyra.core.budget import Usage
-from lyra.core.capability import Grant
+from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.early_budget import Apart
 from lyra.core.faultpoint import point
+from lyra.core.rights.capability import Grant
 from lyra.errors import Conflict, Corrupt, LyraError, StoreFull
-from lyra.kernel.context import Context
-from lyra.kernel.faults import error_from_row, text_of
-from lyra.kernel.interrupts import Interrupt
-from lyra.kernel.links import read_signal
-from lyra.kernel.process import Exit, Process
-from lyra.kernel.recall import Fold, ProcessState
+from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.journal.error_rows import error_from_row, text_of
+from lyra.kernel.journal.history import Fold, ProcessState
+from lyra.kernel.process.links import read_signal
+from lyra.kernel.process.process import Exit, Process
+from lyra.kernel.programs.context import Context
 from lyra.store.protocol import Store
 
 if TYPE_CHECKING:

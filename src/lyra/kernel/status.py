@@ -12,10 +12,10 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.errors import NoSuchProcess
-from lyra.kernel.interrupts import Interrupt
-from lyra.kernel.lifecycle import ProcessControlBlock
-from lyra.kernel.rates import RateLimitUsage
-from lyra.kernel.resources import RemainingBudget, SystemUsage
+from lyra.kernel.interrupts.service import Interrupt
+from lyra.kernel.workers.lifecycle import ProcessControlBlock
+from lyra.kernel.workers.rate_limits import RateLimitUsage
+from lyra.kernel.workers.usage import RemainingBudget, SystemUsage
 
 if TYPE_CHECKING:
     from lyra.kernel.kernel import Kernel

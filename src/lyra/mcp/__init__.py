@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.mcp.approvals import Approvals
-    from lyra.mcp.servers import McpServers, load_settings
+    from lyra.mcp.client.approvals import Approvals
+    from lyra.mcp.client.servers import McpServers, load_settings
     from lyra.mcp.settings import ServerSettings
     from lyra.mcp.state import STATES, Failure, ServerState
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from lyra.config.servers import check_server
-from lyra.core.secret import MASK, Secret, is_reference
+from lyra.core.secrets.secret import MASK, Secret, is_reference
 from lyra.errors import ConfigError
 
 __all__ = ["TIMEOUT_S", "ServerSettings", "Value", "settings_of"]

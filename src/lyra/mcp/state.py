@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.redact import redact
+from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError, LyraError, SandboxUnavailable
 
 __all__ = ["STATES", "AuthRequired", "Failed", "Failure", "ServerState", "failure_of"]

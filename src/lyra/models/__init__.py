@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lyra.core.message import Message
     from lyra.core.tool import ToolCall, ToolResult
     from lyra.models.client import LLMClient
-    from lyra.models.http import Timeouts
     from lyra.models.names import ModelName, model_name
     from lyra.models.provider import LLMProvider
     from lyra.models.request import Request
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         complete,
     )
     from lyra.models.usage import TokenUsage
+    from lyra.models.wire.http import Timeouts
 
 __all__ = [
     "Completion",
@@ -77,7 +77,7 @@ _HOMES = {
     "StreamEvent": "lyra.models.stream",
     "TextDelta": "lyra.models.stream",
     "ThinkingDelta": "lyra.models.stream",
-    "Timeouts": "lyra.models.http",
+    "Timeouts": "lyra.models.wire.http",
     "TokenUsage": "lyra.models.usage",
     "ToolCall": "lyra.core.tool",
     "ToolDelta": "lyra.models.stream",

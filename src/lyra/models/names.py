@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 __all__ = ["PROVIDERS", "ModelName", "model_name", "provider_of"]
 
 # provider → the class that speaks to it, as `module:class`, imported at the first call
 PROVIDERS: Final[dict[str, str]] = {
-    "anthropic": "lyra.models.anthropic:Anthropic",
-    "openai": "lyra.models.openai:OpenAI",
-    "azure": "lyra.models.azure:Azure",
-    "gemini": "lyra.models.gemini:Gemini",
-    "vertex": "lyra.models.vertex:Vertex",
-    "bedrock": "lyra.models.bedrock:Bedrock",
-    "ollama": "lyra.models.ollama:Ollama",
+    "anthropic": "lyra.models.providers.anthropic:Anthropic",
+    "openai": "lyra.models.providers.openai:OpenAI",
+    "azure": "lyra.models.providers.azure:Azure",
+    "gemini": "lyra.models.providers.gemini:Gemini",
+    "vertex": "lyra.models.providers.vertex:Vertex",
+    "bedrock": "lyra.models.providers.bedrock:Bedrock",
+    "ollama": "lyra.models.providers.ollama:Ollama",
     "sim": "lyra.models.sim:SimProvider",
 }
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.check import known_keys
+from lyra.core.checking.check import known_keys
 from lyra.core.clock import Clock, SystemClock
 from lyra.errors import ConfigError
 from lyra.models.usage import TokenUsage

@@ -22,10 +22,9 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.redact import redact, redact_data
-from lyra.core.secret import Secret
+from lyra.core.secrets.redact import redact, redact_data
+from lyra.core.secrets.secret import Secret
 from lyra.errors import ConfigError, LyraError, ModelError, ParseError, error_from_data, error_to_data
-from lyra.models.faults import fault
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
@@ -40,6 +39,7 @@ from lyra.models.stream import (
     ToolStart,
     UsageSeen,
 )
+from lyra.models.wire.faults import fault
 
 __all__ = ["Cassette", "Entry", "Recorder", "Replayer", "request_data"]
 

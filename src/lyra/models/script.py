@@ -26,14 +26,14 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.core.check import did_you_mean, one_of, real, short_text, whole
-from lyra.core.document import Path, form_of, parse, place_of, text_of
+from lyra.core.checking.check import did_you_mean, one_of, real, short_text, whole
+from lyra.core.checking.document import Path, form_of, parse, place_of, text_of
 from lyra.core.limits import NAME_LENGTH_MAX
 from lyra.core.tool import check_tool_name
 from lyra.errors import CheckError, ConfigError
-from lyra.models.faults import KINDS
 from lyra.models.pricing import FREE, Price
 from lyra.models.stream import STOP_REASONS
+from lyra.models.wire.faults import KINDS
 
 __all__ = ["Reply", "Script", "ScriptedCall", "ScriptedError", "load_script"]
 

@@ -23,7 +23,6 @@ from lyra.core.ids import seeded
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError, ModelError
-from lyra.models.faults import KINDS, fault
 from lyra.models.pricing import Price
 from lyra.models.provider import LLMProvider
 from lyra.models.request import Request
@@ -41,6 +40,7 @@ from lyra.models.stream import (
 )
 from lyra.models.tokens import Measure
 from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import KINDS, fault
 
 __all__ = ["BYTES_PER_TOKEN", "SCRIPT_VARIABLE", "SimProvider"]
 

@@ -17,8 +17,8 @@ import msgspec
 
 from lyra.core.message import Message
 from lyra.core.tool import ToolCall
-from lyra.models.faults import truncated
 from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import truncated
 
 __all__ = [
     "STOP_REASONS",

@@ -12,8 +12,8 @@ import msgspec
 
 from lyra.core.tool import ToolCall
 from lyra.errors import ConfigError
-from lyra.models.faults import UNREADABLE, malformed
 from lyra.models.stream import StreamEvent, ToolDelta, ToolEnd, ToolStart
+from lyra.models.wire.faults import UNREADABLE, malformed
 
 __all__ = ["ToolCalls", "tool_call"]
 

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from lyra.core.check import one_of
+from lyra.core.checking.check import one_of
 from lyra.core.event import Event
 from lyra.core.ids import Entropy
-from lyra.core.redact import redact_command, redact_data, without_passwords
+from lyra.core.secrets.redact import redact_command, redact_data, without_passwords
 from lyra.errors import ConfigError, LyraError, StoreError
 from lyra.observe.attach import Attached, Observed, secrets_of
 from lyra.observe.chain import CLOSED, FIRST, GAP, LINE_BYTES_MAX, OPENED, line_of, read_line

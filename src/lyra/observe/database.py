@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.check import one_of, whole
+from lyra.core.checking.check import one_of, whole
 from lyra.core.event import Event
-from lyra.core.redact import redact
+from lyra.core.secrets.redact import redact
 from lyra.errors import ConfigError
 from lyra.observe.spans import KINDS, Span, SpanNode, span_of, span_tree
 

@@ -14,7 +14,7 @@ import msgspec
 
 from lyra.core.codec import to_plain
 from lyra.core.event import KINDS, Event
-from lyra.core.redact import redact, redact_data
+from lyra.core.secrets.redact import redact, redact_data
 from lyra.errors import ConfigError
 
 __all__ = ["JsonLines"]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.check import whole
+from lyra.core.checking.check import whole
 from lyra.core.event import Event
 
 __all__ = ["KINDS", "Span", "SpanNode", "Spans", "span_of", "span_tree"]

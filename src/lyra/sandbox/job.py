@@ -22,8 +22,8 @@ from typing import Final
 from lyra.core.clock import SystemClock
 from lyra.errors import LyraError, SandboxUnavailable
 from lyra.sandbox.cgroup import ControlGroup
-from lyra.sandbox.child import Entry
 from lyra.sandbox.output import Capture, Output
+from lyra.sandbox.pre_exec import Entry
 from lyra.sandbox.profile import Limits
 from lyra.sandbox.protected import News
 

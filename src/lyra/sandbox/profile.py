@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from lyra.core.capability import Capability, Grant
 from lyra.core.limits import (
     SANDBOX_CPU_S,
     SANDBOX_FILE_BYTES_MAX,
@@ -26,6 +25,7 @@ from lyra.core.limits import (
     SANDBOX_PROCESSES_MAX,
     SANDBOX_WALL_S,
 )
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ConfigError
 
 __all__ = ["SYSTEM", "SYSTEM_FILES", "SYSTEM_FOLDERS", "Limits", "Profile"]

@@ -24,12 +24,12 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
-from lyra.core.capability import Capability
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
-from lyra.sandbox.aside import set_aside
-from lyra.sandbox.links import Lead, hold, put_back
+from lyra.core.rights.capability import Capability
+from lyra.sandbox.forbidden_names import set_aside
 from lyra.sandbox.paths import reopen
 from lyra.sandbox.profile import Profile
+from lyra.sandbox.protected_links import Lead, hold, put_back
 
 __all__ = ["HIDDEN", "READ_ONLY", "Found", "News", "appeared", "find", "hold_links", "is_protected"]
 

@@ -17,9 +17,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from lyra.core.capability import Capability, Grant
 from lyra.core.ids import Entropy
 from lyra.core.limits import EGRESS_CONNECT_S, EGRESS_CONNECTIONS_MAX, EGRESS_HEAD_BYTES_MAX, EGRESS_LOG_MAX
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied
 from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
 

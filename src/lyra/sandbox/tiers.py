@@ -23,10 +23,10 @@ from lyra.core.ids import Entropy
 from lyra.core.limits import SANDBOX_SCAN_ENTRIES_MAX
 from lyra.errors import SandboxUnavailable
 from lyra.sandbox import bubblewrap, cgroup, landlock, seccomp
-from lyra.sandbox.aside import placeholders
-from lyra.sandbox.child import Entry, Fence, in_shell, rlimits
-from lyra.sandbox.fence import ruleset_of
+from lyra.sandbox.forbidden_names import placeholders
 from lyra.sandbox.job import Plan
+from lyra.sandbox.landlock_tier import ruleset_of
+from lyra.sandbox.pre_exec import Entry, Fence, in_shell, rlimits
 from lyra.sandbox.profile import Profile
 from lyra.sandbox.protected import Found, appeared, find, hold_links
 from lyra.sandbox.proxy import Proxy

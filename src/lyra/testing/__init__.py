@@ -8,7 +8,7 @@
     StoreConformance  the rules every Store keeps, as a suite to inherit (`conformance`)
 
 For your own programs, read `clock` and `loop`; for how Lyra itself is tested, `world`, `invariants`, `crash` and
-`damage`. `python -m lyra.testing` runs the long versions. Nothing is imported before it is asked for.
+`damage`. `python -m verify` runs the long versions. Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from verify.simulation.sim import run_seed
+
     from lyra.testing.clock import SimClock
     from lyra.testing.conformance import StoreConformance
     from lyra.testing.loop import run as run_in_virtual_time
     from lyra.testing.mock import MockServer
-    from lyra.testing.sim import run_seed
     from lyra.testing.tape import record
 
 __all__ = ["MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time", "run_seed"]

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from lyra.core.check import one_of
-from lyra.core.secret import Secret
+from lyra.core.checking.check import one_of
+from lyra.core.secrets.secret import Secret
 from lyra.models.client import LLMClient
 from lyra.models.provider import LLMProvider
 from lyra.models.record import Cassette, Recorder, Replayer

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from lyra.tools.dynamic.folder import DynamicTools
+    from lyra.tools.yaml.folder import DynamicTools
 
 __all__ = ["DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "tool"]
 
@@ -19,7 +19,7 @@ __all__ = ["DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "to
 def __getattr__(name: str) -> Any:
     if name != "DynamicTools":  # not before it is wanted: it brings the sandbox and all that fetches
         raise AttributeError(f"module 'lyra.tools' has no attribute {name!r}")
-    from lyra.tools.dynamic.folder import DynamicTools
+    from lyra.tools.yaml.folder import DynamicTools
 
     globals()[name] = DynamicTools
     return DynamicTools

@@ -27,12 +27,12 @@ from typing import Any, Final, get_type_hints, overload
 
 import msgspec
 
-from lyra.core.capability import Capability
-from lyra.core.check import known_keys
+from lyra.core.checking.check import known_keys
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ConfigError, ToolError
-from lyra.tools.bounds import BOUNDS, bounded
-from lyra.tools.foreign import read_foreign, schema_of
+from lyra.tools.declared_bounds import BOUNDS, bounded
+from lyra.tools.pydantic_types import read_foreign, schema_of
 
 __all__ = ["Arguments", "tool", "tool_of"]
 

@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from lyra.core.capability import Capability, Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, Target, plain_host, resolve, target_of
 from lyra.sandbox.proxy import system_lookup

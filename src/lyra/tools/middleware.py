@@ -2,7 +2,7 @@
 
     registry = ToolRegistry([search, fetch], middleware=[logging(), timeout(20), retry(3)])
 
-Each function makes one layer (`lyra.tools.layers`); the first of a list is the outermost. What must not be done twice
+Each function makes one layer (`lyra.tools.wrapped`); the first of a list is the outermost. What must not be done twice
 is not: `cache` and `retry` leave tools alone that are not idempotent, but for errors that say the call was never made.
 Time comes from the Clock that is given. A layer may be shared by several tools and agents: its limits then hold for
 all of them together.
@@ -21,17 +21,17 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from lyra.core import codec
-from lyra.core.check import real, whole
+from lyra.core.checking.check import real, whole
 from lyra.core.clock import Clock, SystemClock
 from lyra.core.ids import Entropy, seeded
-from lyra.core.rate import RateLimit, TokenBucket
-from lyra.core.redact import redact as redact_text
-from lyra.core.redact import redact_data
-from lyra.core.retry import Backoff, Retry
-from lyra.core.secret import Secret
+from lyra.core.policies.rate import RateLimit, TokenBucket
+from lyra.core.policies.retry import Backoff, Retry
+from lyra.core.secrets.redact import redact as redact_text
+from lyra.core.secrets.redact import redact_data
+from lyra.core.secrets.secret import Secret
 from lyra.core.tool import ERROR_CODES, ToolCall, error_code, rights
 from lyra.errors import CircuitOpen, ConfigError, LyraError, Overloaded, RateLimited, ToolError
-from lyra.tools.layers import Middleware, Next, pure
+from lyra.tools.wrapped import Middleware, Next, pure
 
 __all__ = ["cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"]
 

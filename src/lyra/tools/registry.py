@@ -19,16 +19,16 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from typing import Any, Final, overload
 
-from lyra.core.capability import Grant
-from lyra.core.check import did_you_mean
+from lyra.core.checking.check import did_you_mean
+from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, ToolCall, ToolResult, error_code, rights
 from lyra.errors import ConfigError, LyraError, ToolError
 from lyra.tools.calling import calling, invoke
+from lyra.tools.concurrency import Turns
 from lyra.tools.function import tool, tool_of
-from lyra.tools.layers import Middleware, check_middleware, layered
-from lyra.tools.search_tools import searchable
 from lyra.tools.source import ToolSource, is_source, part_of
-from lyra.tools.turns import Turns
+from lyra.tools.tool_search import searchable
+from lyra.tools.wrapped import Middleware, check_middleware, layered
 
 __all__ = ["ToolRegistry"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from lyra.core.tool import Tool
-from lyra.tools.layers import Middleware, layered
+from lyra.tools.wrapped import Middleware, layered
 
 __all__ = ["ToolSource", "is_source", "part_of"]
 

@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lyra.vega.ast import Module
-    from lyra.vega.checker import Load
-    from lyra.vega.program import Program
-    from lyra.vega.runtime.errors import VegaError
-    from lyra.vega.source import Diagnostic
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.check.checker import Load
+    from lyra.vega.syntax.ast import Module
+    from lyra.vega.syntax.source import Diagnostic
+    from lyra.vega.values.errors import VegaError
 
 __all__ = ["Program", "VegaError", "check", "compile", "format_source", "parse", "run"]
 
 
 def parse(text: str, name: str = "<vega>") -> Module:
     """The tree of a source; ParseError with all mistakes in `fields["problems"]`."""
-    from lyra.vega.parser import parse as parse_text
+    from lyra.vega.syntax.parser import parse as parse_text
 
     return parse_text(text, name)
 
 
 def check(text: str, name: str = "<vega>", *, load: Load | None = None) -> list[Diagnostic]:
     """Every mistake and warning in a source, in order of place. `load` finds the text of an import."""
-    from lyra.vega.checker import check_source
+    from lyra.vega.check.checker import check_source
 
     return check_source(text, name, load=load)
 
 
 def format_source(text: str, name: str = "<vega>") -> str:
     """The source in its one layout; ParseError if it cannot be read."""
-    from lyra.vega.format import format_source as format_text
+    from lyra.vega.format.formatter import format_source as format_text
 
     return format_text(text, name)
 
@@ -52,9 +52,9 @@ def compile(  # noqa: A001 - the word for it, as in `re.compile`
 ) -> Program:
     """A source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names` are
     functions that the program may call and its host will answer."""
-    from lyra.vega.checker import checked
-    from lyra.vega.compiler import compile_module
-    from lyra.vega.source import Source
+    from lyra.vega.check.checker import checked
+    from lyra.vega.compile.compiler import compile_module
+    from lyra.vega.syntax.source import Source
 
     module = checked(text, name, load=load, host_names=host_names)
     return compile_module(module, Source(name, text), load=load, host_names=host_names)
@@ -72,7 +72,7 @@ def run(source: str | Program, **options: Any) -> Any:
     return run_program(source, **options)
 
 
-_HOMES = {"Program": "lyra.vega.program", "VegaError": "lyra.vega.runtime.errors"}
+_HOMES = {"Program": "lyra.vega.bytecode.program", "VegaError": "lyra.vega.values.errors"}
 
 
 def __getattr__(name: str) -> Any:

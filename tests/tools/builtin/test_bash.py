@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, caller, rights
 from lyra.errors import CapabilityDenied, LyraError, SandboxUnavailable, ToolError
 from lyra.sandbox import Sandbox, examine

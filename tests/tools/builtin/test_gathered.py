@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import Agent, Kernel
-from lyra.agents.task import task_tool
+from lyra.agents.helpers.task import task_tool
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.models.sim import SimProvider

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lyra.core.capability import Grant
+from lyra.core.rights.capability import Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, LyraError, ToolError
 from lyra.tools.builtin.page_text import page_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lyra.testing import fuzz
+from verify.fuzz import fuzz
 
 
 def test_two_thousand_inputs():

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lyra.core.capability import Grant
-from lyra.core.programs import reaches
-from lyra.tools.permissions.command_line import read_line
-from lyra.tools.permissions.text_glob import TextGlob
+from lyra.core.commands.programs import reaches
+from lyra.core.rights.capability import Grant
+from lyra.tools.shell.command_line import read_line
+from lyra.tools.shell.text_glob import TextGlob
 from tests.tools.permissions.hostile import HOSTILE
 
 RM = TextGlob("rm *")

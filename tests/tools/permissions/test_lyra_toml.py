@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lyra.cli.permissions import permissions as command
+from lyra.cli.commands.permissions import permissions as command
 from lyra.config import Config
 from lyra.errors import ConfigError
 from lyra.tools.permissions import Permissions, Rule, load_layers, permissions_of, subject_of

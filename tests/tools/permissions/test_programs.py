@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lyra.core.code import starts_programs
-from lyra.core.programs import program_name
+from lyra.core.commands.embedded_code import starts_programs
+from lyra.core.commands.programs import program_name
 from lyra.tools.permissions import Permissions, Rule, subject_of
-from lyra.tools.permissions.command_line import read_line
-from lyra.tools.permissions.text_glob import TextGlob
+from lyra.tools.shell.command_line import read_line
+from lyra.tools.shell.text_glob import TextGlob
 
 # Each starts `rm`, or code that nobody can read, by way of another program.
 STARTED = r"""

@@ -6,8 +6,8 @@ from lyra.vega import check
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.diagnostics import Remark, diagnose, fixes_of
 from lyra.vega.lsp.project import Project
-from lyra.vega.parser import Parsed, parse_all
-from lyra.vega.source import Source
+from lyra.vega.syntax.parser import Parsed, parse_all
+from lyra.vega.syntax.source import Source
 
 from .texts import project
 
@@ -148,7 +148,7 @@ def test_an_import_is_checked_again_only_when_it_or_its_own_imports_change(monke
         read.append(source.name)
         return parse_all(source)
 
-    monkeypatch.setattr("lyra.vega.checker.parse_all", noted)
+    monkeypatch.setattr("lyra.vega.check.checker.parse_all", noted)
     texts = {"one": 'import "./two.vega" as two;\nfn f() { return two::g(); }\n', "two": "fn g() { return 1; }\n"}
     found, path, _ = project('import "./one.vega" as one;\nprint(one::f());\n', **texts)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import lyra
-from lyra.vega.lexer import lex
 from lyra.vega.lsp.extension import KEYWORD_SCOPES, files, grammar
-from lyra.vega.source import Source
-from lyra.vega.tokens import KEYWORDS, Tokens
+from lyra.vega.syntax.lexer import lex
+from lyra.vega.syntax.source import Source
+from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 from tests.mcp.node import MODULES
 
 HERE = Path(__file__).parent

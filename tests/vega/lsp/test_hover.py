@@ -6,7 +6,7 @@ import pytest
 
 from lyra.vega.lsp.hover import hover
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.tokens import KEYWORDS
+from lyra.vega.syntax.tokens import KEYWORDS
 
 from .texts import project
 

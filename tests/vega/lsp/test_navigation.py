@@ -9,10 +9,10 @@ import pytest
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.navigation import definition, highlights, references
 from lyra.vega.lsp.project import Place
-from lyra.vega.parser import parse_all
-from lyra.vega.scopes import Symbol as Resolved
-from lyra.vega.scopes import Variable
-from lyra.vega.source import Source
+from lyra.vega.plan.names import Symbol as Resolved
+from lyra.vega.plan.names import Variable
+from lyra.vega.syntax.parser import parse_all
+from lyra.vega.syntax.source import Source
 
 from .texts import cut, project
 
@@ -154,9 +154,9 @@ def test_names_mean_what_they_mean_to_the_compiler():
 
 def resolved(module, source):
     """What the compiler's resolver finds, by the place of each name."""
-    from lyra.vega import ast
-    from lyra.vega.facts import every_node
-    from lyra.vega.scopes import ModuleScope, Resolver
+    from lyra.vega.plan.names import ModuleScope, Resolver
+    from lyra.vega.syntax import ast
+    from lyra.vega.syntax.facts import every_node
 
     scope = ModuleScope(source, module, is_main=True)
     resolver = Resolver(scope)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lyra.vega.lexer import Lexed, lex
 from lyra.vega.lsp.reparse import reparsed
-from lyra.vega.parser import parse_all
-from lyra.vega.source import Source
+from lyra.vega.syntax.lexer import Lexed, lex
+from lyra.vega.syntax.parser import parse_all
+from lyra.vega.syntax.source import Source
 
 EVERYTHING = (Path(__file__).parent.parent / "everything.vega").read_text()
 PIECES = [

@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from lyra.errors import ConfigError, LyraError, ModelError
-from lyra.models.faults import UNREADABLE
 from lyra.models.request import Request
 from lyra.models.sim import BYTES_PER_TOKEN, SimProvider
 from lyra.models.stream import complete
 from lyra.models.tokens import Measure
+from lyra.models.wire.faults import UNREADABLE
 from lyra.testing.mock.anthropic import AnthropicWire
 from lyra.testing.mock.http import Asked, Exchange, serve
 from lyra.testing.mock.ollama import OllamaWire, tags

@@ -5,8 +5,8 @@ knows who has read what, `spill` holds long output. On them stand `files` (Read,
 (Glob, Grep), `notebook` (NotebookEdit), `bash` with `jobs` (Bash, BashOutput, KillShell), `web_fetch` with `page_text`
 (WebFetch), `ask_user` (AskUser) and `todo` (TodoWrite). Whether a call is allowed is decided before it comes here: by
 the Grant, which is asked for the resolved path, the command or the host, and by the permission rules. What needs an
-agent around it is elsewhere: Task in `lyra.agents.task`, Remember and Recall in `lyra.agents.memory`;
-ToolSearch is in `lyra.tools.search_tools`.
+agent around it is elsewhere: Task in `lyra.agents.helpers.task`, Remember and Recall in `lyra.agents.turn.memory`;
+ToolSearch is in `lyra.tools.tool_search`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lyra.tools.builtin.workspace import Workspace
 
 if TYPE_CHECKING:
-    from lyra.core.capability import Grant
+    from lyra.core.rights.capability import Grant
     from lyra.core.tool import Tool
     from lyra.sandbox import Sandbox
     from lyra.tools.permissions.decision import Permissions
@@ -50,7 +50,7 @@ def builtin_tools(
     from lyra.tools.builtin.todo import todo_tools
     from lyra.tools.builtin.web_fetch import follows, web_tools
     from lyra.tools.permissions.decision import may_hold_secrets
-    from lyra.tools.search_tools import tool_search
+    from lyra.tools.tool_search import tool_search
 
     hidden = permissions.hidden if permissions is not None else may_hold_secrets
     place = workspace if isinstance(workspace, Workspace) else Workspace(workspace, hidden=hidden)

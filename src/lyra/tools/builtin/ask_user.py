@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lyra.core.secrets.visible import visible
 from lyra.core.tool import Tool
-from lyra.core.visible import visible
 from lyra.errors import ToolError
 from lyra.tools.function import tool
 

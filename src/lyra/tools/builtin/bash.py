@@ -14,14 +14,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.capability import Capability, Grant
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
+from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.tools.builtin.jobs import Jobs, ended
 from lyra.tools.builtin.workspace import Workspace
 from lyra.tools.function import tool
-from lyra.tools.permissions.command_line import read_line
+from lyra.tools.shell.command_line import read_line
 
 if TYPE_CHECKING:
     from lyra.sandbox import Profile, Sandbox

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from lyra.core.capability import Capability
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.builtin.read_log import ReadLog

@@ -15,7 +15,7 @@ import sys
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-from lyra.core.capability import Capability
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import Tool
 from lyra.errors import ToolError
 from lyra.tools.builtin.search_worker import ROWS_MAX

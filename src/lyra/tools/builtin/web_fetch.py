@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.capability import Capability, Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool, rights
 from lyra.errors import CapabilityDenied, ToolError
 from lyra.sandbox.addresses import Lookup, after_redirect, literal, plain_host, target_of

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from lyra.core.capability import Capability
+from lyra.core.rights.capability import Capability
 from lyra.core.tool import admitted, hides
 from lyra.errors import CapabilityDenied, ConfigError, ToolError
 from lyra.sandbox.paths import Beneath, true_path

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from lyra.core.toml_places import key_lines
+from lyra.core.checking.toml_positions import key_lines
 from lyra.errors import ConfigError
 from lyra.tools.permissions.rules import Effect, Rule, read_rules
 

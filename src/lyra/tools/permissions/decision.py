@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Self
 
-from lyra.core.capability import Capability, Grant
-from lyra.core.check import one_of
+from lyra.core.checking.check import one_of
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ApprovalRefused, ConfigError
 from lyra.sandbox.protected import HIDDEN, READ_ONLY
 from lyra.tools.permissions.answers import config_folder

@@ -18,12 +18,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from lyra.core.check import known_keys
+from lyra.core.checking.check import known_keys
 from lyra.core.limits import RULE_LENGTH_MAX
-from lyra.core.pattern import Pattern
+from lyra.core.rights.glob import Pattern
 from lyra.errors import ConfigError
 from lyra.tools.permissions.subjects import FAMILIES, Subject, absolute, facts_of, subject_of, whole_of
-from lyra.tools.permissions.text_glob import TextGlob
+from lyra.tools.shell.text_glob import TextGlob
 
 __all__ = ["Effect", "Rule", "read_rules"]
 

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 
 from lyra.config.files import read_bytes, read_toml
 from lyra.config.sources import Loading
-from lyra.core.check import known_keys, one_of
-from lyra.core.toml_places import TooDeep, key_lines
+from lyra.core.checking.check import known_keys, one_of
+from lyra.core.checking.toml_positions import TooDeep, key_lines
 from lyra.errors import ConfigError
 from lyra.tools.permissions.decision import MODES, Permissions
 from lyra.tools.permissions.rules import Effect, Rule, read_rules

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from lyra.errors import ConfigError
-from lyra.tools.permissions.command_line import CommandLine, read_line
+from lyra.tools.shell.command_line import CommandLine, read_line
 
 __all__ = ["FAMILIES", "TOOLS", "Kind", "Subject", "ToolFacts", "Url", "facts_of", "read_url", "subject_of", "whole_of"]
 

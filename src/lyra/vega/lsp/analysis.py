@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lyra.vega import ast
-from lyra.vega.checker import Load
-from lyra.vega.checker_types import ANY, STR, Kind, of_type
-from lyra.vega.lexer import Lexed, lex
+from lyra.vega.check.checker import Load
+from lyra.vega.check.types import ANY, STR, Kind, of_type
 from lyra.vega.lsp.imports import ImportingChecker, Imports
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.reparse import reparsed
 from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.parser import Parsed, parse_all
-from lyra.vega.source import Diagnostic, Source
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.lexer import Lexed, lex
+from lyra.vega.syntax.parser import Parsed, parse_all
+from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = ["Analysis"]
 

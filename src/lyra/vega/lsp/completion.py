@@ -11,21 +11,21 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from lyra.core.capability import VERBS
+from lyra.core.rights.capability import VERBS
 from lyra.errors import CODES
-from lyra.vega import ast
-from lyra.vega.checker_expressions import methods_of
-from lyra.vega.checker_settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.checker_types import TYPES
+from lyra.vega.check.expressions import methods_of
+from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.check.signatures import signature_text, takes_text
+from lyra.vega.check.types import TYPES
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.context import Context, context_at
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.signatures import signature_text, takes_text
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
-from lyra.vega.tokens import KEYWORDS
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.tokens import KEYWORDS
 
 __all__ = ["Item", "complete"]
 

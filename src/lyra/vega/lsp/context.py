@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lyra.vega.checker_settings import BLOCKS
-from lyra.vega.lexer import Lexed, lex
-from lyra.vega.source import Source
-from lyra.vega.tokens import KEYWORDS
+from lyra.vega.check.settings import BLOCKS
+from lyra.vega.syntax.lexer import Lexed, lex
+from lyra.vega.syntax.source import Source
+from lyra.vega.syntax.tokens import KEYWORDS
 
 __all__ = ["Context", "Opened", "Token", "context_at"]
 

@@ -11,9 +11,9 @@ import re
 from typing import Final, NamedTuple
 
 from lyra.errors import SourceError
-from lyra.vega import ast
 from lyra.vega.lsp.analysis import Analysis
-from lyra.vega.source import Diagnostic, Source
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = ["Elsewhere", "Fix", "Remark", "diagnose", "fixes_of"]
 
@@ -78,7 +78,7 @@ def _remark(problem: Diagnostic, source: Source) -> Remark:
 
 def _compiled(analysis: Analysis) -> list[Diagnostic]:
     """What only the compiler sees."""
-    from lyra.vega.compiler import compile_module
+    from lyra.vega.compile.compiler import compile_module
 
     try:
         compile_module(analysis.module, analysis.source, load=analysis.load)

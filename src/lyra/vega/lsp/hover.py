@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lyra.vega import ast
-from lyra.vega.checker_expressions import methods_of
-from lyra.vega.checker_settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.check.expressions import methods_of
+from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.check.signatures import signature_text, takes_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.symbols import Member, Symbol
-from lyra.vega.signatures import signature_text, takes_text
-from lyra.vega.source import Source
 from lyra.vega.stdlib.table import ERRORS, LIBRARY, METHODS
-from lyra.vega.tokens import KEYWORDS
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.source import Source
+from lyra.vega.syntax.tokens import KEYWORDS
 
 __all__ = ["Hover", "describe", "hover"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lyra.vega.checker import Checker, Load
-from lyra.vega.checker_scope import Binding
-from lyra.vega.source import Diagnostic, Source
+from lyra.vega.check.checker import Checker, Load
+from lyra.vega.check.scope import Binding
+from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = ["ImportingChecker", "Imports"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyra.errors import SourceError
-from lyra.vega.format import format_source
+from lyra.vega.format.formatter import format_source
 
 __all__ = ["formatted"]
 

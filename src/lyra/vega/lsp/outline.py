@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lyra.vega import ast
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.index import Index
+from lyra.vega.syntax import ast
 
 __all__ = ["Entry", "outline"]
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from lyra.vega import ast
-from lyra.vega.checker import Load
+from lyra.vega.check.checker import Load
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.document import UTF16, Document, Lines
 from lyra.vega.lsp.imports import Imports
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.symbols import Member, Symbol
+from lyra.vega.syntax import ast
 
 __all__ = ["Place", "Project", "path_of", "uri_of"]
 

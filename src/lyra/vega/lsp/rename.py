@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lyra.vega import ast
-from lyra.vega.checker_types import TYPES
+from lyra.vega.check.types import TYPES
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.navigation import meaning, references
 from lyra.vega.lsp.project import Place, Project
 from lyra.vega.lsp.symbols import Symbol
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.tokens import KEYWORDS
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.tokens import KEYWORDS
 
 __all__ = ["Refused", "prepare", "rename"]
 

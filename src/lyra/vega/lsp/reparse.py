@@ -12,11 +12,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from lyra.core.limits import VEGA_SOURCE_CHARS_MAX
-from lyra.vega import ast
-from lyra.vega.facts import every_node
-from lyra.vega.lexer import lex
-from lyra.vega.parser import Parsed, Parser
-from lyra.vega.source import Source
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.facts import every_node
+from lyra.vega.syntax.lexer import lex
+from lyra.vega.syntax.parser import Parsed, Parser
+from lyra.vega.syntax.source import Source
 
 __all__ = ["reparsed"]
 

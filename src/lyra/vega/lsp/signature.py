@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lyra.vega import ast
+from lyra.vega.check.signatures import signature_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.context import Context, context_at
 from lyra.vega.lsp.project import Project
 from lyra.vega.lsp.symbols import Member, Symbol
-from lyra.vega.signatures import signature_text
 from lyra.vega.stdlib.table import METHODS, Entry
+from lyra.vega.syntax import ast
 
 __all__ = ["Help", "signature_help"]
 

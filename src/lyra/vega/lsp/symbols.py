@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lyra.vega import ast
+from lyra.vega.syntax import ast
 
 __all__ = ["Member", "Scope", "Symbol", "Use"]
 

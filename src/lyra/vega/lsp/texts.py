@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from lyra.core.money import Money
-from lyra.vega import ast
+from lyra.core.budgets.money import Money
 from lyra.vega.lsp.symbols import Symbol
-from lyra.vega.source import Source
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.source import Source
 
 if TYPE_CHECKING:
     from lyra.models.pricing import Prices

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lyra.vega import ast
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.symbols import Symbol
 from lyra.vega.stdlib.table import LIBRARY
-from lyra.vega.tokens import KEYWORDS, Tokens
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.tokens import KEYWORDS, Tokens
 
 __all__ = ["MODIFIERS", "TYPES", "Coloured", "coloured"]
 

@@ -10,12 +10,12 @@ import re
 from bisect import bisect_left
 from typing import Any, Final
 
-from lyra.vega import ast
-from lyra.vega.checker_settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.facts import parts_of
+from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.lsp.symbols import Member, Scope, Symbol, Use
 from lyra.vega.stdlib.table import GLOBALS
-from lyra.vega.tokens import Tokens
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.facts import parts_of
+from lyra.vega.syntax.tokens import Tokens
 
 __all__ = ["Walk"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from lyra.vega import ast
-from lyra.vega.plan.stretch import ALLOWED, Site, Stretch, says
+from lyra.vega.plan.names import ModuleScope, Symbol
+from lyra.vega.plan.straight_line import ALLOWED, Site, Stretch, says
 from lyra.vega.plan.summaries import EFFECTS, Summaries
-from lyra.vega.plan.walk import children
-from lyra.vega.scopes import ModuleScope, Symbol
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.walk import children
 
 __all__ = ["Alone", "Notes", "Overlapping", "PlannedCall"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from lyra.agents.overlap.picture import Called, picture_of
+from lyra.agents.parallel.source.plan import Called, picture_of
 from lyra.vega.plan.notes import Alone, Overlapping, PlannedCall
 from lyra.vega.plan.plan import Plan
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lyra.vega import ast
-from lyra.vega.plan.stretch import Site, Stretch
-from lyra.vega.plan.walk import children, parts
-from lyra.vega.scopes import Variable
+from lyra.vega.plan.names import Variable
+from lyra.vega.plan.straight_line import Site, Stretch
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.walk import children, parts
 
 __all__ = ["Slice"]
 

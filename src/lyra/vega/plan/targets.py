@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from lyra.vega import ast
-from lyra.vega.facts import every_node
-from lyra.vega.rules import OFF
-from lyra.vega.scopes import ModuleScope, Symbol, Variable
+from lyra.vega.plan.names import ModuleScope, Symbol, Variable
+from lyra.vega.plan.rules import OFF
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.facts import every_node
 
 __all__ = ["Given", "Targets"]
 

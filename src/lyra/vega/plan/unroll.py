@@ -17,11 +17,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from lyra.vega import ast
-from lyra.vega.plan.stretch import ALLOWED
+from lyra.vega.plan.names import ModuleScope, Unit, Variable
+from lyra.vega.plan.straight_line import ALLOWED
 from lyra.vega.plan.summaries import Summaries
-from lyra.vega.plan.walk import parts
-from lyra.vega.scopes import ModuleScope, Unit, Variable
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.walk import parts
 
 __all__ = ["Unroller"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from lyra.core import codec
-from lyra.kernel import rows
+from lyra.kernel.journal import rows
 from lyra.store.protocol import Record
-from lyra.vega.runtime.durable import FRONT, agent_made
-from lyra.vega.snapshot import value_from_data
+from lyra.vega.durable.durable_run import FRONT, agent_made
+from lyra.vega.machine.snapshot import value_from_data
 
 __all__ = ["AgentView", "Aside", "Said"]
 

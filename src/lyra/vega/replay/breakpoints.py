@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from lyra.core.check import did_you_mean
-from lyra.core.money import Money
+from lyra.core.budgets.money import Money
+from lyra.core.checking.check import did_you_mean
 from lyra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from lyra.vega.replay.look import Expression
+    from lyra.vega.replay.evaluate import Expression
     from lyra.vega.replay.player import Player
     from lyra.vega.replay.timeline import Step
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lyra.vega.fiber import Fiber, VmEffect
+from lyra.vega.machine.fiber import Fiber, VmEffect
 from lyra.vega.replay.journal import Journal
 from lyra.vega.replay.timeline import Step, brief
-from lyra.vega.values import Process, shown
+from lyra.vega.values.values import Process, shown
 
 __all__ = ["described"]
 

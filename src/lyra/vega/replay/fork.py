@@ -13,30 +13,30 @@ import asyncio
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.agents.ask import Ask
+from lyra.agents.turn.model_call import Ask
 from lyra.core import codec
-from lyra.core.apart import NO_ROOM
-from lyra.core.budget import Usage
+from lyra.core.budgets.budget import Usage
+from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
-from lyra.kernel import rows
-from lyra.kernel.door import Door
-from lyra.kernel.faults import error_from_row, error_to_row
-from lyra.kernel.ownership import owner_name
+from lyra.kernel.effects.door import Door
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.error_rows import error_from_row, error_to_row
+from lyra.kernel.journal.lease import owner_name
 from lyra.store.space import Space
+from lyra.vega.durable.pids import PID
 from lyra.vega.replay.replies import Replies
 from lyra.vega.replay.timeline import Step, Timeline
-from lyra.vega.runtime.pids import PID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process import Process
+    from lyra.kernel.process.process import Process
     from lyra.store.protocol import Record
-    from lyra.vega.runs import Run
-    from lyra.vega.runtime.agents import Turn
-    from lyra.vega.runtime.durable import Life
+    from lyra.vega.durable.durable_run import Life
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.runtime.agents.agent import Turn
 
 __all__ = ["Book", "Change", "change_at", "copied_to", "difference", "fresh_name", "live_on"]
 

@@ -14,16 +14,16 @@ import msgspec
 
 from lyra.core import codec
 from lyra.errors import Corrupt, StoreError
-from lyra.kernel import rows
+from lyra.kernel.journal import rows
+from lyra.vega.durable.durable_run import agent_made
 from lyra.vega.replay.agents import Aside
 from lyra.vega.replay.replies import Replies, questions
 from lyra.vega.replay.timeline import Spent, Step
-from lyra.vega.runtime.durable import agent_made
-from lyra.vega.values import Process
+from lyra.vega.values.values import Process
 
 if TYPE_CHECKING:
     from lyra.store.protocol import Record
-    from lyra.vega.runs import Run
+    from lyra.vega.durable.runs import Run
 
 __all__ = ["VEGA", "Journal"]
 

@@ -14,20 +14,20 @@ from typing import Any, Final
 import msgspec
 
 from lyra.errors import ConfigError
-from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.link import Linked, link
-from lyra.vega.machinery import again
+from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.rare_instructions import again
+from lyra.vega.machine.snapshot import from_data, to_data, value_from_data
+from lyra.vega.machine.vm import run
 from lyra.vega.replay.agents import AgentView
-from lyra.vega.replay.look import Expression
-from lyra.vega.replay.quiet import answered
-from lyra.vega.replay.still import depth_of
+from lyra.vega.replay.evaluate import Expression
+from lyra.vega.replay.frozen_kernel import depth_of
+from lyra.vega.replay.silent_effects import answered
 from lyra.vega.replay.timeline import END, START, ProcessFacts, Step, Timeline
 from lyra.vega.replay.traps import Traps
 from lyra.vega.replay.variables import Variables
 from lyra.vega.runtime.world import padded
-from lyra.vega.snapshot import from_data, to_data, value_from_data
-from lyra.vega.values import copied
-from lyra.vega.vm import run
+from lyra.vega.values.values import copied
 
 __all__ = ["Player", "Standing"]
 

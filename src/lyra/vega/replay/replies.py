@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.core import codec
 
 if TYPE_CHECKING:
-    from lyra.kernel import rows
+    from lyra.kernel.journal import rows
     from lyra.store.protocol import Record
     from lyra.vega.replay.timeline import Step
 

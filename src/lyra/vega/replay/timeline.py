@@ -14,10 +14,10 @@ import msgspec
 
 from lyra.vega.replay.agents import Aside
 from lyra.vega.replay.replies import Replies
-from lyra.vega.values import Closure, ErrorValue, Fault, shown
+from lyra.vega.values.values import Closure, ErrorValue, Fault, shown
 
 if TYPE_CHECKING:
-    from lyra.vega.program import Program
+    from lyra.vega.bytecode.program import Program
 
 __all__ = ["END", "START", "Answer", "ProcessFacts", "Spent", "Step", "Timeline", "brief"]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from lyra.vega.fiber import Done, Fiber, VmEffect
-from lyra.vega.link import Linked
-from lyra.vega.opcodes import OP_PAR_BEGIN
-from lyra.vega.replay.quiet import answered
-from lyra.vega.vm import run
+from lyra.vega.bytecode.opcodes import OP_PAR_BEGIN
+from lyra.vega.machine.fiber import Done, Fiber, VmEffect
+from lyra.vega.machine.link import Linked
+from lyra.vega.machine.vm import run
+from lyra.vega.replay.silent_effects import answered
 
 __all__ = ["Traps"]
 

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lyra.errors import LyraError
-from lyra.vega import ast
-from lyra.vega.bytecode import content_hash
-from lyra.vega.compiler import Linker
-from lyra.vega.fiber import Fiber
-from lyra.vega.fitting import fitted, numbers
-from lyra.vega.program import Program
-from lyra.vega.scopes import ModuleScope, Variable
-from lyra.vega.source import Source
-from lyra.vega.values import UNSET, Cell
+from lyra.vega.bytecode.file import content_hash
+from lyra.vega.bytecode.program import Program
+from lyra.vega.bytecode.renumber import fitted, numbers
+from lyra.vega.compile.compiler import Linker
+from lyra.vega.machine.fiber import Fiber
+from lyra.vega.plan.names import ModuleScope, Variable
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.source import Source
+from lyra.vega.values.values import UNSET, Cell
 
 __all__ = ["Variables", "global_names"]
 
@@ -46,7 +46,7 @@ class Variables:
             self._find(dict(sources))
 
     def _find(self, sources: dict[str, str]) -> None:
-        from lyra.vega.parser import parse
+        from lyra.vega.syntax.parser import parse
 
         name = self._program.name
         if name not in sources:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import scopes
+from lyra.agents.session.shared import scopes
 from lyra.errors import BudgetExceeded
-from lyra.kernel.keys import upcoming
-from lyra.vega.values import Money
+from lyra.kernel.process.call_keys import upcoming
+from lyra.vega.values.values import Money
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job

@@ -1,6 +1,6 @@
 """Values across the border to Python: for host functions, tools and models.
 
-Plain data as it is, Money as Money, a duration as seconds. What a journal holds is made by `lyra.vega.snapshot`.
+Plain data as it is, Money as Money, a duration as seconds. What a journal holds is made by `lyra.vega.machine.snapshot`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from lyra.core.money import Money
-from lyra.vega.values import (
+from lyra.core.budgets.money import Money
+from lyra.vega.values.values import (
     INT_MAX,
     INT_MIN,
     Builder,

@@ -11,23 +11,23 @@ import asyncio
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import scopes
-from lyra.core.apart import NO_ROOM
+from lyra.agents.session.shared import scopes
+from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
 from lyra.errors import Divergence
-from lyra.vega.fiber import WAIT, Done, OutOfFuel, VmEffect
-from lyra.vega.rules import OFF
-from lyra.vega.runtime.ahead import give_up
-from lyra.vega.runtime.errors import VegaError, fault_of
-from lyra.vega.runtime.fleet import FUEL, Member
+from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
+from lyra.vega.machine.vm import run
+from lyra.vega.plan.rules import OFF
+from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.light_processes import FUEL, Member
 from lyra.vega.runtime.world import world_of
-from lyra.vega.vm import run
+from lyra.vega.values.errors import VegaError, fault_of
 
 if TYPE_CHECKING:
-    from lyra.kernel.context import Context
-    from lyra.vega.runtime.saving import Saver
+    from lyra.kernel.programs.context import Context
+    from lyra.vega.durable.checkpoints import Saver
 
 __all__ = ["vega_process"]
 

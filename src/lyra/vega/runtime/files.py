@@ -13,14 +13,14 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.capability import Capability
 from lyra.core.effect import Effect
+from lyra.core.rights.capability import Capability
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed, LimitExceeded
 from lyra.vega.runtime.library import here
-from lyra.vega.values import Fault, kind_of
+from lyra.vega.values.values import Fault, kind_of
 
 if TYPE_CHECKING:
-    from lyra.core.capability import Grant
+    from lyra.core.rights.capability import Grant
     from lyra.sandbox.paths import Beneath
     from lyra.vega.runtime.job import Job
 

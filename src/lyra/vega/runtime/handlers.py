@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.vega.runtime.ahead import AHEAD
+from lyra.vega.runtime.agents.streams import STREAMS
 from lyra.vega.runtime.budgets import BUDGETS
+from lyra.vega.runtime.early.calls import AHEAD
 from lyra.vega.runtime.files import FILES
 from lyra.vega.runtime.library import LIBRARY, host_function
+from lyra.vega.runtime.parallel import PARALLEL
 from lyra.vega.runtime.processes import PROCESSES
-from lyra.vega.runtime.streams import STREAMS
-from lyra.vega.runtime.together import PARALLEL
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job

@@ -8,23 +8,23 @@ from contextvars import ContextVar
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.lead import Lead
-from lyra.kernel.links import Down
-from lyra.kernel.process import PARKED
-from lyra.vega.fiber import Done, Fiber, OutOfFuel, VmEffect
-from lyra.vega.rules import OFF
+from lyra.agents.session.time_won import Lead
+from lyra.kernel.process.links import Down
+from lyra.kernel.process.process import PARKED
+from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.convert import from_python
-from lyra.vega.runtime.fleet import Member
-from lyra.vega.values import Fault, Process
+from lyra.vega.runtime.light_processes import Member
+from lyra.vega.values.values import Fault, Process
 
 if TYPE_CHECKING:
     import asyncio
 
-    from lyra.core.budget import Budget
-    from lyra.kernel.context import Context
-    from lyra.kernel.process import Process as KernelProcess
-    from lyra.vega.runtime.agents import Cell, Turn
-    from lyra.vega.runtime.ahead import Flock
+    from lyra.core.budgets.budget import Budget
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.kernel.programs.context import Context
+    from lyra.vega.runtime.agents.agent import Cell, Turn
+    from lyra.vega.runtime.early.calls import Flock
     from lyra.vega.runtime.world import World
 
 __all__ = ["Job", "beside", "ended_because"]

@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.trace import Span as TraceSpan
-from lyra.agents.trace import current_span, new_span
-from lyra.core.capability import Capability
+from lyra.agents.session.spans import Span as TraceSpan
+from lyra.agents.session.spans import current_span, new_span
 from lyra.core.effect import Effect
 from lyra.core.limits import CAPABILITY_LENGTH_MAX
 from lyra.core.providers import USUAL
-from lyra.core.redact import redact, redact_command
+from lyra.core.rights.capability import Capability
+from lyra.core.secrets.redact import redact, redact_command
 from lyra.errors import CapabilityDenied, EffectFailed
 from lyra.vega.runtime.convert import from_python, to_python
-from lyra.vega.runtime.errors import fault_of
-from lyra.vega.values import Fault, Response, Span, kind_of
+from lyra.vega.values.errors import fault_of
+from lyra.vega.values.values import Fault, Response, Span, kind_of
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job

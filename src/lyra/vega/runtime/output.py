@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lyra.errors import ConfigError
-from lyra.vega.ast import Type
 from lyra.vega.runtime.convert import from_python
-from lyra.vega.values import Duration, Money
+from lyra.vega.syntax.ast import Type
+from lyra.vega.values.values import Duration, Money
 
 __all__ = ["parsed_type", "schema_of_type", "type_schema", "typed"]
 
@@ -71,7 +71,7 @@ def typed(value: Any, written: Type) -> Any:
 
 def parsed_type(text: str) -> Type:
     """A type from its text, with the language's own parser."""
-    from lyra.vega.parser import parse
+    from lyra.vega.syntax.parser import parse
 
     written = text.strip()
     module = parse(f"agent a {{ output {written} }}", "<type>")

@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lyra.core.money import Money
-from lyra.vega.opcodes import OP_RECEIVE, OP_RECEIVE_NEXT
+from lyra.core.budgets.money import Money
+from lyra.vega.bytecode.opcodes import OP_RECEIVE, OP_RECEIVE_NEXT
 
 if TYPE_CHECKING:
-    from lyra.core.budget import Budget
+    from lyra.core.budgets.budget import Budget
     from lyra.core.event import Event
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process import Process
-    from lyra.vega.runtime.agents import Cell
+    from lyra.kernel.process.process import Process
+    from lyra.vega.runtime.agents.agent import Cell
     from lyra.vega.runtime.job import Job
 
 __all__ = ["Picture", "Row", "Total"]

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import scopes
+from lyra.agents.session.shared import scopes
 from lyra.errors import NameTaken, NoSuchProcess
-from lyra.kernel.keys import upcoming
-from lyra.kernel.links import Ready
-from lyra.vega.runtime.agents import agent_front
-from lyra.vega.runtime.calls import ask
+from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.process.links import Ready
+from lyra.vega.runtime.agents.agent import agent_front
+from lyra.vega.runtime.agents.calls import ask
 from lyra.vega.runtime.job import Job, ended_because
 from lyra.vega.runtime.supervision import children, escalates, flags, supervision
-from lyra.vega.values import Duration, Fault, Future, Process, kind_of
+from lyra.vega.values.values import Duration, Fault, Future, Process, kind_of
 
 if TYPE_CHECKING:
-    from lyra.kernel.process import Process as KernelProcess
-    from lyra.vega.runtime.agents import Cell
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.vega.runtime.agents.agent import Cell
 
 __all__ = ["PROCESSES", "spawn_agent", "start_fiber"]
 

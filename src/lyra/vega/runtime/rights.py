@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lyra.core.capability import Capability, Grant
+from lyra.core.rights.capability import Capability, Grant
 from lyra.errors import ConfigError
-from lyra.vega.fiber import Done, Fiber
-from lyra.vega.link import Linked
-from lyra.vega.program import SPELLINGS
-from lyra.vega.values import UNSET
-from lyra.vega.vm import run
+from lyra.vega.bytecode.program import SPELLINGS
+from lyra.vega.machine.fiber import Done, Fiber
+from lyra.vega.machine.link import Linked
+from lyra.vega.machine.vm import run
+from lyra.vega.values.values import UNSET
 
 __all__ = ["Rights", "settings_of"]
 

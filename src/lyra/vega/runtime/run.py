@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
-from lyra.kernel.process import Exit
-from lyra.vega.checker import Load
-from lyra.vega.program import Program
+from lyra.kernel.process.process import Exit
+from lyra.vega.bytecode.program import Program
+from lyra.vega.check.checker import Load
 from lyra.vega.runtime.convert import to_python
+from lyra.vega.runtime.deadlock import Standstill
 from lyra.vega.runtime.driver import vega_process
-from lyra.vega.runtime.errors import VegaError
-from lyra.vega.runtime.standstill import Standstill
 from lyra.vega.runtime.world import Options, World
-from lyra.vega.values import ErrorValue, Fault
+from lyra.vega.values.errors import VegaError
+from lyra.vega.values.values import ErrorValue, Fault
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.picture import Picture

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.core.policy import Backoff, Supervision
-from lyra.kernel.child import Child
-from lyra.kernel.supervisor import supervise
-from lyra.vega.values import Duration, Fault, kind_of
+from lyra.core.policies.policy import Backoff, Supervision
+from lyra.kernel.supervision.child import Child
+from lyra.kernel.supervision.supervisor import supervise
+from lyra.vega.values.values import Duration, Fault, kind_of
 
 if TYPE_CHECKING:
     from lyra.vega.runtime.job import Job
@@ -76,7 +76,7 @@ def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
 
 def children(job: Job, settings: Mapping[str, Any]) -> list[Child]:
     """The children of a supervisor, in order; nested ones are supervisors themselves."""
-    from lyra.vega.runtime.agents import agent_front
+    from lyra.vega.runtime.agents.agent import agent_front
     from lyra.vega.runtime.driver import vega_process
 
     world = job.world

@@ -13,40 +13,40 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from lyra.agents.runtime import Runtime, runtime_of, scopes
-from lyra.agents.trace import Span, current_span
+from lyra.agents.session.shared import Runtime, runtime_of, scopes
+from lyra.agents.session.spans import Span, current_span
 from lyra.core import codec
-from lyra.core.budget import NOTHING, Budget, Usage
-from lyra.core.capability import Grant
-from lyra.core.check import whole
+from lyra.core.budgets.budget import NOTHING, Budget, Usage
+from lyra.core.checking.check import whole
 from lyra.core.effect import canonical_hash
+from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError
-from lyra.kernel.keys import upcoming
-from lyra.kernel.programs import program_of
-from lyra.vega.fiber import Fiber
-from lyra.vega.link import Linked, link
-from lyra.vega.program import Program
-from lyra.vega.rules import OFF
-from lyra.vega.runtime.crew import WORKERS_MAX, Crew
-from lyra.vega.runtime.fleet import Fleet, Member
-from lyra.vega.runtime.foreign import Foreign
-from lyra.vega.runtime.renewals import Renewals, is_alike, name_plan
+from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.programs.registry import program_of
+from lyra.vega.bytecode.program import Program
+from lyra.vega.machine.fiber import Fiber
+from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.snapshot import value_from_data, value_to_data
+from lyra.vega.plan.rules import OFF
+from lyra.vega.runtime.agents.setting_versions import Renewals, is_alike, name_plan
+from lyra.vega.runtime.agents.undeclared_tools import Foreign
+from lyra.vega.runtime.light_processes import Fleet, Member
 from lyra.vega.runtime.rights import Rights
-from lyra.vega.snapshot import value_from_data, value_to_data
-from lyra.vega.values import UNSET, copied
+from lyra.vega.runtime.worker_threads import WORKERS_MAX, Crew
+from lyra.vega.values.values import UNSET, copied
 
 if TYPE_CHECKING:
-    from lyra.kernel.context import Context
     from lyra.kernel.kernel import Kernel
-    from lyra.kernel.process import Process as KernelProcess
-    from lyra.vega.runtime.agents import AgentPlan, Cell, Turn
-    from lyra.vega.runtime.ahead import Early
-    from lyra.vega.runtime.homecoming import Homecoming
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.kernel.programs.context import Context
+    from lyra.vega.durable.checkpoints import Saver
+    from lyra.vega.durable.record import Record
+    from lyra.vega.durable.resume import Homecoming
+    from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
+    from lyra.vega.runtime.agents.streams import Opened
+    from lyra.vega.runtime.early.calls import Early
     from lyra.vega.runtime.job import Job
     from lyra.vega.runtime.picture import Picture
-    from lyra.vega.runtime.record import Record
-    from lyra.vega.runtime.saving import Saver
-    from lyra.vega.runtime.streams import Opened
 
 __all__ = ["Options", "World", "padded", "world_of"]
 
@@ -262,7 +262,7 @@ class World:
 
     def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """What an agent's settings come to; made once, so that equal ones share their limits."""
-        from lyra.vega.runtime.agents import AgentPlan
+        from lyra.vega.runtime.agents.agent import AgentPlan
 
         key = (name, codec.canonical(value_to_data(settings)))
         found = self.plans.get(key)
@@ -291,7 +291,7 @@ class World:
 
     def _renewed(self, name: str, settings: dict[str, Any]) -> AgentPlan:
         """The newest plan of an agent whose settings a migration changed; calls under way find the older ones."""
-        from lyra.vega.runtime.agents import AgentPlan
+        from lyra.vega.runtime.agents.agent import AgentPlan
 
         older: dict[str, AgentPlan] = {}
         *before, newest = self.renewals.versions(name, settings)
@@ -320,7 +320,7 @@ class World:
 
     def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:
         """Where callers find the agent that a pid stands for; `promised`: where they have found it until now."""
-        from lyra.vega.runtime.agents import Cell
+        from lyra.vega.runtime.agents.agent import Cell
 
         known = self.cells.get(pid)
         if promised is not None and promised.plan is plan:
@@ -374,7 +374,7 @@ class World:
 
     def saver(self, job: Job) -> Saver:
         """Saves a process of a durable run now and then; one that was saved goes on from there."""
-        from lyra.vega.runtime.saving import Saver, restored
+        from lyra.vega.durable.checkpoints import Saver, restored
 
         if job.ctx.restored is not None:
             job.fiber = restored(self, job, job.ctx.restored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lyra.vega.values import Fault, kind_of
+from lyra.vega.values.values import Fault, kind_of
 
 __all__ = ["need", "needed"]
 

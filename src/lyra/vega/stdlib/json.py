@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need
-from lyra.vega.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
-from lyra.vega.work import WORK
+from lyra.vega.values.fuel import WORK
+from lyra.vega.values.values import INT_MAX, INT_MIN, Duration, Fault, Money, kind_of, shown
 
 __all__ = ["FUNCTIONS"]
 

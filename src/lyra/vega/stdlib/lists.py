@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lyra.core.limits import VEGA_LIST_ITEMS_MAX
-from lyra.vega.operators import add, key, less
 from lyra.vega.stdlib.arguments import need, needed
 from lyra.vega.stdlib.strings import bounds
-from lyra.vega.values import Duration, Fault, Money, equal, marked
-from lyra.vega.work import BULK, WORK
+from lyra.vega.values.fuel import BULK, WORK
+from lyra.vega.values.operators import add, key, less
+from lyra.vega.values.values import Duration, Fault, Money, equal, marked
 
 __all__ = ["FUNCTIONS"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from lyra.vega.operators import less, negate
-from lyra.vega.values import Fault, checked, kind_of
+from lyra.vega.values.operators import less, negate
+from lyra.vega.values.values import Fault, checked, kind_of
 
 __all__ = ["FUNCTIONS"]
 

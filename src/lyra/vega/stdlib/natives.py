@@ -9,7 +9,7 @@ from lyra.vega.stdlib import json as json_module
 from lyra.vega.stdlib import lists, maths, regex, strings
 from lyra.vega.stdlib.arguments import need
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
-from lyra.vega.values import INT_MAX, Duration, Err, Fault, Ok, checked, kind_of, shown
+from lyra.vega.values.values import INT_MAX, Duration, Err, Fault, Ok, checked, kind_of, shown
 
 __all__ = ["NATIVES", "native"]
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 from lyra.core.limits import VEGA_REGEX_PROGRAM_MAX, VEGA_REGEX_STEPS_MAX
 from lyra.vega.stdlib.arguments import needed
 from lyra.vega.stdlib.strings import limited
-from lyra.vega.values import Fault
-from lyra.vega.work import WORK
+from lyra.vega.values.fuel import WORK
+from lyra.vega.values.values import Fault
 
 __all__ = ["FUNCTIONS"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from lyra.core.limits import VEGA_STRING_CHARS_MAX
 from lyra.vega.stdlib.arguments import need, needed
-from lyra.vega.values import Builder, Fault, checked, shown
-from lyra.vega.work import BULK, CHARS, WORK
+from lyra.vega.values.fuel import BULK, CHARS, WORK
+from lyra.vega.values.values import Builder, Fault, checked, shown
 
 __all__ = ["FUNCTIONS"]
 

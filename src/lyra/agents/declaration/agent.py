@@ -1,0 +1,283 @@
+"""An Agent: a declaration of who answers, with what, and how far it may go. It becomes a process when spawned.
+
+    assistant = Agent("assistant", model="anthropic/claude-sonnet-4-5", system="Be brief.", budget="$0.50")
+
+Nothing runs here. An Agent is checked when it is made, does not change afterwards, and may be spawned any number of
+times; its processes share its rate limit and its circuit breakers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.session.agent_process import AgentProcess
+from lyra.core.budgets.budget import Budget
+from lyra.core.checking.check import real, short_text, whole
+from lyra.core.limits import NAME_LENGTH_MAX
+from lyra.core.policies.policy import Backoff, CircuitBreaker, RateLimit, Retry, Supervision
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError
+from lyra.models.provider import LLMProvider
+from lyra.models.wire.http import Timeouts
+from lyra.tools.function import tool_of
+from lyra.tools.registry import ToolRegistry
+from lyra.tools.source import ToolSource, is_source
+
+if TYPE_CHECKING:
+    from lyra.tools.permissions.decision import Permissions
+
+__all__ = ["Agent"]
+
+ITERATIONS_MAX: Final = 20  # model calls for one message
+PARALLEL_TOOLS: Final = 8
+MAX_TOKENS: Final = 4096  # of one answer, where nothing else is said
+
+_RETRY: Final = Retry(max_attempts=3, backoff=Backoff(initial_s=0.5, max_s=30.0, jitter=0.2))
+
+
+class Agent:
+    """`system` is text, or a function (sync or async) that gives it for each message, of the session or of nothing."""
+
+    __slots__ = (
+        "__lyra_program__",
+        "__weakref__",
+        "_guard",
+        "asks_with",
+        "budget",
+        "circuit_breaker",
+        "context",
+        "description",
+        "effects",
+        "fallback",
+        "max_iterations",
+        "max_parallel_tools",
+        "max_tokens",
+        "memory",
+        "model",
+        "models",
+        "name",
+        "output",
+        "output_retries",
+        "permissions",
+        "rate_limit",
+        "retry",
+        "sources",
+        "supervision",
+        "system",
+        "temperature",
+        "thinking_tokens",
+        "timeouts",
+        "toolbox",
+        "tools",
+        "top_p",
+    )
+
+    __lyra_handle__ = AgentProcess
+    __lyra_program__: Callable[..., Any]
+
+    def __init__(
+        self,
+        name: str = "agent",
+        *,
+        model: str | LLMProvider = "",
+        system: str | Callable[..., Any] = "",
+        tools: Iterable[Any] | ToolSource | None = (),
+        budget: Any = None,
+        retry: Any = _RETRY,
+        circuit_breaker: Any = None,
+        rate_limit: Any = None,
+        fallback: str | LLMProvider | Iterable[str | LLMProvider] | None = (),
+        temperature: float | None = None,
+        top_p: float | None = None,
+        max_tokens: int = MAX_TOKENS,
+        thinking_tokens: int | None = None,
+        output: Any = None,
+        output_retries: int = 2,
+        memory: Any = None,
+        context: Any = None,
+        permissions: Permissions | Mapping[str, Any] | None = None,
+        supervision: Any = None,
+        timeouts: Timeouts | Mapping[str, float | None] | None = None,
+        max_iterations: int = ITERATIONS_MAX,
+        max_parallel_tools: int = PARALLEL_TOOLS,
+        description: str = "",
+    ) -> None:
+        self.name = short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
+        if not self.name:
+            raise ConfigError("an agent has a name", key="name")
+        self.model = _model(model, self.name)
+        self.fallback = tuple(_model(other, self.name) for other in _list(fallback))
+        self.system = system if isinstance(system, str) else _system(system)
+        self.tools: dict[str, Tool] = {}
+        self.sources: tuple[Any, ...] = ()  # of tools that may change: asked again at each message
+        self.memory = None if memory is None else _memory(memory, self.name)
+        for value in (*_tools(tools), *_memory_tools(self.memory)):
+            if is_source(value):
+                self.sources = (*self.sources, value)
+                continue
+            made = tool_of(value)
+            if made.name in self.tools:
+                raise ConfigError(f"agent {self.name!r} has two tools named {made.name!r}", key="tools")
+            self.tools[made.name] = made
+        self.toolbox = tuple(self.tools.values())
+        self.permissions = None if permissions is None else _permissions(permissions, self.toolbox)
+        self._guard: Permissions | None = None
+        self.models = (self.model, *self.fallback)
+        self.budget = None if budget is None else Budget.of(budget)
+        self.retry = Retry.of(retry)
+        self.circuit_breaker = None if circuit_breaker is None else CircuitBreaker.of(circuit_breaker)
+        self.rate_limit = None if rate_limit is None else RateLimit.of(rate_limit)
+        self.temperature = None if temperature is None else real(temperature, "temperature", least=0.0, most=2.0)
+        self.top_p = None if top_p is None else real(top_p, "top_p", least=0.0, most=1.0)
+        self.max_tokens = whole(max_tokens, "max_tokens", least=1, most=10**7)
+        self.thinking_tokens = (
+            None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
+        )
+        self.output = None if output is None else _shape(output)
+        self.output_retries = whole(output_retries, "output_retries", most=100)
+        self.context = None if context is None else _context(context)
+        self.supervision = None if supervision is None else Supervision.of(supervision)
+        self.timeouts = None if timeouts is None else Timeouts.of(timeouts)
+        self.max_iterations = whole(max_iterations, "max_iterations", least=1, most=10**6)
+        self.max_parallel_tools = whole(max_parallel_tools, "max_parallel_tools", least=1, most=10**4)
+        self.description = description
+        self.effects: dict[Any, Any] = {}  # made at first use: one for each model and tool
+        # The system prompt and the names of the tools of its last call that a journal keeps, and the hash of both.
+        self.asks_with: tuple[str, list[str], bytes] | None = None
+        self.__lyra_program__ = self._program()
+
+    def _program(self) -> Callable[..., Any]:
+        """What it runs as: a function that a journal knows as `agent:NAME`."""
+        agent = self
+
+        from lyra.agents.turn.loop import once
+        from lyra.agents.turn.loop import serve as loop
+
+        async def serve(ctx: Any, *task: Any) -> Any:
+            """Without a task a conversation; with one, that alone: its result is the answer."""
+            return await once(ctx, agent, task[0]) if task else await loop(ctx, agent)
+
+        serve.__module__, serve.__qualname__ = "agent", self.name
+        return serve
+
+    @property
+    def guard(self) -> Permissions:
+        """What decides on tools that are guarded where it has no permissions: the files of the folder they work in."""
+        if self._guard is None:
+            from lyra.tools.permissions.settings import permissions_here
+
+            self._guard = permissions_here(_folders(self.toolbox))
+        return self._guard
+
+    def __lyra_tool__(self) -> Tool:
+        """As another agent's tool: a helper."""
+        from lyra.agents.helpers.delegate import delegate
+
+        return delegate(self)
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, model={self.model!r})"
+
+
+def _model(value: Any, agent: str) -> str | LLMProvider:
+    if isinstance(value, LLMProvider) or (isinstance(value, str) and value):
+        return value
+    raise ConfigError(
+        f"agent {agent!r} has no model" if not value else f"{value!r} is not a model",
+        hint="say model='provider/name', such as 'anthropic/claude-sonnet-4-5' or 'sim/echo'",
+        key="model",
+    )
+
+
+def _list(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (str, LLMProvider)):
+        return (value,)
+    if value is not None and not isinstance(value, Iterable):
+        raise ConfigError(f"fallback is a model or a list of models, not {value!r}", key="fallback")
+    return tuple(value or ())
+
+
+def _tools(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if is_source(value):
+        return (value,)
+    if isinstance(value, ToolRegistry):
+        return value.parts()
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise ConfigError(f"tools is a list of tools, not {value!r}", hint="tools=[weather]", key="tools")
+    return tuple(value)
+
+
+def _system(value: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes the session; one that takes nothing is called with nothing."""
+    if not callable(value):
+        raise ConfigError(f"system is text or a function that gives it, not {value!r}", key="system")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # one that does not say what it takes
+        return value
+    if _takes(signature, 1):
+        return value
+    if _takes(signature, 0):
+        return lambda _session: value()
+    raise ConfigError(
+        f"the function system{signature} takes the agent's session, or nothing", hint="lambda session: …", key="system"
+    )
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _permissions(value: Any, tools: Iterable[Tool]) -> Permissions:
+    """Permissions as they are, or the mapping of rules and a mode that they are made of."""
+    from lyra.tools.permissions.decision import Permissions
+    from lyra.tools.permissions.settings import permissions_said
+
+    if isinstance(value, Permissions):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"permissions are a Permissions or a mapping, not {value!r}",
+            hint="permissions={'allow': ['Bash(git *)'], 'mode': 'accept-edits'}",
+            key="permissions",
+        )
+    return permissions_said(value, _folders(tools))
+
+
+def _folders(tools: Iterable[Tool]) -> tuple[str, ...]:
+    """The folders that tools work in, the first one first."""
+    return tuple(dict.fromkeys(folder for tool in tools for folder in tool.folders))
+
+
+def _context(value: Any) -> Any:
+    from lyra.agents.turn.context_window import ContextPolicy
+
+    return ContextPolicy.of(value)
+
+
+def _memory(value: Any, agent: str) -> Any:
+    from lyra.agents.turn.memory import Memory
+
+    return Memory.of(value, agent=agent)
+
+
+def _memory_tools(memory: Any) -> tuple[Tool, ...]:
+    if memory is None or not memory.tools:
+        return ()
+    from lyra.agents.turn.memory import memory_tools
+
+    return memory_tools(memory)
+
+
+def _shape(output: Any) -> Any:
+    from lyra.agents.declaration.output import Output
+
+    return Output.of(output)

@@ -1,0 +1,144 @@
+"""Delegation: an agent as another one's tool.
+
+    lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
+    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, said aloud
+
+A call starts the helper as a child process of the caller, with a window of its own: its Budget lies inside what the
+caller has left, its Grant can only be narrower, its calls belong to the caller's trace. It is told who asks and
+what for. Its answer is the tool's result, its failure a sentence for the caller's model. With a store a helper that has
+answered is not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.agents.session.early_call import ahead
+from lyra.core.budgets.budget import Budget
+from lyra.core.limits import QUOTA_DEFAULTS
+from lyra.core.tool import Tool
+from lyra.errors import AgentFailed, BudgetExceeded, ConfigError, LimitExceeded
+from lyra.kernel.programs.registry import program_of
+from lyra.tools.function import tool
+from lyra.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from lyra.agents.declaration.agent import Agent
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.programs.context import Context
+
+__all__ = ["ask_child", "ask_helper", "delegate", "team", "text_of"]
+
+_HOPS: Final = "agent_hops"
+_ABOUT_CHARS_MAX: Final = 500  # of the caller's own task that a helper is told
+
+
+def team(*members: Agent) -> ToolRegistry:
+    """The members as tools."""
+    return ToolRegistry(delegate(member) for member in members)
+
+
+def delegate(agent: Agent, *, name: str | None = None, description: str | None = None) -> Tool:
+    """A Tool that has `agent` do a piece of work."""
+    about = description or agent.description or f"Ask {agent.name}, another agent, to do a piece of work."
+
+    async def ask(ctx: Any, task: str, context: str = "") -> str:
+        """Args:
+        task: what is to be done, complete in itself
+        context: what it has to know for that, as it cannot see this conversation
+        """
+        return await ask_helper(ctx, agent, task, context)
+
+    # What the helper does is decided call by call, as its caller's would be; one that was marked marks its caller.
+    return tool(ask, name=name or _tool_name(agent.name), description=about, harmless=True, trusted=True)
+
+
+async def ask_helper(ctx: Context, agent: Agent, task: str, context: str = "", *, grant: Any = None) -> str:
+    """What an agent says to a task; it is told who asks. `grant` can only narrow the caller's."""
+    try:
+        return text_of(await ask_child(ctx, agent, _told(ctx, task, context), grant=grant))
+    except LimitExceeded as error:  # the helper's own; where the caller's is used up too, its next call says so
+        if error.fields.get("dimension") == _HOPS:  # told to the models on the way up, each would try again
+            raise
+        raise AgentFailed(f"{agent.name} stopped: {error.message}", status=error.code) from error
+
+
+def _tool_name(name: str) -> str:
+    made = "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in name)
+    return made if made[0].isalpha() or made[0] == "_" else f"agent_{made}"
+
+
+def _told(ctx: Context, task: str, context: str) -> str:
+    """The message that a helper gets."""
+    from lyra.agents.session.shared import runtime_of
+
+    session = runtime_of(ctx._process.kernel).sessions.get(ctx.pid)
+    parts = [task]
+    if context:
+        parts.append(f"Context:\n{context}")
+    if session is not None:
+        asked = next((message.text for message in reversed(session.messages) if message.role == "user"), "")
+        about = asked if len(asked) <= _ABOUT_CHARS_MAX else f"{asked[:_ABOUT_CHARS_MAX]}…"
+        parts.append(f"(Asked by {session.agent.name}, who is working on: {about})")
+    return "\n\n".join(parts)
+
+
+async def ask_child(ctx: Context, agent: Agent, content: Any, *, budget: Any = None, grant: Any = None) -> Any:
+    """The answer of an agent that lives as long as it takes to answer, as a child of this program's process.
+
+    `budget` can only be stricter than the agent's own.
+    """
+    _check_hops(ctx, agent)
+    limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
+    call = ahead.get()
+    if call is not None:
+        limits = call.own(ctx._process.budget, limits)
+    child = ctx.spawn(program_of(agent), content, budget=limits, grant=grant)
+    if call is not None and child._process is not None:
+        call.started(child._process)
+    try:
+        ended = await child.wait()
+    except asyncio.CancelledError:
+        ctx.stop(child)
+        raise
+    if ended.error is not None:
+        raise ended.error
+    if ended.reason != "normal":
+        raise AgentFailed(f"agent {agent.name} ended: {ended.reason}", status=ended.reason, pid=child.pid)
+    return ended.result if agent.output is None else agent.output.read(ended.result)
+
+
+def _strictest(one: Budget | None, other: Budget) -> Budget:
+    """Both limits in one: of what both limit, the lower."""
+    return other if one is None else one.child(other).within_parent()
+
+
+def _check_hops(ctx: Context, agent: Agent) -> None:
+    """Agents that ask agents end somewhere, also where one of them asks itself."""
+    hops, process = 0, ctx._process
+    above: Process | None = process
+    while above is not None:
+        hops += above.program.startswith("agent:")
+        above = above.parent
+    most = QUOTA_DEFAULTS[_HOPS]
+    if hops > most:
+        raise BudgetExceeded(
+            f"agent {agent.name} would be asked through {hops} agents, one inside the other; {most} are allowed",
+            hint="see which agent asks itself through its helpers",
+            dimension=_HOPS,
+            limit=most,
+            pid=process.pid,
+        )
+
+
+def text_of(value: Any) -> str:
+    """An answer as a message: text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return msgspec.json.encode(value).decode()
+    except TypeError as error:
+        raise ConfigError(f"{type(value).__name__} cannot be passed on as a message: {error}") from None

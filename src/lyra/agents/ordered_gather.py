@@ -1,0 +1,104 @@
+"""Many calls at once, their results in order: the one way that orchestration runs things together.
+
+At most `limit` run at a time, begun in order. When one fails, those after it are cancelled (or never begun); those
+before it go on, because the error that is raised is the first one in call order, whichever failed first by the
+clock. So the outcome is the one of running them one after the other, on every run and on every replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from lyra.core.checking.check import whole
+from lyra.errors import AgentFailed, ConfigError
+
+__all__ = ["in_order"]
+
+Work = Awaitable[Any] | Callable[[], Any]
+
+
+async def in_order(works: Sequence[Work], *, limit: int | None) -> list[Any]:
+    """The results, in the order of `works`: awaitables, or functions of no argument that give one (or a value)."""
+    try:
+        _check(works, limit)
+    except ConfigError:
+        for work in works:
+            _forget(work)
+        raise
+    run = _Run(works, limit if limit is not None else max(1, len(works)))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index in range(len(works)):
+                run.tasks.append(group.create_task(run.one(index)))
+    finally:
+        for index in range(len(works)):
+            if not run.begun[index]:
+                _forget(works[index])
+    if run.error is not None:
+        raise run.error
+    return run.results
+
+
+def _check(works: Sequence[Work], limit: int | None) -> None:
+    if limit is not None:
+        whole(limit, "limit", least=1)
+    seen: set[int] = set()
+    for index, work in enumerate(works):
+        if inspect.iscoroutine(work):
+            if id(work) in seen:
+                raise ConfigError(f"call {index} is the coroutine of an earlier call", hint="make one for each call")
+            seen.add(id(work))
+        if not inspect.isawaitable(work) and not callable(work):
+            raise ConfigError(f"call {index} is {work!r}, which cannot be awaited or called")
+
+
+class _Run:
+    __slots__ = ("_first_failed", "_places", "_works", "begun", "error", "results", "tasks")
+
+    def __init__(self, works: Sequence[Work], limit: int) -> None:
+        self._works = works
+        self._places = asyncio.Semaphore(limit)
+        self._first_failed = len(works)
+        self.begun = [False] * len(works)
+        self.results: list[Any] = [None] * len(works)
+        self.error: BaseException | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def one(self, index: int) -> None:
+        async with self._places:
+            if index > self._first_failed:
+                return
+            self.begun[index] = True
+            try:
+                self.results[index] = await _value(self._works[index])
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody cancelled this call; what it waited for was.
+                self._failed(index, AgentFailed(f"call {index} was cancelled", status="cancelled"))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is raised at the end
+                self._failed(index, error)
+
+    def _failed(self, index: int, error: BaseException) -> None:
+        if index > self._first_failed:
+            return
+        self._first_failed, self.error = index, error
+        for task in self.tasks[index + 1 :]:
+            task.cancel()
+
+
+async def _value(work: Work) -> Any:
+    value = work if inspect.isawaitable(work) else work()
+    return await value if inspect.isawaitable(value) else value
+
+
+def _forget(work: Any) -> None:
+    """A coroutine that will not be run is closed, so that nobody is warned of it; a pending answer is given up."""
+    if inspect.iscoroutine(work):
+        work.close()
+    elif hasattr(work, "cancel"):
+        work.cancel()

@@ -1,0 +1,536 @@
+"""Expressions, computed ahead of their turn: on plain values, answers to come and the function's own lists.
+
+Each form is a generator: it yields the calls whose answers it has to wait for, and returns the value. What might run
+somebody's code, or fail, raises `Foreign`: the look ahead ends there, and the program goes on by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
+
+from lyra.agents.parallel.pending_values import UNKNOWN, Later, Made, calls_of, kind_of, real
+from lyra.agents.parallel.safe_values import (
+    BUILTINS,
+    METHODS,
+    OPERATORS,
+    Foreign,
+    calm,
+    checked,
+    is_plain,
+    read,
+)
+
+__all__ = ["SITE", "VIEWS", "Expressions", "Rows", "Waits", "short"]
+
+Waits = Generator[Any, None, Any]
+_STEPS: Final = 50_000  # from one call to the next: an endless loop is the program's own affair
+_MANY: Final = 10_000
+_SAID: Final = (str, int, bool)
+SITE: Final = "lyra_site"  # on the nodes that are agent calls: their number
+
+# What cannot fail on text that is still to come, and the type it gives.
+_SURE_METHODS: Final[dict[str, type]] = {
+    **dict.fromkeys(("strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "casefold"), str),
+    **dict.fromkeys(("replace", "removeprefix", "removesuffix"), str),
+    **dict.fromkeys(("startswith", "endswith"), bool),
+    **dict.fromkeys(("find", "count"), int),
+}
+_SURE_COUNTS: Final[dict[str, tuple[int, int]]] = {
+    **dict.fromkeys(("strip", "lstrip", "rstrip"), (0, 1)),
+    **dict.fromkeys(("removeprefix", "removesuffix", "startswith", "endswith", "find", "count"), (1, 1)),
+    "replace": (2, 2),
+}
+_DRAINING: Final = (list, tuple, sum, min, max, any, all, sorted)
+
+
+class Expressions:
+    """`names` are the variables of the function; `path` leads to the place where the look begins, until it is found."""
+
+    def __init__(
+        self, names: dict[str, Any], local: frozenset[str], shared: frozenset[str], outer: Callable[[str], Any]
+    ) -> None:
+        self.names = names
+        self.shared = shared  # variables that a function inside of it knows, too
+        self.path: frozenset[int] | None = None
+        self.may_change = False  # values that somebody else may change are fit here: they are compared in their place
+        self.touched: list[Any] = []  # real lists that the program will have changed
+        self._local = local
+        self._outer = outer
+        self.steps = 0
+
+    # ------------------------------------------------------------ one expression
+
+    def value(self, node: ast.expr) -> Waits:
+        self.steps += 1
+        if self.steps > _STEPS:
+            raise Foreign("it is far ahead")
+        if self.path is not None and id(node) not in self.path:
+            return self._before(node)
+        if hasattr(node, SITE):
+            return (yield from self.asked(node))
+        form = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if form is None:
+            raise _unknown(node)
+        return (yield from form(node))
+
+    def _before(self, node: ast.expr) -> Any:
+        """What stands before the place where the look begins was computed already; what can only come to the same is
+        computed again."""
+        if any(hasattr(part, SITE) for part in ast.walk(node)):
+            return UNKNOWN
+        path, self.path = self.path, None
+        may_change, self.may_change = self.may_change, False
+        try:
+            for _ in (work := _Result(self.value(node))):
+                return UNKNOWN
+            return work.value
+        except Foreign:
+            return UNKNOWN
+        finally:
+            self.path, self.may_change = path, may_change
+
+    def asked(self, node: ast.expr) -> Waits:
+        raise NotImplementedError
+
+    def values(self, nodes: list[ast.expr]) -> Waits:
+        found: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                found += list(self.each((yield from self.value(node.value))))
+            else:
+                found.append((yield from self.value(node)))
+        return found
+
+    def known(self, value: Any) -> Waits:
+        """The value without anything to come: waits for the answers it needs."""
+        while waiting := [call for call in calls_of(value) if not call.is_answered]:
+            yield tuple(waiting)
+        if not isinstance(value, Later):
+            return value
+        found = real(value)
+        if not is_plain(found):
+            raise Foreign(f"it needs an answer that is {_article(found)}")
+        return found
+
+    def plain(self, value: Any) -> Waits:
+        """The same, with all its parts, and fit to be computed with."""
+        yield from self.known(value)
+        found = real(value)
+        if not calm(found):
+            raise Foreign(f"it is computed from {_article(found)}")
+        self._check(value)
+        return found
+
+    def _check(self, value: Any) -> None:
+        if isinstance(value, Made):
+            for part in value.values:
+                self._check(part)
+        elif not isinstance(value, Later) and not is_plain(value):
+            self.changes(value)
+
+    def changes(self, value: Any) -> None:
+        """A value that others may hold, and change before the program comes there."""
+        if any(value is each for each in self.touched):
+            raise Foreign(f"it is computed from {_article(value)} that was changed before")
+        if not self.may_change:
+            raise Foreign(f"it is computed from {_article(value)}, which may change until then")
+
+    def truth(self, value: Any) -> Waits:
+        found = yield from self.known(value)
+        if isinstance(found, Made):
+            return bool(found.parts)
+        return bool((yield from self.plain(found)))
+
+    def apply(self, work: Any, *operands: Any, sure: type | None = None) -> Waits:
+        """What operands come to. `sure`: that cannot fail and gives this type, so it need not be known now."""
+        waiting = tuple(dict.fromkeys(call for value in operands for call in calls_of(value) if not call.is_answered))
+        if waiting and sure is not None:
+            return Later(waiting, sure, lambda: work(*map(real, operands)))
+        found: list[Any] = []
+        for value in operands:
+            found += ((yield from self.plain(value)),)
+        return checked(work, *found)
+
+    # ------------------------------------------------------------ names and parts
+
+    def _lambda(self, node: ast.Lambda) -> Waits:
+        yield from ()
+        if node.args.defaults or node.args.kw_defaults:
+            raise _unknown(node)
+        return UNKNOWN
+
+    def _constant(self, node: ast.Constant) -> Waits:
+        yield from ()
+        return node.value
+
+    def _name(self, node: ast.Name) -> Waits:
+        yield from ()
+        if node.id in self.names:
+            return self.names[node.id]
+        if node.id in self._local:
+            raise Foreign(f"`{node.id}` may have no value")
+        found = self._outer(node.id)
+        if is_plain(found):
+            self.changes(found)
+        return found
+
+    def _attribute(self, node: ast.Attribute) -> Waits:
+        whole = yield from self.known((yield from self.value(node.value)))
+        if isinstance(whole, Made) or whole is UNKNOWN:
+            raise _unknown(node)
+        found = read(whole, node.attr)
+        self.changes(found)
+        return found
+
+    def _subscript(self, node: ast.Subscript) -> Waits:
+        whole = yield from self.known((yield from self.value(node.value)))
+        if isinstance(node.slice, ast.Slice):
+            ends = [node.slice.lower, node.slice.upper, node.slice.step]
+            found: list[Any] = []
+            for end in ends:
+                found += (None if end is None else (yield from self.plain((yield from self.value(end)))),)
+            at: Any = slice(*found)
+        else:
+            at = yield from self.plain((yield from self.value(node.slice)))
+        return self.item(whole, at)
+
+    def item(self, whole: Any, at: Any) -> Any:
+        if isinstance(whole, Made):
+            found = checked(lambda: whole.parts[at])
+            return Made(whole.kind, found) if isinstance(at, slice) else found
+        if type(whole) in (list, dict):
+            if type(whole) is dict and not all(map(is_plain, whole)):
+                raise Foreign("it is looked up by something that is not plain")
+            self.changes(whole)
+        elif type(whole) is not tuple and not is_plain(whole):
+            raise Foreign(f"it is a part of {_article(whole)}")
+        return checked(lambda: whole[at])
+
+    # ------------------------------------------------------------ displays
+
+    def _tuple(self, node: ast.Tuple) -> Waits:
+        found = yield from self.values(node.elts)
+        is_real = not any(isinstance(part, (Later, Made)) or part is UNKNOWN for part in found)
+        return tuple(found) if is_real else Made(tuple, found)
+
+    def _list(self, node: ast.List) -> Waits:
+        return Made(list, (yield from self.values(node.elts)))
+
+    def _dict(self, node: ast.Dict) -> Waits:
+        found: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                raise _unknown(value)
+            at = yield from self.plain((yield from self.value(key)))
+            if not is_plain(at):
+                raise _unknown(key)
+            found[at] = yield from self.value(value)
+        return Made(dict, found)
+
+    # ------------------------------------------------------------ operators
+
+    def _binop(self, node: ast.BinOp) -> Waits:
+        one = yield from self.value(node.left)
+        return (yield from self.joined(node.op, one, (yield from self.value(node.right))))
+
+    def joined(self, sign: ast.operator, one: Any, other: Any) -> Waits:
+        kinds = (kind_of(one), kind_of(other))
+        sure = str if isinstance(sign, ast.Add) and kinds == (str, str) else None
+        for side in (one, other):
+            if isinstance(side, Made) and side.kind is not tuple:
+                raise Foreign("lists are joined in their place")
+        return (yield from self.apply(_operator(sign), one, other, sure=sure))
+
+    def _unaryop(self, node: ast.UnaryOp) -> Waits:
+        value = yield from self.value(node.operand)
+        if isinstance(node.op, ast.Not):
+            return not (yield from self.truth(value))
+        if isinstance(node.op, ast.Invert):
+            raise _unknown(node)
+        return (yield from self.apply(_operator(node.op), value))
+
+    def _boolop(self, node: ast.BoolOp) -> Waits:
+        value: Any = UNKNOWN
+        for part in node.values:
+            value = yield from self.value(part)
+            if self.path is not None:
+                continue  # the look begins behind this part
+            if part is not node.values[-1] and (yield from self.truth(value)) is isinstance(node.op, ast.Or):
+                break
+        return value
+
+    def _ifexp(self, node: ast.IfExp) -> Waits:
+        if self.path is not None:
+            for part in (node.body, node.orelse):
+                if id(part) in self.path:
+                    return (yield from self.value(part))
+        holds = yield from self.truth((yield from self.value(node.test)))
+        return (yield from self.value(node.body if holds else node.orelse))
+
+    def _compare(self, node: ast.Compare) -> Waits:
+        left = yield from self.value(node.left)
+        result: Any = True
+        for sign, part in zip(node.ops, node.comparators, strict=True):
+            right = yield from self.value(part)
+            if self.path is None:
+                result = yield from self._compared(sign, left, right)
+                if part is not node.comparators[-1] and not (yield from self.truth(result)):
+                    break
+            left = right
+        return result
+
+    def _compared(self, sign: ast.cmpop, left: Any, right: Any) -> Waits:
+        if isinstance(sign, (ast.Is, ast.IsNot)):
+            one, other = (yield from self.known(left)), (yield from self.known(right))
+            known = one is not UNKNOWN and other is not UNKNOWN
+            if not known or not any(value is None or type(value) is bool for value in (one, other)):
+                raise Foreign("`is` asks for the thing itself")
+            return (one is other) is isinstance(sign, ast.Is)
+        is_text = (kind_of(left), kind_of(right)) == (str, str)
+        sure = bool if is_text and isinstance(sign, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) else None
+        return (yield from self.apply(_operator(sign), left, right, sure=sure))
+
+    # ------------------------------------------------------------ text
+
+    def _joinedstr(self, node: ast.JoinedStr) -> Waits:
+        parts = yield from self.values(node.values)
+        if any(kind_of(part) is not str for part in parts):
+            raise Foreign("it was computed in its place")
+        return (yield from self.apply(lambda *texts: "".join(texts), *parts, sure=str))
+
+    def _formattedvalue(self, node: ast.FormattedValue) -> Waits:
+        value = yield from self.value(node.value)
+        turn: Any = {114: repr, 115: str, 97: ascii}.get(node.conversion)
+        if node.format_spec is None:
+            sure = str if kind_of(value) in _SAID else None
+            return (yield from self.apply(turn or format, value, sure=sure))
+        spec = yield from self.plain((yield from self.value(node.format_spec)))
+        if sum(character.isdigit() for character in spec) > 5:
+            raise Foreign("it is too wide to be computed twice")
+        return (yield from self.apply(lambda one: format(turn(one) if turn else one, spec), value))
+
+    # ------------------------------------------------------------ calls that are known
+
+    def _call(self, node: ast.Call) -> Waits:
+        if isinstance(node.func, ast.Attribute):
+            return (yield from self._method(node, node.func))
+        work = yield from self.value(node.func)
+        given = yield from self._given(node, drains=any(work is each for each in _DRAINING))
+        if not isinstance(node.func, ast.Name) or work is UNKNOWN:
+            raise _unknown(node)
+        if work is enumerate and len(given) in (1, 2):
+            first = (yield from self.plain(given[1])) if len(given) == 2 else 0
+            if type(first) is not int:
+                raise _unknown(node)
+            return Rows(lambda items: enumerate(items, first), [self.each(given[0])])
+        if work is zip and given:
+            return Rows(zip, [self.each(value) for value in given])
+        if not any(work is each for each in BUILTINS):
+            raise _unknown(node)
+        return (yield from self._function(work, given))
+
+    def _given(self, node: ast.Call, *, drains: bool) -> Waits:
+        """The arguments of a call; what goes through a generator at once goes through a list as well."""
+        if drains and len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+            each = node.args[0]
+            if any(hasattr(part, SITE) for part in ast.walk(each)):
+                raise _unknown(node)
+            return [(yield from self._listcomp(ast.ListComp(each.elt, each.generators)))]
+        given = yield from self.values(node.args)
+        for keyword in node.keywords:
+            yield from self.value(keyword.value)
+        if node.keywords:
+            raise _unknown(node)
+        return given
+
+    def _function(self, work: Any, given: list[Any]) -> Waits:
+        if work is len and len(given) == 1 and isinstance(given[0], Made):
+            return len(given[0].parts)
+        if work in (list, tuple) and len(given) == 1 and isinstance(given[0], (Made, Rows)):
+            return Made(work, list(self.each(given[0])))
+        if any(type(value) is range and len(value) > _MANY for value in given) and work is not len:
+            raise Foreign("it is too large to be computed twice")
+        kinds = [kind_of(value) for value in given]
+        sure = None
+        if len(given) == 1 and kinds[0] in _SAID:
+            sure = {str: str, repr: str, bool: bool}.get(work) or (int if work is len and kinds[0] is str else None)
+        found = yield from self.apply(work, *given, sure=sure)
+        return Made(list, found) if type(found) is list else found
+
+    def _method(self, node: ast.Call, method: ast.Attribute) -> Waits:
+        whole = yield from self.value(method.value)
+        given = yield from self._given(node, drains=method.attr == "join")
+        if isinstance(whole, Later) and whole.kind is None:
+            whole = yield from self.known(whole)
+        if isinstance(whole, Made):
+            return self._own_method(node, whole, method.attr, given)
+        if type(whole) is list and method.attr == "append" and len(given) == 1 and kind_of(given[0]) in _SAID:
+            self.touched.append(whole)
+            return None
+        if type(whole) is dict and method.attr in ("items", "keys", "values") and not given:
+            return getattr(dict, method.attr)(whole)
+        if kind_of(whole) is not str or method.attr not in METHODS:
+            raise _unknown(node)
+        if method.attr == "join" and len(given) == 1:
+            given = [Made(list, [*self.each(given[0])])]
+        found = yield from self.apply(METHODS[method.attr], whole, *given, sure=_sure(method.attr, given))
+        return Made(list, found) if type(found) is list else found
+
+    def _own_method(self, node: ast.Call, whole: Made, name: str, given: list[Any]) -> Any:
+        if whole.kind is list and name == "append" and len(given) == 1:
+            whole.parts.append(given[0])
+            return None
+        if whole.kind is list and name == "extend" and len(given) == 1 and isinstance(given[0], (Made, tuple)):
+            whole.parts += list(self.each(given[0]))
+            return None
+        if whole.kind is dict and name in ("items", "keys", "values") and not given:
+            pairs = [Made(tuple, [key, part]) for key, part in whole.parts.items()]
+            chosen = {"items": pairs, "keys": list(whole.parts), "values": list(whole.parts.values())}
+            return Made(tuple, chosen[name])
+        if whole.kind is dict and name == "get" and len(given) in (1, 2) and is_plain(given[0]):
+            return whole.parts.get(*given)
+        raise _unknown(node)
+
+    # ------------------------------------------------------------ one after the other
+
+    def each(self, value: Any) -> Iterator[Any]:
+        """What a `for` over a value goes through; a list of the function's own may grow on the way."""
+        if isinstance(value, Rows):
+            return value.rows()
+        if isinstance(value, Made):
+            return iter(list(value.parts)) if value.kind is dict else iter(value.parts)
+        kind = type(value)
+        if kind in (list, dict, set) or kind in VIEWS:
+            self.changes(value)
+            return iter(list(value)[:_MANY])
+        if kind is tuple or is_plain(value):
+            return iter(checked(iter, value))
+        raise Foreign(f"it goes through {_article(value)}")
+
+    def _listcomp(self, node: ast.ListComp) -> Waits:
+        found: list[Any] = []
+
+        def one() -> Waits:
+            found.append((yield from self.value(node.elt)))
+
+        yield from self._gone_through(node, node.generators, one)
+        return Made(list, found)
+
+    def _dictcomp(self, node: ast.DictComp) -> Waits:
+        found: dict[Any, Any] = {}
+
+        def one() -> Waits:
+            key = yield from self.plain((yield from self.value(node.key)))
+            if not is_plain(key):
+                raise _unknown(node.key)
+            found[key] = yield from self.value(node.value)
+
+        yield from self._gone_through(node, node.generators, one)
+        return Made(dict, found)
+
+    def _gone_through(self, node: ast.expr, loops: list[ast.comprehension], one: Callable[[], Waits]) -> Waits:
+        """Its variables are its own."""
+        if self.path is not None:
+            raise _unknown(node)
+        bound = {part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+        kept = {name: self.names[name] for name in bound if name in self.names}
+        local = self._local
+        items, expected = yield from self.begun(loops[0])
+        self._local = local | bound
+        try:
+            for name in bound:
+                self.names.pop(name, None)
+            yield from self._loop(loops, items, expected, one)
+        finally:
+            for name in bound:
+                self.names.pop(name, None)
+            self.names.update(kept)
+            self._local = local
+
+    def begun(self, loop: ast.comprehension | ast.For) -> Waits:
+        """A loop begins: what it will go through, and where that is noted."""
+        raise NotImplementedError
+
+    def _loop(
+        self, loops: list[ast.comprehension], items: Iterator[Any], expected: Any, one: Callable[[], Waits]
+    ) -> Waits:
+        loop, *inner = loops
+        if loop.is_async:
+            raise Foreign("`async for` is made in its turn")
+        for item in items:
+            expected.items.append(item)
+            yield from self.bind(loop.target, item)
+            fits = True
+            for test in loop.ifs:
+                fits = fits and (yield from self.truth((yield from self.value(test))))
+            if not fits:
+                continue
+            if inner:
+                deeper, noted = yield from self.begun(inner[0])
+                yield from self._loop(inner, deeper, noted, one)
+            else:
+                yield from one()
+        expected.ends = True
+
+    def bind(self, target: ast.expr, value: Any) -> Waits:
+        raise NotImplementedError
+
+
+class Rows:
+    """What `enumerate` and `zip` go through, once."""
+
+    __slots__ = ("_parts", "_work")
+
+    def __init__(self, work: Callable[..., Any], parts: list[Any]) -> None:
+        self._work = work
+        self._parts = parts
+
+    def rows(self) -> Iterator[Any]:
+        for row in self._work(*self._parts):
+            yield Made(tuple, list(row))
+
+
+class _Result:
+    """Goes through a generator and keeps what it returns."""
+
+    __slots__ = ("_work", "value")
+
+    def __init__(self, work: Waits) -> None:
+        self._work = work
+        self.value: Any = UNKNOWN
+
+    def __iter__(self) -> Waits:
+        self.value = yield from self._work
+
+
+def _sure(name: str, given: list[Any]) -> type | None:
+    """The type a method of text gives, where it cannot fail."""
+    if name == "join":
+        is_text = len(given) == 1 and all(kind_of(part) is str for part in given[0].parts)
+        return str if is_text else None
+    least, most = _SURE_COUNTS.get(name, (0, 0))
+    fits = least <= len(given) <= most and all(kind_of(value) is str for value in given)
+    return _SURE_METHODS.get(name) if fits else None
+
+
+VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+def short(node: ast.AST) -> str:
+    text = ast.unparse(node).splitlines()[0]
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+def _operator(sign: ast.AST) -> Callable[..., Any]:
+    return OPERATORS[type(sign).__name__]
+
+
+def _unknown(node: ast.AST) -> Foreign:
+    return Foreign(f"`{short(node)}` may do anything")
+
+
+def _article(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,108 @@
+"""A function as the look ahead knows it: its source, and where its agent calls stand.
+
+Agent calls and the loops around them have numbers; the rewritten function says these to the group that runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Mapping
+from types import CellType
+from typing import Any
+
+from lyra.agents.parallel.expressions import SITE
+from lyra.agents.parallel.lookahead import CHECKED, LOOP
+from lyra.agents.parallel.safe_values import Foreign
+from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SIMPLE, CallForm, Definition, inside
+from lyra.agents.parallel.source.facts import bound_before, local_names, own_names, shared_names
+
+__all__ = ["LOOK", "Map"]
+
+LOOK = "lyra_look"  # on the statements before which a look ahead may begin: their number
+
+
+class Map:
+    """`names` are, for each call, the variables that have a value there; none where it stands in a comprehension."""
+
+    def __init__(
+        self,
+        tree: Definition,
+        form: CallForm,
+        shadowed: frozenset[str] = frozenset(),
+        known: Mapping[str, Any] | None = None,
+        cells: Mapping[str, CellType] | None = None,
+    ) -> None:
+        self.body = tree.body
+        self.local = local_names(tree)
+        self.shared = shared_names(tree)
+        self.own = own_names(tree, shadowed)
+        self.sites: list[ast.expr] = []
+        self.names: list[tuple[str, ...]] = []
+        self.statements: list[ast.stmt] = []
+        self.statement_names: list[tuple[str, ...]] = []
+        self.looped: dict[int, str] = {}  # the variables that loops go through, by the loops' numbers
+        self._known = known if known is not None else {}
+        self._cells = cells if cells is not None else {}
+        self._above: dict[int, ast.AST] = {}
+        self._form = form
+        self._bound = bound_before(tree)
+        self._loops = 0
+        for node in tree.body:
+            self._number(node, node, in_comprehension=False)
+
+    def _number(self, node: ast.AST, statement: ast.stmt, *, in_comprehension: bool) -> bool:
+        """Numbers the calls in a node; whether there are any."""
+        is_deeper = in_comprehension or isinstance(node, COMPREHENSIONS)
+        found = False
+        for part in inside(node):
+            self._above[id(part)] = node
+            within = part if isinstance(part, ast.stmt) else statement
+            found = self._number(part, within, in_comprehension=is_deeper) or found
+        if self._form.call(node) is not None:
+            assert isinstance(node, ast.expr)
+            setattr(node, SITE, len(self.sites))
+            if isinstance(statement, SIMPLE):
+                setattr(node, CHECKED, True)
+            self.sites.append(node)
+            self.names.append(() if in_comprehension else self._names_at(statement))
+            return True
+        if found and isinstance(node, (ast.For, *COMPREHENSIONS)):
+            self._mark_loops(node, statement)
+        return found
+
+    def _mark_loops(self, node: ast.AST, statement: ast.stmt) -> None:
+        loops = [node] if isinstance(node, ast.For) else node.generators  # type: ignore[attr-defined]
+        if not isinstance(node, ast.For) and not isinstance(statement, SIMPLE):
+            return
+        for loop in loops:
+            setattr(loop, LOOP, self._loops)
+            if isinstance(loop.iter, ast.Name):
+                self.looped[self._loops] = loop.iter.id
+            self._loops += 1
+        if not isinstance(node, ast.For) and not hasattr(statement, LOOK):
+            setattr(statement, LOOK, len(self.statements))
+            self.statements.append(statement)
+            self.statement_names.append(self._names_at(statement))
+
+    def _names_at(self, statement: ast.stmt) -> tuple[str, ...]:
+        return tuple(sorted(self._bound.get(id(statement), frozenset())))
+
+    def path_to(self, place: ast.AST) -> frozenset[int]:
+        found = {id(place)}
+        while (above := self._above.get(id(place))) is not None:
+            place = above
+            found.add(id(place))
+        return frozenset(found)
+
+    def outer(self, name: str) -> Any:
+        if name in self._cells:
+            try:
+                return self._cells[name].cell_contents
+            except ValueError:
+                raise Foreign(f"`{name}` has no value yet") from None
+        if name in self._known:
+            return self._known[name]
+        if hasattr(builtins, name) and self._known.get("__builtins__", builtins) in (builtins, builtins.__dict__):
+            return getattr(builtins, name)
+        raise Foreign(f"`{name}` has no value yet")

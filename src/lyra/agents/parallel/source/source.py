@@ -1,0 +1,217 @@
+"""From a function object to its source, and back from the new source to a function object.
+
+The new function has the old one's file, lines, name, defaults, annotations and closure; nothing is run to make it. What
+cannot be analysed is refused with a place and a reason.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType
+from typing import Any, Final
+
+from lyra.agents.parallel.source.call_sites import CallForm, Definition, inside
+from lyra.agents.parallel.source.function_map import Map
+from lyra.agents.parallel.source.rewrite import BASE, MAP, OPEN, rewritten
+from lyra.errors import ConfigError
+
+__all__ = ["NO_DEF", "WRAPPERS", "overlapping", "refusal"]
+
+NO_DEF: Final = "it is not a `def` of its own"
+WRAPPERS: Final = frozenset({"staticmethod", "classmethod", "property"})
+_BESIDE: Final = "put it next to a `def`"
+
+_FUTURE: Final = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+_KNOWS_SCOPE: Final = frozenset({"locals", "vars", "exec", "eval", "globals", "super", "dir"})
+
+
+def overlapping(function: Any) -> Any:
+    """The function with its calls side by side; see `lyra.parallel`."""
+    if not isinstance(function, FunctionType):
+        raise _no_function(function)
+    tree = _definition(function)
+    why = refusal(tree)
+    if why is not None:
+        node, reason = why
+        raise _refused(function, node.lineno if hasattr(node, "lineno") else tree.lineno, reason)
+    form = CallForm(is_async=isinstance(tree, ast.AsyncFunctionDef), run_names=_run_names(function))
+    shadowed = frozenset({*function.__globals__, *function.__code__.co_freevars, *function.__code__.co_varnames})
+    map_ = Map(tree, form, shadowed, function.__globals__, _cells(function))
+    if not map_.sites:
+        return function
+    made = _function(function, rewritten(tree, map_), map_)
+    return made if inspect.iscoroutinefunction(function) else _outside_of_loops(function, made)
+
+
+def _no_function(thing: Any) -> ConfigError:
+    """Why something that is no function is refused, and what to do."""
+    kind = type(thing).__name__
+    name = getattr(thing, "__qualname__", "") or getattr(getattr(thing, "fget", None), "__qualname__", "")
+    hint = _BESIDE
+    if kind in WRAPPERS:  # what these give has its function inside
+        hint = f"put `@{kind}` above `@lyra.parallel`"
+    elif isinstance(thing, type):
+        kind, hint = "a class", "put it on the methods of the class"
+    return ConfigError(f"@lyra.parallel is for functions, not {kind} {name}".rstrip(), hint=hint, key="parallel")
+
+
+def _definition(function: FunctionType) -> Definition:
+    """The `def` in the source of its file, which is read as a whole: a part of it may mean something else."""
+    code = function.__code__
+    try:
+        lines, _ = inspect.findsource(code)
+    except (OSError, TypeError):
+        raise _refused(function, code.co_firstlineno, "its source is not there") from None
+    try:
+        module = ast.parse("".join(lines))
+    except SyntaxError:
+        raise _refused(function, code.co_firstlineno, "its source cannot be read") from None
+    found = [node for node in ast.walk(module) if _is_at(node, code)]
+    if len(found) != 1 or code.co_name != function.__name__:
+        raise _refused(function, code.co_firstlineno, NO_DEF)
+    made: Definition = copy.deepcopy(found[0])  # type: ignore[assignment]  # _is_at has looked
+    return made
+
+
+def _is_at(node: ast.AST, code: CodeType) -> bool:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+        return False
+    return min([node.lineno, *(each.lineno for each in node.decorator_list)]) == code.co_firstlineno
+
+
+def _refused(function: FunctionType, line: int, reason: str) -> ConfigError:
+    instead = "leave the decorator out, or use lyra.parallel(…) with the calls themselves"
+    file = function.__code__.co_filename
+    return ConfigError(
+        f"@lyra.parallel cannot look into {function.__qualname__}: {reason} ({file}:{line})",
+        hint=_BESIDE if function.__name__ == "<lambda>" else instead,
+        key="parallel",
+        file=file,
+        line=line,
+    )
+
+
+def refusal(tree: Definition) -> tuple[ast.AST, str] | None:
+    """The first thing in a function that nothing can be promised about."""
+    for node in _own(tree.body):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return node, "it is a generator"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Nonlocal):
+            return node, "it sets a variable of the function around it"
+        if isinstance(node, ast.Global):
+            return node, "it sets a global variable"
+        if isinstance(node, ast.NamedExpr):
+            return node, "it binds a name inside an expression (`:=`)"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _KNOWS_SCOPE:
+            return node, f"`{node.func.id}()` looks at its variables"
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name.startswith("__") and not name.endswith("__"):
+            return node, f"`{name}` is a name of its class alone"
+    return None
+
+
+def _own(nodes: list[Any]) -> Iterator[ast.AST]:
+    """The nodes of its own, without those of the functions inside."""
+    for node in nodes:
+        yield node
+        yield from _own(list(inside(node)))
+
+
+def _run_names(function: FunctionType) -> frozenset[str]:
+    """The names by which a function knows `lyra.run`."""
+    import lyra
+    from lyra.agents.sdk import run
+
+    known = {**function.__globals__, **dict(_closed_over(function))}
+    found = {name for name, value in known.items() if value is run}
+    found |= {f"{name}.run" for name, value in known.items() if value is lyra}
+    return frozenset(found | _imported(function))
+
+
+def _imported(function: FunctionType) -> set[str]:
+    """The names that it gets by an `import` of its own."""
+    found: set[str] = set()
+    for node in ast.walk(_definition(function)):
+        if isinstance(node, ast.Import):
+            found |= {f"{each.asname or 'lyra'}.run" for each in node.names if each.name == "lyra"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lyra":
+            found |= {each.asname or each.name for each in node.names if each.name == "run"}
+    return found
+
+
+def _cells(function: FunctionType) -> dict[str, CellType]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in _cells(function).items():
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+
+
+# ---------------------------------------------------------------- a function again
+
+
+def _function(old: FunctionType, tree: Definition, map_: Map) -> FunctionType:
+    """Compiled inside a function that has the names it closes over, and taken out of that without running it."""
+    from lyra.agents.parallel.group import Group, PlainGroup
+
+    tree.decorator_list = []
+    opened = Group if inspect.iscoroutinefunction(old) else PlainGroup
+    cells = {**_cells(old), OPEN: CellType(opened), MAP: CellType(map_), BASE: CellType(BaseException)}
+    spec = ast.arguments(
+        posonlyargs=[], args=[ast.arg(name) for name in cells], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    tree.args.defaults, tree.args.kw_defaults = _without_values(tree.args)
+    _drop_annotations(tree)
+    outer = ast.FunctionDef("_lyra_outer", spec, [tree], [])
+    outer.type_params = []  # type: ignore[attr-defined]  # asked for since Python 3.12
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    flags = old.__code__.co_flags & _FUTURE
+    whole = compile(module, old.__code__.co_filename, "exec", flags=flags, dont_inherit=True)
+    code = _inner(_inner(whole, "_lyra_outer"), old.__name__)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    made = FunctionType(code, old.__globals__, old.__name__, old.__defaults__, closure)
+    made.__kwdefaults__ = old.__kwdefaults__
+    functools.update_wrapper(made, old)
+    return made
+
+
+def _without_values(arguments: ast.arguments) -> tuple[list[ast.expr], list[ast.expr | None]]:
+    """Defaults are the old function's; here they only say which parameters have one."""
+    some: list[ast.expr] = [ast.Constant(None) for _ in arguments.defaults]
+    return some, [None if value is None else ast.Constant(None) for value in arguments.kw_defaults]
+
+
+def _drop_annotations(tree: Definition) -> None:
+    tree.returns = None
+    for node in ast.walk(tree.args):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+
+
+def _inner(code: CodeType, name: str) -> CodeType:
+    return next(part for part in code.co_consts if isinstance(part, CodeType) and part.co_name == name)
+
+
+def _outside_of_loops(old: FunctionType, made: FunctionType) -> Callable[..., Any]:
+    """In a running loop `lyra.run` gives something to await, so there a plain function stays what it was."""
+    import asyncio
+
+    @functools.wraps(old)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return made(*args, **kwargs)
+        return old(*args, **kwargs)
+
+    return call

@@ -1,0 +1,180 @@
+"""Whom a call asks, and whether that may happen ahead of its turn.
+
+An agent may be asked early when nobody can tell in which order it was asked: it does nothing but answer, remembers
+nothing that could not be taken back, and has no limits that one call takes away from another.
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any, Final
+
+from lyra.agents.declaration.agent import Agent
+from lyra.agents.parallel.pending_values import Later, Made, calls_of, real
+from lyra.agents.parallel.rules import OFF
+from lyra.agents.parallel.safe_values import is_plain, same
+from lyra.agents.sdk import run
+from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.session import Session
+from lyra.agents.session.shared import runtime_of
+from lyra.core.tool import Tool
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.process.process import Process
+from lyra.kernel.programs.context import Context
+from lyra.models.provider import LLMProvider
+
+__all__ = ["ASKED_WITH", "Question", "session_of"]
+
+_READING: Final = frozenset({"fs.read", "net.get", "db.read", "memory.read", "env.read"})
+ASKED_WITH: Final = frozenset({"timeout", "budget", "on", "clock", "seed"})
+_THINGS: Final = frozenset({"on", "clock"})  # given as they are; everything else is plain
+
+
+class Question:
+    """An agent call: `process.send(…)` or `lyra.run(agent, …)`, with arguments that may be still to come."""
+
+    __slots__ = ("args", "keywords", "process", "work")
+
+    def __init__(self, work: Any, process: AgentProcess | None, args: list[Any], keywords: dict[str, Any]) -> None:
+        self.work = work
+        self.process = process
+        self.args = args
+        self.keywords = keywords
+
+    @classmethod
+    def made(cls, work: Any, args: list[Any], keywords: dict[str, Any]) -> Question | None:
+        """None when that asks no agent, or nobody knows."""
+        if work is run:
+            return cls(work, None, args, keywords)
+        if type(work) is tuple:
+            process, name = work
+            return cls(None, process, args, keywords) if type(process) is AgentProcess and name == "send" else None
+        process = getattr(work, "__self__", None) if type(work) is _METHOD else None
+        is_send = type(process) is AgentProcess and work.__func__ is AgentProcess.send
+        return cls(work, process, args, keywords) if is_send else None
+
+    @property
+    def agent(self) -> Agent | None:
+        if self.process is not None:
+            session = session_of(self.process)
+            return None if session is None else session.agent
+        found = self.args[0] if self.args else None
+        return found if type(found) is Agent else None
+
+    @property
+    def program(self) -> Process | None:
+        """The process whose program asks in its own name."""
+        place = self.keywords.get("on")
+        return place._process if self.process is None and type(place) is Context else None
+
+    @property
+    def calls(self) -> tuple[Any, ...]:
+        """Those whose answers it needs."""
+        return tuple(dict.fromkeys(call for value in (*self.args, *self.keywords.values()) for call in calls_of(value)))
+
+    def is_told(self, other: Question) -> bool:
+        """Whether both are messages of one conversation."""
+        mine, theirs = self.process, other.process
+        return mine is not None and theirs is not None and mine._process is theirs._process
+
+    def is_same(self, other: Question) -> bool:
+        """Whether another one, whose arguments are all there, asks the same of the same."""
+        if self.process is not other.process or len(self.args) != len(other.args):
+            return False
+        if list(self.keywords) != list(other.keywords):
+            return False
+        mine = [*self.args, *self.keywords.values()]
+        return all(same(real(one), two) for one, two in zip(mine, [*other.args, *other.keywords.values()], strict=True))
+
+    def ask(self) -> Any:
+        """Something to await."""
+        args, keywords = [real(value) for value in self.args], {name: real(at) for name, at in self.keywords.items()}
+        return self.process.send(*args, **keywords) if self.process is not None else run(*args, **keywords)
+
+    # ------------------------------------------------------------ ahead of its turn
+
+    def why_not(self, *, is_due: bool = False) -> str:
+        """Why it is asked in its turn; empty: it may be asked early, or where it is due others may beside it."""
+        agent = self.agent
+        if "ordered" in OFF:
+            return "" if agent is not None else "whom it asks is not known"
+        why = self._why_not_with(is_due=is_due)
+        if why:
+            return why
+        place = self.keywords.get("on")
+        if self.process is not None:
+            session = session_of(self.process)
+            if session is None or agent is None:
+                return f"agent process {self.process.pid} is not at work"
+            if session.durable:
+                return f"a journal keeps the conversation of agent process {self.process.pid} and cannot take it back"
+        elif agent is None:
+            return "whom it asks is no agent"
+        elif type(place) is Kernel and place.journal is not None:
+            return "the kernel that `on=` names keeps a journal, and could not forget the call"
+        elif place is not None and type(place) not in (Kernel, Context):
+            return "`on=` names no kernel and no program"
+        return _does_more(agent) or self._why_models(agent)
+
+    def _why_models(self, agent: Agent) -> str:
+        """A script may answer by the order of its questions."""
+        place = self.keywords.get("on")
+        kernel = self.process._kernel if self.process is not None else self.program.kernel if self.program else place
+        if kernel is None:  # one of its own, and models of its own but for those that the agent holds
+            is_ordered = any(isinstance(model, LLMProvider) and model.answers_in_order("") for model in agent.models)
+        else:
+            is_ordered = runtime_of(kernel).answers_in_order(agent)
+            limits = runtime_of(kernel).model_limits(agent).values()
+            if any("timeout" in self.keywords or limit.strategy != "queue" for limit in limits):
+                return f"a model of agent {agent.name} has a limit that could fail a call which waits for others"
+        return f"a model of agent {agent.name} answers by the order of its questions" if is_ordered else ""
+
+    def _why_not_with(self, *, is_due: bool) -> str:
+        for name, value in self.keywords.items():
+            if self.process is None and name not in ASKED_WITH:
+                return f"`{name}=` says how its kernel is made, which is then made in its turn"
+            if not (is_due or name in _THINGS or _is_fit(value)):
+                return f"`{name}=` is not plain"
+        for value in self.args[self.process is None :]:
+            if not is_due and not _is_fit(value):
+                return "its question is neither text nor plain values"
+        return ""
+
+
+_METHOD: Final = MethodType
+
+
+def _is_fit(value: Any) -> bool:
+    if isinstance(value, Made):
+        return all(map(_is_fit, value.values))
+    return isinstance(value, Later) or is_plain(value)
+
+
+def session_of(process: Any) -> Session | None:
+    if process is None:
+        return None
+    return runtime_of(process._kernel).sessions.get(process.pid)
+
+
+def _does_more(agent: Agent) -> str:
+    """What an agent does besides answering."""
+    if agent.memory is not None:
+        return f"agent {agent.name} has a memory"
+    if agent.rate_limit is not None:
+        return f"agent {agent.name} has a rate limit, which counts its calls in their order"
+    if agent.circuit_breaker is not None:
+        return f"agent {agent.name} has a circuit breaker, which counts its failures in their order"
+    if callable(agent.system):
+        return f"the system prompt of agent {agent.name} is made anew for each call"
+    if agent.sources:
+        return f"the tools of agent {agent.name} may change"
+    tool = next((tool for tool in agent.toolbox if not _reads(tool)), None)
+    return "" if tool is None else f"tool {tool.name} of agent {agent.name} does more than read"
+
+
+def _reads(tool: Tool) -> bool:
+    """A tool that says what it needs, all of it reading; one that needs nothing has to say that it may be repeated."""
+    if tool.needs_of is not None:
+        return False
+    needs = {need.name for need in tool.needs}
+    return needs <= _READING if needs else tool.idempotent

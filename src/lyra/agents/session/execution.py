@@ -1,0 +1,205 @@
+"""AgentExecution: the record of one run of an agent, from a message to its answer; AgentState: where the run is.
+
+    initializing → ready → thinking ⇄ executing_tools ⇄ waiting_permission
+                              ↓ (from any of them)
+                   completed | cancelled | error
+
+`MOVES` is the table. A run that has ended does not move again. The record costs next to nothing while the agent works:
+steps and usage are worked out when somebody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall, ToolResult
+from lyra.errors import InvalidTransition, LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.session.session import Metrics, Session
+
+__all__ = ["MOVES", "AgentExecution", "AgentState", "Step"]
+
+
+class AgentState(StrEnum):
+    INITIALIZING = "initializing"
+    READY = "ready"
+    THINKING = "thinking"
+    EXECUTING_TOOLS = "executing_tools"
+    WAITING_PERMISSION = "waiting_permission"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+_INITIALIZING, _READY = AgentState.INITIALIZING, AgentState.READY
+_THINKING, _TOOLS, _WAITING = AgentState.THINKING, AgentState.EXECUTING_TOOLS, AgentState.WAITING_PERMISSION
+_ENDS: Final = frozenset({AgentState.COMPLETED, AgentState.CANCELLED, AgentState.ERROR})
+
+MOVES: Final[dict[AgentState, frozenset[AgentState]]] = {
+    _INITIALIZING: frozenset({_READY}) | _ENDS - {AgentState.COMPLETED},
+    _READY: frozenset({_THINKING}) | _ENDS - {AgentState.COMPLETED},
+    _THINKING: frozenset({_TOOLS}) | _ENDS,
+    _TOOLS: frozenset({_THINKING, _WAITING}) | _ENDS - {AgentState.COMPLETED},
+    _WAITING: frozenset({_TOOLS}) | _ENDS - {AgentState.COMPLETED},
+    AgentState.COMPLETED: frozenset(),
+    AgentState.CANCELLED: frozenset(),
+    AgentState.ERROR: frozenset(),
+}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One answer of the model, and what came of the tools it called."""
+
+    number: int
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return any(result.is_error for result in self.tool_results)
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "text": self.text,
+            "tool_calls": [call.to_data() for call in self.tool_calls],
+            "tool_results": [result.to_data() for result in self.tool_results],
+        }
+
+
+class AgentExecution:
+    """`status` is `success` or why there is no answer; `steps`, `usage`, `answer` and `error` say the rest."""
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_kept",
+        "_mark",
+        "_session",
+        "answer",
+        "ended_at",
+        "error",
+        "started_at",
+        "state",
+    )
+
+    def __init__(self, session: Session, mark: int, now: float) -> None:
+        self._session = session
+        self._mark = mark  # where its messages begin
+        self._kept: list[Message] | None = None  # those of a run that ended
+        self._before: Metrics = session.metrics.copy()
+        self._after: Metrics | None = None
+        self.state = _READY
+        self.started_at = now
+        self.ended_at: float | None = None
+        self.answer: Any = None
+        self.error: LyraError | None = None
+
+    # ------------------------------------------------------------------ the loop's side
+
+    def move(self, state: AgentState) -> None:
+        if state not in MOVES[self.state]:
+            raise InvalidTransition(f"an agent's run does not go from {self.state} to {state}", state=str(self.state))
+        self.state = state
+
+    def keep(self, messages: list[Message]) -> None:
+        """The conversation forgets these; the record does not."""
+        self._kept = messages
+
+    def end(self, now: float, answer: Any, failure: BaseException | None) -> None:
+        self.ended_at = now
+        if self._kept is None:
+            self._kept = self._session.messages[self._mark :]
+        self._after = self._session.metrics.copy()
+        if failure is None:
+            self.answer = answer
+            self.move(AgentState.COMPLETED)
+        elif isinstance(failure, (asyncio.CancelledError, GeneratorExit)):
+            self.move(AgentState.CANCELLED)
+        else:
+            self.error = failure if isinstance(failure, LyraError) else None
+            self.move(AgentState.ERROR)
+
+    # ------------------------------------------------------------------ the reader's side
+
+    @property
+    def agent(self) -> str:
+        return self._session.agent.name
+
+    @property
+    def running(self) -> bool:
+        return self.state not in _ENDS
+
+    @property
+    def is_success(self) -> bool:
+        return self.state is AgentState.COMPLETED
+
+    @property
+    def status(self) -> str:
+        """`running`, `success`, `cancelled`, or the word for what went wrong."""
+        if self.error is not None:
+            return str(self.error.fields.get("status") or self.error.fields.get("kind") or self.error.code)
+        words = {AgentState.COMPLETED: "success", AgentState.CANCELLED: "cancelled", AgentState.ERROR: "crashed"}
+        return words.get(self.state, "running")
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What was said in this run, the question first."""
+        return tuple(self._kept if self._kept is not None else self._session.messages[self._mark :])
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for message in self.messages:
+            if message.role == "assistant":
+                steps.append(Step(len(steps) + 1, message.text, message.tool_calls))
+            elif message.role == "tool" and steps:
+                steps[-1] = msgspec.structs.replace(steps[-1], tool_results=message.tool_results)
+        return tuple(steps)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """Tokens, micro-dollars and calls of this run."""
+        after = self._after if self._after is not None else self._session.metrics
+        return {name: getattr(after, name) - getattr(self._before, name) for name in _COUNTED}
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None where a call had no known price."""
+        usage = self.usage
+        return None if usage["unpriced_calls"] else usage["cost_micro_usd"] / 1_000_000
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent,
+            "state": str(self.state),
+            "status": self.status,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "steps": [step.to_data() for step in self.steps],
+            "usage": self.usage,
+            "cost_usd": self.cost_usd,
+            "error": None if self.error is None else {"code": self.error.code, "message": self.error.message},
+        }
+
+    def __repr__(self) -> str:
+        return f"<AgentExecution {self.agent} {self.status}, {len(self.steps)} steps>"
+
+
+_COUNTED: Final = (
+    "input_tokens",
+    "output_tokens",
+    "cost_micro_usd",
+    "unpriced_calls",
+    "calls",
+    "tool_calls",
+    "tool_errors",
+    "retries",
+)

@@ -1,0 +1,355 @@
+"""What a caller holds while an agent works: a Pending answer, a Stream of it, and the Reply at the end.
+
+A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller who reads slowly slows
+the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only what
+was not shown yet is passed on; an answer that differs from what was shown begins with a `restart`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lyra.agents.session.events import AgentEvent, Restart, Text, Thinking
+from lyra.agents.session.spans import current_span
+from lyra.agents.session.stream_dedup import Shown
+from lyra.core.budgets.budget import Budget
+from lyra.errors import DeadlineExceeded, LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.session.early_call import Ahead
+    from lyra.agents.session.shared import Runtime
+    from lyra.core.clock import Timer
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["MarkedReply", "Pending", "Reply", "Sink", "Stream"]
+
+_ROOM: Final = 256  # events that may wait for a slow reader
+
+
+class Reply(str):
+    """The text of an answer, which also knows how it came about."""
+
+    __slots__ = ("cost_usd", "input_tokens", "output_tokens", "status")
+
+    status: str
+    cost_usd: float | None
+    input_tokens: int
+    output_tokens: int
+    tainted: ClassVar[bool] = False  # whoever gave it has read text from outside
+
+    @classmethod
+    def made(cls, text: str, *, cost_usd: float | None, input_tokens: int, output_tokens: int) -> Reply:
+        reply = cls(text)
+        reply.status = "success"
+        reply.cost_usd = cost_usd
+        reply.input_tokens = input_tokens
+        reply.output_tokens = output_tokens
+        return reply
+
+
+class MarkedReply(Reply):
+    """An answer that may be somebody else's words. Handed to an agent as a message it marks that one, too."""
+
+    __slots__ = ()
+
+    tainted: ClassVar[bool] = True
+
+
+class Sink:
+    """Events on their way to one reader."""
+
+    __slots__ = (
+        "_ended",
+        "_error",
+        "_loop",
+        "_queue",
+        "_reader",
+        "_room",
+        "_scheduler",
+        "_settled",
+        "_text",
+        "_thought",
+        "lengths",
+    )
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._loop = kernel.loop
+        self._scheduler = kernel.scheduler
+        self._queue: deque[AgentEvent] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._ended = False
+        self._error: BaseException | None = None
+        self._text = Shown()  # of the model call that is under way
+        self._thought = Shown()
+        self._settled = 0  # pieces of answers before the one that is under way
+        self.lengths: list[int] = []  # of all pieces of text
+
+    # ------------------------------------------------------------------ the process's side
+
+    def put(self, event: AgentEvent) -> None:
+        self._queue.append(event)
+        if type(event) is Text:
+            self.lengths.append(len(event.delta))
+        reader = self._reader
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+    @property
+    def full(self) -> bool:
+        return len(self._queue) >= _ROOM
+
+    async def room(self) -> None:
+        """Wait until the reader has caught up."""
+        while len(self._queue) >= _ROOM and not self._ended:
+            self._room = self._loop.create_future()
+            await self._room
+
+    def begin(self) -> None:
+        """A try begins. What tries that broke have shown is not shown again."""
+        self._text.begin()
+        self._thought.begin()
+
+    def settle(self) -> tuple[int, ...]:
+        """The answer is whole. What was shown of a longer one before it is taken back. Gives the lengths of its
+        pieces."""
+        if self._text.behind or self._thought.behind:
+            self._restart()
+        self._text.clear()
+        self._thought.clear()
+        lengths, self._settled = tuple(self.lengths[self._settled :]), len(self.lengths)
+        return lengths
+
+    def text(self, delta: str) -> None:
+        new = self._text.feed(delta)
+        if new is None:
+            self._restart()
+            new = self._text.feed(delta)
+        if new:
+            self.put(Text(new))
+
+    def thinking(self, delta: str) -> None:
+        new = self._thought.feed(delta)
+        if new is None:
+            self._restart()
+            new = self._thought.feed(delta)
+        if new:
+            self.put(Thinking(new))
+
+    def _restart(self) -> None:
+        self.put(Restart(self._text.text))
+        thought, said = self._thought.forget(), self._text.forget()
+        if thought:
+            self.put(Thinking(thought))
+        if said:
+            self.put(Text(said))
+
+    def end(self, error: BaseException | None = None) -> None:
+        self._ended = True
+        self._error = error
+        for waiter in (self._reader, self._room):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------------ the reader's side
+
+    async def next(self) -> AgentEvent | None:
+        """The next event, None after the last one; an error that ended the answer is raised after its events."""
+        queue = self._queue
+        while not queue:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            self._reader = self._loop.create_future()
+            self._scheduler.hand_over()
+            await self._reader
+        event = queue.popleft()
+        if self._room is not None and len(queue) < _ROOM // 2:
+            room, self._room = self._room, None
+            if not room.done():
+                room.set_result(None)
+        return event
+
+
+class Pending:
+    """An answer on its way: await it, ask `done()`, or `cancel()` it."""
+
+    __slots__ = (
+        "_future",
+        "_runtime",
+        "_timer",
+        "abandoned",
+        "ahead",
+        "asker",
+        "id",
+        "pid",
+        "running",
+        "scopes",
+        "sink",
+        "span",
+    )
+
+    def __init__(
+        self, runtime: Runtime, request_id: str, pid: str, scopes: tuple[Budget, ...], sink: Sink | None
+    ) -> None:
+        self._runtime = runtime
+        self._future: asyncio.Future[Any] = runtime.kernel.loop.create_future()
+        self.id = request_id
+        self.pid = pid
+        self.scopes = scopes
+        self.sink = sink
+        self.span = current_span.get()  # that is open around whoever asks
+        self.running = ""  # the pid of the process that works on it
+        self.abandoned = False
+        self.ahead: Ahead | None = None  # the call it belongs to, where that is made ahead of its turn
+        self.asker = ""  # the pid of the process whose tool asks, if one does
+        self._timer: Timer | None = None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._future.done():
+            self._runtime.kernel.scheduler.hand_over()
+        try:
+            return (yield from self._future)
+        except asyncio.CancelledError:
+            if self._future.cancelled():  # with whoever waits; an answer that has just come needs no giving up
+                self._abandon()
+            raise
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def cancelled(self) -> bool:
+        return self._future.cancelled()
+
+    def cancel(self) -> bool:
+        """Give up: what the agent is doing for it is stopped, and its process goes on with the next message."""
+        if self._future.done():
+            return False
+        self._future.cancel()
+        self._abandon()
+        return True
+
+    def _abandon(self) -> None:
+        if not self.abandoned:
+            self.abandoned = True
+            self._runtime.give_up(self)
+            self._end(asyncio.CancelledError())
+
+    def limit_time(self, due_s: float, seconds: float) -> None:
+        """At `due_s` on the kernel's monotonic clock the time of a scope around it is up."""
+
+        def expire() -> None:
+            if not self._future.done():
+                self.abandoned = True
+                self._runtime.give_up(self)
+                self.fail(
+                    DeadlineExceeded(
+                        f"agent process {self.pid} did not answer within the {seconds:g} s of its budget",
+                        pid=self.pid,
+                        limit_s=seconds,
+                    )
+                )
+
+        clock = self._runtime.kernel.clock
+        if due_s <= clock.monotonic():
+            expire()
+        else:
+            self._timer = clock.call_at(due_s, expire)
+
+    def _end(self, error: BaseException | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.sink is not None:
+            self.sink.end(error)
+
+    def result(self) -> Any:
+        return self._future.result()
+
+    def exception(self) -> BaseException | None:
+        return self._future.exception()
+
+    # ------------------------------------------------------------------ the process's side
+
+    def answer(self, value: Any) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # whoever reads the stream meets it there
+        self._end(error)
+
+
+class Stream:
+    """An answer piece by piece: `async for` gives the pieces, `await` the whole. Plain `for` works outside a loop."""
+
+    def __init__(self, start: Any, *, events: bool) -> None:
+        self._start = start
+        self._events = events
+        self._pending: Pending | None = None
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._pieces()
+
+    async def _pieces(self) -> AsyncIterator[Any]:
+        pending = await self._begin()
+        sink = pending.sink
+        assert sink is not None
+        try:
+            while (event := await sink.next()) is not None:
+                if self._events:
+                    yield event
+                elif type(event) is Text:
+                    yield event.delta
+        finally:
+            if not pending.done():  # the reader left the loop early
+                pending.cancel()
+
+    async def _begin(self) -> Pending:
+        if self._pending is None:
+            self._pending = await self._start()
+        return self._pending
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> Any:
+        pending = await self._begin()
+        sink = pending.sink
+        assert sink is not None
+        while await sink.next() is not None:
+            pass
+        return await pending
+
+    def __iter__(self) -> Iterator[Any]:
+        """For scripts: a loop of its own, one step a piece."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise LyraError("a plain `for` cannot wait inside a running loop", hint="write `async for`")
+        with asyncio.Runner() as runner:
+            pieces = self._pieces()
+            try:
+                while True:
+                    try:
+                        yield runner.run(_next(pieces))
+                    except StopAsyncIteration:
+                        return
+            finally:
+                runner.run(_close(pieces))
+
+
+async def _next(pieces: AsyncIterator[Any]) -> Any:
+    return await anext(pieces)
+
+
+async def _close(pieces: Any) -> None:
+    await pieces.aclose()

@@ -1,0 +1,335 @@
+"""`lyra agent -p TASK`: one agent with the built-in tools, in this folder, without anybody at the terminal.
+
+Parses, runs `lyra.agents.headless.headless` and prints: the answer alone (`text`), the result as one JSON document (`json`), or
+everything that happens, one object a line (`stream-json`). Errors go to stderr in every format. Decides nothing: what
+the agent may do is said by rules, files and flags, and what no rule allows is denied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lyra.cli.app import Command, Session
+from lyra.cli.new_file import check_folder
+from lyra.cli.render import note, printable, report
+from lyra.cli.stdout_thread import Outlet
+from lyra.errors import ConfigError, LyraError
+
+if TYPE_CHECKING:
+    from lyra.agents.headless.headless import Headless, HeadlessOptions, Outcome
+    from lyra.core.event import Event
+
+__all__ = ["agent"]
+
+_MODES: Final = ("default", "accept-edits", "plan", "bypass", "deny-unasked")
+_LEVELS: Final = ("none", "basic", "detailed")
+_FORMATS: Final = ("text", "json", "stream-json")
+_PIPE_WAIT_S: Final = 2.0  # for the first byte of what is piped in beside a task
+_SERVERS_WAIT_S: Final = 5.0  # for MCP servers before the run begins; one that is slower brings its tools later
+_TASK_BYTES_MAX: Final = 10 * 1024 * 1024
+_FILE_BYTES_MAX: Final = 1024 * 1024  # of a system prompt or a schema
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_S: Final = 10  # for everything to stop after one of them
+_LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
+
+
+@click.command(cls=Command)
+@click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
+@click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
+@click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
+@click.option("--permission-mode", "mode", type=click.Choice(_MODES), help="Default: what the permission files say.")
+@click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
+@click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
+@click.option("--max-budget-usd", "budget", metavar="X", help="Stop before more dollars than this are spent.")
+@click.option("--max-turns", type=click.IntRange(1, 10**6), help="Calls of the model at most.")
+@click.option("--add-dir", "also", metavar="DIR", multiple=True, help="One more folder to work in. May be repeated.")
+@click.option("--output-format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
+@click.option("--json-schema", "schema_file", metavar="FILE", help="A JSON schema that the answer has to fit.")
+@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, and bring tools.")
+@click.option("--audit", default="", metavar="FILE|FOLDER", help="Write a log of what was decided; see lyra audit.")
+@click.option("--audit-level", type=click.Choice(_LEVELS), help="How much; default: what the configuration says.")
+@click.option("--store", default="memory", show_default=True, metavar="FILE|URL", help="Where the run is journaled.")
+@click.pass_context
+def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
+    """Run one agent with the built-in tools in this folder."""
+    session, printer = ctx.ensure_object(Session), _Printer(form)
+    try:
+        options = _options(given)
+        code = asyncio.run(_run(session, options, *_task(given["prompt"]), printer))
+    except LyraError as error:  # before the run began; one in it is a part of its result
+        from lyra.agents.headless.headless import result_line, status_of
+
+        printer.tell(result_line(status_of(error)))
+        code = report(error, debug=session.debug)
+    ctx.exit(code)
+
+
+class _Printer:
+    """stdout in one format. The result is written once, whatever happens after it."""
+
+    def __init__(self, form: str) -> None:
+        self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
+        self.is_text = form == "text"
+        self._over = False
+        self._outlet: Outlet | None = None
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """One object, one line, at once. ASCII only, so that it is valid in any locale."""
+        if self._wanted(line):
+            sys.stdout.write(_line(line))
+            sys.stdout.flush()
+
+    async def say(self, line: dict[str, Any]) -> None:
+        """The same while something runs, which a reader that sleeps must not hold up."""
+        if not self._wanted(line):
+            return
+        if self._outlet is None:
+            try:
+                self._outlet = Outlet(sys.stdout.fileno())
+            except (OSError, ValueError):  # stdout is no file
+                sys.stdout.write(_line(line))
+                return
+        await self._outlet.put(_line(line).encode())
+
+    async def drain(self) -> None:
+        if self._outlet is not None:
+            await self._outlet.drain()
+
+    def _wanted(self, line: dict[str, Any]) -> bool:
+        if self._over or (self._types is not None and line["type"] not in self._types):
+            return False
+        self._over = line["type"] == "result"
+        return True
+
+    def answer(self, text: str) -> None:
+        """To a pipe as it was said; to a terminal without what would write there on its own."""
+        sys.stdout.write(f"{printable(text) if sys.stdout.isatty() else text}\n")
+
+
+def _line(line: dict[str, Any]) -> str:
+    return json.dumps(line, allow_nan=False, default=str) + "\n"
+
+
+async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
+    with _signals() as came:
+        try:
+            outcome = await _asked(session, options, task, piped, printer)
+            await printer.drain()
+        except asyncio.CancelledError:  # a signal; all that was started is stopped by now
+            if not came:
+                raise
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(printer.drain(), _LAST_WORDS_S)
+            if came[0] == signal.SIGINT:
+                note("interrupted")
+            return 128 + came[0]
+    if outcome.error is not None:
+        return report(outcome.error, debug=session.debug)
+    if printer.is_text:
+        printer.answer(outcome.result["text"])
+    return 0
+
+
+async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
+    from lyra.agents.headless.headless import Headless
+
+    async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
+        _warn(run)
+        try:
+            return await run.ask(task, printer.say, beside=piped)
+        except asyncio.CancelledError:
+            with suppress(TimeoutError, OSError):
+                await asyncio.wait_for(printer.say(run.result("interrupted")), _LAST_WORDS_S)
+            raise
+
+
+@asynccontextmanager
+async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
+    """The options with the tools of MCP servers; where no file names one, nothing of it is imported."""
+    if not _names_servers(session):
+        yield options
+        return
+    import msgspec
+
+    from lyra.agents.headless.setup import outfit_of
+    from lyra.mcp import McpServers
+
+    outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
+    async with McpServers.load(session.config, outfit.folder, denied=outfit.permissions.denied) as servers:
+        if servers.warning:
+            note(f"warning: {servers.warning}")
+        states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]
+        yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
+
+
+def _names_servers(session: Session) -> bool:
+    return bool(session.config.mcp_servers) or os.path.exists(".mcp.json")
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The first of them cancels this task, and is in what is given; the next one ends us at once.
+
+    So does an alarm where the end takes too long: nothing that was started may keep a run that was told to stop.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    heard = [number for number, how in before.items() if how is not signal.SIG_IGN]  # `nohup` means it
+
+    def end(number: int, _frame: object) -> None:
+        came.append(number)
+        for each in (*heard, signal.SIGALRM):
+            signal.signal(each, signal.SIG_DFL)
+        signal.alarm(_END_S)
+        loop.call_soon_threadsafe(task.cancel)
+
+    for number in heard:
+        signal.signal(number, end)
+    try:
+        yield came
+    finally:
+        if not came:
+            for number in heard:
+                signal.signal(number, before[number])
+
+
+def _warn(run: Headless) -> None:
+    from lyra.agents.headless.setup import unknown_tools
+    from lyra.tools.permissions.settings import load_layers, passed_over
+
+    options = run.options
+    for rule, meant in unknown_tools((*options.allow, *options.deny), _ruled(run)):
+        note(f"warning: no tool is meant by the rule {rule!r}" + (f"; did you mean {meant!r}?" if meant else ""))
+    problems = [each for source in run.agent.sources for each in getattr(source, "problems", ())]
+    layers = load_layers(os.path.realpath(options.folder), home=os.path.expanduser("~"), trusted=options.trusted)
+    for said in (*run.config.notes, *passed_over(layers), *problems):
+        note(f"note: {said}")
+    _tell_of_tools(run, set(problems))
+
+
+def _ruled(run: Headless) -> list[str]:
+    """What a rule can speak of: the tools, and the text that a server may ask back for."""
+    servers = [each["name"] for each in run.options.facts.get("mcp_servers", ())]
+    if not servers:
+        return run.tool_names()
+    from lyra.mcp.names import sampling_name, server_keys
+
+    return [*run.tool_names(), *(sampling_name(key) for key in server_keys(servers).values())]
+
+
+def _tell_of_tools(run: Headless, told: set[str]) -> None:
+    """Of a file of tools that somebody breaks meanwhile."""
+
+    def tell(event: Event) -> None:
+        for problem in event.data["problems"]:
+            if problem not in told:
+                told.add(problem)
+                note(f"note: {problem}")
+
+    run.kernel.on_event(tell, kinds=("tools.problems",))
+
+
+# ---------------------------------------------------------------- what was given
+def _options(given: dict[str, Any]) -> HeadlessOptions:
+    from lyra.agents.headless.headless import TURNS_MAX, HeadlessOptions
+
+    check_folder(given["store"], "--store")
+    system, schema = given["system_file"], given["schema_file"]
+    return HeadlessOptions(
+        model=given["model"],
+        also=given["also"],
+        system=None if system is None else _text_of(system, "--system"),
+        mode=given["mode"],
+        allow=given["allow"],
+        deny=given["deny"],
+        trusted=given["trust_project"],
+        budget=None if given["budget"] is None else _dollars(given["budget"]),
+        max_turns=given["max_turns"] or TURNS_MAX,
+        output=None if schema is None else _schema(schema),
+        store=given["store"],
+        audit=given["audit"],
+        audit_level=given["audit_level"],
+    )
+
+
+def _dollars(text: str) -> Any:
+    from lyra.core.budgets.money import Money
+
+    try:
+        return Money.parse(text)
+    except ConfigError as mistake:
+        hint = "write dollars, such as 0.50"
+        raise ConfigError(f"--max-budget-usd: {mistake.message}", hint=hint, key="--max-budget-usd") from None
+
+
+def _text_of(file: str, flag: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise ConfigError(f"{flag} {file} is larger than {_FILE_BYTES_MAX} bytes", key=flag)
+        return data.decode()
+    except OSError as error:
+        raise ConfigError(f"{flag} {file} cannot be read: {error.strerror}", key=flag) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{flag} {file} is not a text in UTF-8", key=flag) from None
+
+
+def _schema(file: str) -> Any:
+    try:
+        found = json.loads(_text_of(file, "--json-schema"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--json-schema {file} is not JSON: {error}", key="--json-schema") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"--json-schema {file} holds no JSON schema", hint="it is an object", key="--json-schema")
+    return found
+
+
+def _task(prompt: str | None) -> tuple[str, str]:
+    """The task, and the text to work on that is piped in beside it; with `-p -` all of stdin is the task."""
+    if prompt is None:
+        raise click.UsageError('say what to do: lyra agent -p "TASK"')
+    # An argument that is not UTF-8 comes as half characters, which no model's format can say.
+    task = _stdin(wait_s=None) if prompt == "-" else os.fsencode(prompt).decode(errors="replace")
+    if not task.strip():
+        raise click.UsageError("the task is empty")
+    return task, _stdin(wait_s=_PIPE_WAIT_S) if prompt != "-" and _is_piped() else ""
+
+
+def _is_piped() -> bool:
+    """Text comes from another program or a file; a terminal or /dev/null has nothing to add."""
+    try:
+        kind = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it is closed, or is none
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)
+
+
+def _stdin(wait_s: float | None) -> str:
+    """All of it. Whoever started us may hold a pipe that nobody writes to: with `wait_s` that is not waited for."""
+    if sys.stdin is None:
+        raise ConfigError("stdin is closed, and the task was to come from it", key="-p")
+    source = sys.stdin.buffer
+    try:
+        if wait_s is not None and not select.select([source], [], [], wait_s)[0]:
+            note("note: nothing came on stdin, so the task goes without it; -p - waits for it")
+            return ""
+        data = source.read(_TASK_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"stdin cannot be read: {error}", key="-p") from None
+    if len(data) > _TASK_BYTES_MAX:
+        raise ConfigError(f"more than {_TASK_BYTES_MAX} bytes came on stdin", hint="put them in a file", key="-p")
+    return data.decode(errors="replace")

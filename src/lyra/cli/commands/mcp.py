@@ -1,0 +1,256 @@
+"""`lyra mcp`: look at MCP servers, try one, agree to what a project names, log in, and offer Lyra's tools as one.
+
+What a server is and what becomes of it is `lyra.mcp`; here it is shown and asked about. Everything that a server or a
+project wrote is printed with its control characters escaped. `serve` speaks MCP on stdout and prints nothing else
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lyra.cli.app import Group, Session, json_option
+from lyra.cli.render import document, note, printable, table
+from lyra.errors import ConfigError, ToolError
+
+if TYPE_CHECKING:
+    from lyra.mcp import McpServers, ServerSettings, ServerState
+    from lyra.mcp.client.tool import Offered
+
+__all__ = ["mcp"]
+
+
+@click.group(cls=Group)
+def mcp() -> None:
+    """Use MCP servers, and be one: list, test, approve, revoke, login, serve."""
+
+
+def _servers(session: Session, **options: Any) -> McpServers:
+    from lyra.mcp import McpServers
+
+    servers = McpServers.load(session.config, os.getcwd(), **options)
+    if servers.warning:
+        note(f"warning: {servers.warning}")
+    return servers
+
+
+# ---------------------------------------------------------------- looking
+@mcp.command("list")
+@json_option
+@click.pass_obj
+def list_servers(session: Session, *, as_json: bool) -> None:
+    """List the servers that lyra.toml and .mcp.json name; starts none of them."""
+    states = _servers(session).expected()
+    if as_json:
+        document([state.to_data() for state in states])
+        return
+    if not states:
+        note("no MCP server: name one in lyra.toml ([mcp.servers.NAME]) or in .mcp.json")
+        return
+    table(("server", "state", "from", "what"), [(each.name, each.state, each.origin, _what(each)) for each in states])
+
+
+def _what(state: ServerState) -> str:
+    """Its command or URL; of an entry that cannot be read, why."""
+    return state.line or (state.failure.message if state.failure is not None else "")
+
+
+@mcp.command()
+@click.argument("name")
+@json_option
+@click.pass_context
+def test(ctx: click.Context, name: str, *, as_json: bool) -> None:
+    """Connect to the server NAME and show what it offers."""
+    state = asyncio.run(_test(ctx.ensure_object(Session), name))
+    if as_json:
+        document(state.to_data())
+    else:
+        _show(state)
+    ctx.exit(0 if state.state == "connected" else 1)
+
+
+async def _test(session: Session, name: str) -> ServerState:
+    async with _servers(session) as servers:
+        return (await servers.start(name))[0]
+
+
+def _show(state: ServerState) -> None:
+    click.echo(f"{printable(state.name)}: {state.state}" + (f" (MCP {state.protocol})" if state.protocol else ""))
+    if state.failure is not None:
+        click.echo(f"  {state.failure.kind}: {printable(state.failure.message)}")
+    for word, names in (("tool", state.tools), ("withheld", state.withheld), ("left out", state.skipped)):
+        for each in names:
+            click.echo(f"  {word}: {printable(each)}")
+
+
+# ---------------------------------------------------------------- agreeing
+@mcp.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Agree without being asked.")
+@click.pass_context
+def approve(ctx: click.Context, name: str, *, yes: bool) -> None:
+    """Agree to the server NAME of a project, and to what its tools say now."""
+    state = asyncio.run(_approve(ctx.ensure_object(Session), name, yes=yes))
+    _show(state)
+    ctx.exit(0 if state.state == "connected" else 1)
+
+
+async def _approve(session: Session, name: str, *, yes: bool) -> ServerState:
+    async def consent(settings: ServerSettings) -> bool:
+        click.echo(f"{printable(settings.place or settings.origin)} names the MCP server {printable(settings.name)}:")
+        for line in settings.described():
+            click.echo(f"  {printable(line)}")
+        return _agreed("Start it?", yes=yes)
+
+    async def reapprove(server: str, tool: Offered) -> bool:
+        click.echo(f"{printable(server)}: the tool {printable(tool.name)} now says:")
+        click.echo(f"  {printable(tool.description)}")
+        click.echo("and of its arguments, which a model reads as well:")
+        for line in json.dumps(tool.schema, indent=2, ensure_ascii=False).splitlines():
+            click.echo(f"  {printable(line)}")
+        return _agreed("Use it?", yes=yes)
+
+    async with _servers(session, consent=consent, reapprove=reapprove) as servers:
+        return (await servers.start(name))[0]
+
+
+def _agreed(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        note("nobody is there to be asked: --yes agrees")
+        return False
+    return click.confirm(question, default=False)
+
+
+@mcp.command()
+@click.argument("name")
+@click.pass_obj
+def revoke(session: Session, name: str) -> None:
+    """Take back what you agreed to for the server NAME."""
+    from lyra.mcp import Approvals
+
+    had = Approvals.of_user().forget(_servers(session).fingerprint(name))
+    click.echo(f"{printable(name)}: {'taken back' if had else 'there was nothing to take back'}")
+
+
+@mcp.command()
+@click.argument("name")
+@click.pass_context
+def login(ctx: click.Context, name: str) -> None:
+    """Log in to the server NAME, which has auth.kind = "oauth"."""
+    state = asyncio.run(_login(ctx.ensure_object(Session), name))
+    _show(state)
+    ctx.exit(0 if state.state == "connected" else 1)
+
+
+async def _login(session: Session, name: str) -> ServerState:
+    from lyra.mcp.client.approvals import own_folder
+    from lyra.mcp.client.oauth import Tokens
+
+    async def authorize(server: str, url: str) -> None:
+        click.echo(f"Open this page to log in to {printable(server)}:\n{printable(url)}", err=True)
+
+    async with _servers(session, authorize=authorize, start_s=300.0) as servers:
+        settings = servers[name].settings
+        if settings.auth_kind != "oauth":
+            raise ConfigError(
+                f"MCP server {name} has no login", hint='set auth = {kind = "oauth"}', place=settings.place
+            )
+        Tokens(own_folder(os.environ), servers.fingerprint(name)).forget()
+        return (await servers.start(name))[0]
+
+
+# ---------------------------------------------------------------- serving
+@mcp.command()
+@click.option(
+    "--tools", "names", metavar="NAMES", multiple=True, help="Built-in tools to offer, with commas; else all."
+)
+@click.option("--agent", "own", metavar="FILE:NAME", multiple=True, help="An Agent, Tool or function of a Python file.")
+@click.option("--allowed-tools", "allow", metavar="RULE", multiple=True, help="A rule that allows. May be repeated.")
+@click.option("--disallowed-tools", "deny", metavar="RULE", multiple=True, help="A rule that denies. May be repeated.")
+@click.option("--http", "port", metavar="PORT", type=click.IntRange(1, 65535), help="Serve HTTP on this machine.")
+@click.option("--token-env", metavar="VARIABLE", help="Where the token of HTTP clients is; else one is made and shown.")
+@click.pass_obj
+def serve(
+    session: Session,
+    *,
+    names: tuple[str, ...],
+    own: tuple[str, ...],
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    port: int | None,
+    token_env: str | None,
+) -> None:
+    """Offer Lyra's tools to an MCP client, over stdio unless --http says otherwise."""
+    from lyra.mcp.server.offer import Offer, OfferOptions
+
+    chosen = tuple(name.strip() for each in names for name in each.split(",") if name.strip())
+    options = OfferOptions(os.getcwd(), chosen, tuple(_loaded(each) for each in own), allow, deny)
+    offer = Offer(options, session.config)
+    if port is None:
+        asyncio.run(_serve_stdio(offer))
+    else:
+        asyncio.run(_serve_http(offer, port, _token(token_env)))
+
+
+async def _serve_stdio(offer: Any) -> None:
+    async with offer:
+        await _module().serve_stdio(offer)
+
+
+async def _serve_http(offer: Any, port: int, token: str) -> None:
+    async with offer:
+        note(f"MCP at http://127.0.0.1:{port}/mcp")
+        await _module().serve_http(offer, port, token)
+
+
+def _module() -> Any:
+    try:
+        from lyra.mcp.server import serve as module
+    except ImportError:
+        raise ConfigError("MCP needs the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
+    return module
+
+
+def _token(variable: str | None) -> str:
+    if variable is None:
+        from lyra.core.ids import Entropy
+
+        token = Entropy().token()
+        note(f"token: {token}")
+        return token
+    token = os.environ.get(variable, "")
+    if len(token) < 16:
+        raise ConfigError(f"{variable} holds no token of 16 characters or more", key="--token-env")
+    return token
+
+
+def _loaded(reference: str) -> Any:
+    """What FILE:NAME stands for: the file is run, as a program of yours is."""
+    import importlib.util
+
+    file, colon, name = reference.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise ConfigError(f"--agent {reference} names no FILE:NAME", hint="such as agents.py:assistant", key="--agent")
+    spec = importlib.util.spec_from_file_location("lyra_offered", file)
+    if spec is None or spec.loader is None or not os.path.isfile(file):
+        raise ConfigError(f"--agent {file} is no Python file", key="--agent")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    saved, sys.stdout = sys.stdout, sys.stderr  # stdout is the protocol's, whatever the file prints
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ToolError(f"--agent {file} cannot be run: {type(error).__name__}: {error}") from error
+    finally:
+        sys.stdout = saved
+    if not hasattr(module, name):
+        raise ConfigError(f"{file} has no {name}", key="--agent")
+    return getattr(module, name)

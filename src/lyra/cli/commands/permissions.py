@@ -1,0 +1,116 @@
+"""`lyra permissions`: ask what would be decided on a call, and by which rule.
+
+The rules are those of the permission files that hold for this folder, of the answers that were kept for it, and of
+`--allow`, `--ask` and `--deny`. Nothing is run: `explain` decides as an agent's call would be decided, and says so. The
+decision is no failure, so the exit code is 0 whatever it is, unless `--exit-code` asks for 3 on a denial.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import click
+
+from lyra.cli.app import Group, json_option
+from lyra.cli.render import document, note, printable
+from lyra.core.checking.check import did_you_mean
+from lyra.core.tool import check_tool_name
+from lyra.errors import ConfigError, LyraError
+from lyra.tools.permissions.answers import Answers
+from lyra.tools.permissions.decision import MODES, Decision
+from lyra.tools.permissions.settings import Layer, load_layers, passed_over, permissions_of
+from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
+
+__all__ = ["permissions"]
+
+
+@click.group(cls=Group)
+def permissions() -> None:
+    """Say what would be allowed, and by which rule: explain."""
+
+
+@permissions.command()
+@click.argument("tool")
+@click.argument("value", required=False)
+@click.option("--allow", metavar="RULE", multiple=True, help="One more rule that allows. May be repeated.")
+@click.option("--ask", metavar="RULE", multiple=True, help="One more rule that asks. May be repeated.")
+@click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
+@click.option("--mode", type=click.Choice(list(MODES)), help="The permission mode; default: what the files say.")
+@click.option("--headless", is_flag=True, help="Decide as where nobody is there to be asked.")
+@click.option("--untrusted", is_flag=True, help="Decide as after reading text from outside.")
+@click.option("--trust-project", is_flag=True, help="Let the project's own files allow, too.")
+@click.option("--exit-code", "with_exit_code", is_flag=True, help="Exit with 3 when it is denied.")
+@json_option
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    tool: str,
+    value: str | None,
+    *,
+    allow: tuple[str, ...],
+    ask: tuple[str, ...],
+    deny: tuple[str, ...],
+    mode: str | None,
+    headless: bool,
+    untrusted: bool,
+    trust_project: bool,
+    with_exit_code: bool,
+    as_json: bool,
+) -> None:
+    """Say what would be decided on a call of TOOL about VALUE: a command line, a path or a URL."""
+    workspace, home = os.path.realpath(os.getcwd()), os.path.expanduser("~")
+    flags = Layer("flags", {"allow": allow, "ask": ask, "deny": deny})
+    layers = [*load_layers(workspace, home=home, trusted=trust_project), flags]
+    kept = Answers(workspace).rules()
+    found = permissions_of(layers, workspace=workspace, home=home, mode=mode, answers=kept)
+    facts = facts_of(_known(tool))
+    for said in () if as_json else passed_over(layers):
+        note(said)
+    path = os.path.realpath(os.path.expanduser(value)) if facts.kind == "path" and value else None
+    arguments = {facts.argument or "text": value} if value is not None else {}
+    subject = subject_of(tool, arguments, workspace=workspace, home=home, path=path)
+    decision = found.decide(subject, tainted=untrusted, attended=not headless)
+    if as_json:
+        document({"decision": decision.decision, "rule": decision.rule, "reason": decision.reason})
+    else:
+        _show(decision)
+        if decision.decision != "deny":
+            _beyond_rules(subject)
+    if with_exit_code and decision.decision == "deny":
+        ctx.exit(3)
+
+
+def _known(tool: str) -> str:
+    """A tool's name; a rule in its place is a mistake, and a name of no built-in tool is told."""
+    if "(" in tool:
+        name, _, rest = tool.partition("(")
+        raise ConfigError(
+            f"{tool!r} is a rule, not a tool's name",
+            hint=f"write: explain {name} {shlex.quote(rest.removesuffix(')'))}",
+        )
+    check_tool_name(tool)
+    if tool.lower() not in TOOLS and not tool.startswith(("mcp__", "mcp_sampling__")):
+        near = did_you_mean(tool.lower(), TOOLS)
+        meant = f"; did you mean {TOOLS[near].name}?" if near else ""
+        note(f"no built-in tool is named {tool}: it is judged as one of your own{meant}")
+    return tool
+
+
+def _beyond_rules(subject: Subject) -> None:
+    """Say where no rule and no answer is enough."""
+    if subject.kind == "path" and not subject.inside:
+        note("it is outside the workspace: `lyra agent` reaches it with --add-dir alone, whatever the rules say")
+    elif subject.kind == "url" and subject.value is not None:
+        from lyra.sandbox.addresses import target_of
+
+        try:
+            target_of(subject.value)
+        except LyraError as error:
+            note(f"it is refused whatever the rules say: {printable(error.message)}")
+
+
+def _show(decision: Decision) -> None:
+    click.echo(f"{decision.decision}: {printable(decision.reason)}")
+    if decision.rule is not None:
+        click.echo(f"  rule: {printable(decision.rule)} ({printable(decision.source)})")

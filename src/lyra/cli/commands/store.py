@@ -1,0 +1,247 @@
+"""`lyra store`: look at a store, check it, make it smaller, write it out.
+
+Opens a store that exists and never makes a file: a misspelt path must not become an empty store. (A PostgreSQL
+store makes its tables when first opened, from here too.) `info`, `check` and `export` only read, beside a running
+kernel too; `compact` takes the lease first, so it is refused while a kernel owns the store. What a store is, is in
+`lyra.store.protocol`; this module only asks it.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from lyra.cli.app import Group, Session, json_option
+from lyra.cli.render import document, printable, table
+from lyra.core.secrets.secret import is_reference
+from lyra.errors import ConfigError, Corrupt, StoreError
+from lyra.store.protocol import Lease, Store, open_store
+
+__all__ = ["jsonable", "store"]
+
+# Counting processes reads the journal from end to end; beyond this many rows `info` would no longer be quick.
+_COUNTED_ROWS_MAX: Final = 200_000
+
+
+@click.group(cls=Group)
+def store() -> None:
+    """Look at a store: info, check, compact, export.
+
+    PATH_OR_URL is the configured store (kernel.store) when it is left out.
+    """
+
+
+def _target(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("target", required=False, metavar="[PATH_OR_URL]")(function)
+
+
+@store.command()
+@_target
+@json_option
+@click.pass_obj
+def info(session: Session, target: str | None, *, as_json: bool) -> None:
+    """Say what a store holds: rows, processes, size, who owns it."""
+    with _opened(session, target) as opened:
+        facts = _facts(opened)
+    if as_json:
+        document(facts)
+    else:
+        table(("what", "value"), [(name, _show(value)) for name, value in facts.items()])
+
+
+@store.command()
+@_target
+@json_option
+@click.pass_context
+def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
+    """Read a store from end to end and name all that is wrong with it."""
+    with _opened(ctx.ensure_object(Session), target) as opened:
+        location, problems = opened.location, [*opened.check(), *_checked_runs(opened)]
+    if as_json:
+        document({"location": location, "sound": not problems, "problems": problems})
+    elif problems:
+        for sentence in problems:
+            click.echo(printable(sentence))
+    else:
+        click.echo(f"{printable(location)} is sound")
+    if problems:
+        raise Corrupt(f"{location} has {len(problems)} faults", hint="stop using it and restore it from a backup")
+
+
+def _checked_runs(opened: Store) -> list[str]:
+    """What is wrong with the durable runs of Vega programs in the same file."""
+    from lyra.store.space import Space, spaces
+    from lyra.store.sqlite import SqliteStore
+
+    found: list[str] = []
+    if not isinstance(opened, SqliteStore):
+        return found
+    for name in spaces(opened):
+        try:
+            space = Space(opened.path, name, make=False)
+        except Corrupt as error:
+            found.append(f"run {name}: {error.message}")
+            continue
+        found += [f"run {name}: {sentence}" for sentence in space.check()]
+        space.close()
+    return found
+
+
+@store.command()
+@_target
+@json_option
+@click.pass_obj
+def compact(session: Session, target: str | None, *, as_json: bool) -> None:
+    """Drop journal rows that a snapshot covers and that are past kernel.retention_s."""
+    from lyra.core.clock import SystemClock
+
+    settings = session.config.kernel
+    with _opened(session, target) as opened:
+        now = SystemClock().now()
+        lease = opened.acquire(f"lyra store compact, pid {os.getpid()}", now=now, ttl_s=settings.lease_s)
+        try:
+            dropped = opened.compact(before=now - settings.retention_s, epoch=lease.epoch)
+        finally:
+            opened.release(lease)
+        location = opened.location
+    if as_json:
+        document({"location": location, "dropped": dropped})
+    else:
+        click.echo(f"dropped {dropped} rows older than {settings.retention_s:g} s from {printable(location)}")
+
+
+@store.command()
+@_target
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Begin after this row.")
+@click.option("--pid", metavar="PID", help="Only the rows of this process.")
+@click.option("--kind", metavar="KIND", help="Only rows of this kind, such as process.created.")
+@click.pass_obj
+def export(session: Session, target: str | None, *, after: int, pid: str | None, kind: str | None) -> None:
+    """Write the journal to stdout, one JSON object a line."""
+    import json
+
+    from lyra.core.codec import decode
+
+    if kind is not None:
+        _must_be_a_kind(kind)
+    with _opened(session, target) as opened:
+        for row in opened.read(after=after, pid=pid, kind=kind):
+            event = {
+                "seq": row.seq,
+                "time": row.time,
+                "pid": row.pid,
+                "kind": row.kind,
+                "data": jsonable(decode(row.data)),
+            }
+            sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
+
+
+def _must_be_a_kind(kind: str) -> None:
+    """A misspelt kind has no rows; that must not look like an empty journal."""
+    from lyra.core.checking.check import did_you_mean
+    from lyra.core.event import KINDS
+
+    if kind not in KINDS:
+        near = did_you_mean(kind, KINDS)
+        hint = f"did you mean {near!r}?" if near else "the kinds are listed in docs/reference/events.md"
+        raise ConfigError(f"there is no kind of row {kind!r}", hint=hint, key="--kind")
+
+
+# ---------------------------------------------------------------- opening without making
+@contextmanager
+def _opened(session: Session, target: str | None) -> Iterator[Store]:
+    """The store somebody named, or the configured one; it has to exist."""
+    if target is None:
+        target = session.config.kernel.store.reveal()
+    elif is_reference(target):
+        from lyra.core.secrets.secret import Secret
+
+        target = Secret.parse(target).reveal()
+    _must_exist(target)
+    opened = open_store(target, durability=session.config.kernel.durability)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _must_exist(target: str) -> None:
+    if target == "memory":
+        raise ConfigError(
+            "a memory store ends with its kernel; there is nothing to look at",
+            hint="name a file or a postgresql:// URL",
+        )
+    path = target.removeprefix("sqlite://")
+    if "://" in path or os.path.exists(path):
+        return
+    raise StoreError(
+        f"there is no store at {path or repr(path)}", hint="a kernel makes it when it first opens; is the path right?"
+    )
+
+
+# ---------------------------------------------------------------- what `info` says
+def _facts(opened: Store) -> dict[str, Any]:
+    first, last = opened.first_seq(), opened.last_seq()
+    rows = last - first + 1
+    return {
+        "location": opened.location,
+        "rows": rows,
+        "first_seq": first,
+        "last_seq": last,
+        "processes": _processes(opened) if rows <= _COUNTED_ROWS_MAX else None,
+        "size_bytes": _size_bytes(opened.location),
+        "lease": _lease(opened.holder()),
+    }
+
+
+def _processes(opened: Store) -> dict[str, int]:
+    """What the kept rows tell; a compaction takes the rows of older processes with it."""
+    kinds = Counter(row.kind for row in opened.read() if row.kind in ("process.created", "process.terminated"))
+    return {"created": kinds["process.created"], "terminated": kinds["process.terminated"]}
+
+
+def _size_bytes(location: str) -> int | None:
+    """The file and the log beside it; a database on a server keeps its own count."""
+    if not os.path.isfile(location):
+        return None
+    log = f"{location}-wal"
+    return os.path.getsize(location) + (os.path.getsize(log) if os.path.exists(log) else 0)
+
+
+def _lease(lease: Lease | None) -> dict[str, Any] | None:
+    if lease is None:
+        return None
+    from lyra.core.clock import SystemClock
+
+    return {**lease._asdict(), "expired": lease.expires_at <= SystemClock().now()}
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return str(value)
+
+
+def jsonable(value: Any) -> Any:
+    """A journal value as JSON can hold it; bytes as base64, what JSON has no word for as its text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, dict):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    return str(value)

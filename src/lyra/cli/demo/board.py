@@ -1,0 +1,252 @@
+"""What the demo knows: one fold over Events, as a tree of processes.
+
+`Board` keeps what is known of each process from the lines a worker writes (`demo_team`), and after a kill from the
+journal's own rows, which have the same shape. A process that a supervisor starts again takes the place of the one
+before it. Draws nothing: `demo_view` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lyra.core.budgets.money import Money
+
+__all__ = ["TAIL_ROWS", "Board", "Row", "plan_of", "strategy_of"]
+
+TAIL_ROWS: Final = 8
+_ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}
+
+
+@dataclass(slots=True)
+class Row:
+    """One process, as far as the demo shows it."""
+
+    pid: str
+    name: str
+    place: tuple[str, ...]  # the names from the root down to it: what a restart keeps
+    state: str = "new"
+    doing: str = ""
+    starts: int = 1  # of processes in this place
+    retries: int = 0
+    answers: int = 0  # finished effects in the journal
+    messages: int = 0  # taken from its mailbox
+    spent: int = 0
+    limit: int | None = None
+    plan: Mapping[str, Any] | None = None  # of a supervisor
+    restarts: int = 0  # that count towards a supervisor's max_restarts
+
+
+@dataclass(slots=True)
+class Board:
+    """Everything on the screen."""
+
+    rows: dict[str, Row] = field(default_factory=dict)  # by pid
+    places: dict[tuple[str, ...], Row] = field(default_factory=dict)  # the newest in each
+    tail: deque[tuple[int, str, str, str]] = field(default_factory=lambda: deque(maxlen=TAIL_ROWS))
+    calls: Counter[str] = field(default_factory=Counter)
+    phase: str = "starting"
+    banner: str = ""
+    last_seq: int = 0
+    states: dict[str, str] = field(default_factory=dict)  # told before the row of the process itself is durable
+
+    # ------------------------------------------------------------ folding
+    def event(self, event: Mapping[str, Any]) -> str:
+        """Take one Event; gives a sentence about it, empty when it is not worth one."""
+        seq, pid, kind, data = event["seq"], event["pid"], event["kind"], event["data"]
+        if kind == "process.created":
+            self._create(pid, data)
+        row = self.rows.get(pid)
+        if row is None:
+            if kind == "process.state_changed":
+                self.states[pid] = data["new_state"]
+            return ""
+        told = _FOLDS[kind](row, data) if kind in _FOLDS else ""
+        if row.plan is not None and row.state != "terminated":
+            row.doing = _watch(row, row.plan)
+        self.last_seq = max(self.last_seq, seq)
+        if told:
+            self.tail.append((seq, kind, row.name, told))
+        return told
+
+    def _create(self, pid: str, data: Mapping[str, Any]) -> None:
+        name = data.get("name") or pid
+        parent = self.rows.get(data.get("parent", ""))
+        place = (*parent.place, name) if parent is not None else (name,)
+        before = self.places.get(place)
+        row = Row(pid, name, place, self.states.get(pid, "new"), plan=plan_of(data))
+        row.limit = (data.get("budget") or {}).get("limits", {}).get("usd")
+        row.starts = before.starts + 1 if before is not None else 1
+        self.rows[pid] = self.places[place] = row
+
+    def call(self, call: Mapping[str, Any]) -> None:
+        """Take one line about a call at the service."""
+        what = call["what"]
+        self.calls[what] += 1
+        row = self.rows.get(call["key"].rpartition(":")[0])
+        if row is not None and what in _CALLS:
+            row.doing = _CALLS[what](call)
+
+    def killed(self) -> None:
+        for row in self.rows.values():
+            if row.state != "terminated":
+                row.state = "killed"
+                row.doing = "" if row.plan is None else row.doing
+
+    def resumed(self) -> None:
+        """Live programs run again from their beginning, answered by the journal."""
+        for row in self.rows.values():
+            if row.state == "killed":
+                row.state = "replaying"
+                row.doing = f"answers kept: {row.answers}" if row.plan is None else row.doing
+
+    # ------------------------------------------------------------ reading
+    def tree(self) -> Iterator[tuple[str, Row]]:
+        """Every process that is shown, parents first, each with the branch that leads to it."""
+        yield from self._below((), "")
+
+    def _below(self, place: tuple[str, ...], indent: str) -> Iterator[tuple[str, Row]]:
+        children = [row for at, row in self.places.items() if at[:-1] == place]
+        for row in children:
+            last = row is children[-1]
+            branch = "" if not place else "└ " if last else "├ "
+            yield indent + branch, row
+            yield from self._below(row.place, indent + ("" if not place else "  " if last else "│ "))
+
+
+def plan_of(created: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a supervisor was told, from the arguments it was started with; None for other programs."""
+    args = created.get("args")
+    first = args[0] if isinstance(args, list) and args else None
+    return first if isinstance(first, dict) and "max_restarts" in first else None
+
+
+def strategy_of(plan: Mapping[str, Any]) -> str:
+    """In Erlang's words, which more people know than the journal's."""
+    return _ERLANG.get(plan["strategy"], str(plan["strategy"]))
+
+
+def _watch(row: Row, plan: Mapping[str, Any]) -> str:
+    return f"{row.restarts} of {plan['max_restarts']} restarts"
+
+
+# ---------------------------------------------------------------- one kind of Event each
+def _created(row: Row, data: Mapping[str, Any]) -> str:
+    if row.plan is not None:
+        return f"{strategy_of(row.plan)}, {row.plan['max_restarts']} restarts in {row.plan['window_s']:g} s"
+    limit = f", budget {Money(row.limit)}" if row.limit is not None else ""
+    again = f", start {row.starts}" if row.starts > 1 else ""
+    return f"program {data['program'].rpartition(':')[2]}{limit}{again}"
+
+
+def _state(row: Row, data: Mapping[str, Any]) -> str:
+    row.state = data["new_state"]
+    return ""
+
+
+def _terminated(row: Row, data: Mapping[str, Any]) -> str:
+    row.state = "terminated"
+    error, value = data.get("error"), data.get("value")
+    more = "" if error is None and value is None else f": {error.get('message') if error else _short(value)}"
+    row.doing = f"{data.get('reason')}{more}"
+    return row.doing
+
+
+def _started(row: Row, data: Mapping[str, Any]) -> str:
+    row.doing = _EFFECTS.get(data["name"], row.doing)
+    return str(data["name"])
+
+
+def _retried(row: Row, data: Mapping[str, Any]) -> str:
+    row.retries += 1
+    status = str(data["error"]).partition(" ")[0]
+    reason = status if status.isdigit() else "silent"
+    row.doing = f"{reason}: wait {data['delay_s']:.1f} s"
+    return ""
+
+
+def _finished(row: Row, data: Mapping[str, Any]) -> str:
+    form = data.get("form", "do")
+    if form != "do":  # links, readings and the like are in the journal too, and not worth a line
+        return f"end of {data['name']}" if form == "wait" else ""
+    error = data.get("error")
+    if error:
+        row.doing = "out of budget" if error.get("code") == "budget_exceeded" else str(error.get("message"))
+        return row.doing
+    row.answers += 1
+    usd = (data.get("usage") or {}).get("usd", 0)
+    row.spent += usd
+    return f"value {_short(data.get('value'))}" + (f", {Money(usd)}" if usd else "")
+
+
+def _received(row: Row, _data: Mapping[str, Any]) -> str:
+    row.messages += 1
+    row.doing = f"messages: {row.messages}"
+    return ""
+
+
+def _sent(_row: Row, data: Mapping[str, Any]) -> str:
+    if data.get("form"):  # what supervisors tell each other
+        return ""
+    return f"{data.get('sender', '')}: {_short(data.get('message'))}"
+
+
+def _asked(row: Row, data: Mapping[str, Any]) -> str:
+    row.doing = f"asks: {data['question']}"
+    return str(data["question"])
+
+
+def _answered(row: Row, data: Mapping[str, Any]) -> str:
+    row.doing = "yes" if (data.get("response") or {}).get("approved") else "no"
+    return f"the answer is {row.doing}"
+
+
+def _restarting(row: Row, data: Mapping[str, Any]) -> str:
+    row.restarts += 1
+    return f"{data['id']} crashed" if data["reason"] == "error" else f"{data['id']} ended: {data['reason']}"
+
+
+def _gave_up(_row: Row, data: Mapping[str, Any]) -> str:
+    return f"{data['id']} crashed once too often"
+
+
+_FOLDS: Final[dict[str, Callable[[Row, Mapping[str, Any]], str]]] = {
+    "process.created": _created,
+    "process.state_changed": _state,
+    "process.terminated": _terminated,
+    "effect.started": _started,
+    "effect.retried": _retried,
+    "effect.finished": _finished,
+    "message.sent": _sent,
+    "message.received": _received,
+    "interrupt.created": _asked,
+    "interrupt.resolved": _answered,
+    "child.restarting": _restarting,
+    "supervisor.gave_up": _gave_up,
+}
+
+_EFFECTS: Final = {
+    "load_rules": "reads the rules",
+    "log_in": "logs in",
+    "stay": "in session",
+    "open_index": "keeps the index",
+}
+
+_CALLS: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
+    "calling": lambda call: f"page {call['page']}" + (f", try {call['attempt']}" if call["attempt"] > 1 else ""),
+    "held": lambda _: "in flight",
+    "silent": lambda _: "no answer yet",
+    "known": lambda _: "same key: known",
+    "publishing": lambda _: "publishes",
+}
+
+
+def _short(value: Any) -> str:
+    """A value in a few words."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_short(item)}" for key, item in value.items())
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "yes", False: "no"}[value]
+    return str(value)

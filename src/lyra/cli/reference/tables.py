@@ -1,0 +1,212 @@
+"""Reference pages that are tables of the code: errors, events, capabilities, limits.
+
+`errors.md` comes from the tree in `lyra.errors` and its `CODES`, `events.md` from `lyra.core.event.KINDS` and the
+row types of the journal and the subsystems, `capabilities.md` from `lyra.core.rights.capability`, `limits.md` from the source
+of `lyra.core.limits`, where each number has its reason beside it. Called by
+`reference`, which writes and checks all pages.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from lyra import errors
+from lyra.core import limits
+from lyra.core.event import KINDS
+from lyra.core.rights import capability
+from lyra.kernel import Kernel
+from lyra.kernel.journal.rows import DECODERS
+
+__all__ = ["pages"]
+
+Table = Callable[[tuple[str, ...], Sequence[tuple[str, ...]]], str]
+
+_ERRORS: Final = """\
+# Errors
+
+{written}
+
+Every error is a `LyraError` from `lyra.errors`: one sentence, an optional place and hint, and its facts as fields,
+which also read as attributes (`error.limit`). `render()` gives the lines that the command line prints. The code is
+stable and goes into journals; the other columns say how the error looks on each surface. The gRPC and HTTP columns
+are for the servers, which are not part of this version.
+
+A *retryable* error may go away by itself. What `Retry` does with an error follows from its error class; see
+[Retries and limits](../how-to/retries-and-limits.md).
+
+## The tree
+
+```text
+{tree}
+```
+
+## The codes
+
+{codes}
+"""
+
+_EVENTS: Final = """\
+# Events
+
+{written}
+
+An `Event` is an immutable fact: `seq`, `time`, `pid`, `kind`, `data`. `kernel.on_event(listener)` calls the listener
+with every Event, after it is durable. Kinds marked *journaled* are rows of the store and have a `seq`. Entries of the
+process table and questions about them are kept as `pcb.…` rows: their `process.…`, `interrupt.…` and `resource.…`
+Events follow those rows, once they are durable, with `seq` 0; the first two carry the whole picture as `pcb` or
+`interrupt`.
+The others are told to listeners only, with `seq` 0, and leave no trace. A kernel in memory journals nothing and
+publishes the same kinds with less data.
+
+{kinds}
+
+`lyra store export` prints the journaled ones, one JSON object a line.
+"""
+
+_CAPABILITIES: Final = """\
+# Capabilities
+
+{written}
+
+A capability is a right, `verb.object:scope` in the words of the design: `fs.read:/project/**`. Without a scope it is
+everything (`**`). How to use them is in [Budgets and grants](../how-to/budgets-and-grants.md).
+
+## Verbs
+
+{verbs}
+
+Another pair of words (`calendar.read`) is a right of your own; its scope is read as plain text. A pair that looks like
+a slip of the finger for a known one (`fs.raed`) is refused. In a grant, `*` stands for every right and `fs.*` for all
+of one object.
+
+## Scopes
+
+{scopes}
+
+## Other spellings
+
+`fs::read` and `fs:read` are `fs.read`. These words are read as others:
+
+{spellings}
+"""
+
+_LIMITS: Final = """\
+# Limits
+
+{written}
+
+Every bound and default, from `lyra.core.limits`. Those with a key in [Configuration](configuration.md) can be changed
+there. The quotas are those of entries in the process table, the bounds of an envelope those of pipelines.
+
+{sections}
+"""
+
+_SCOPES: Final = {
+    "path": ("`/`", "an absolute path; `*` within one folder, `**` across folders; `..` and relative paths are denied"),
+    "host": (
+        "`.`",
+        "a host name and perhaps a port, `api.example.com:443`; `*.example.com` is one label, `**` any number",
+    ),
+    "command": (
+        "space",
+        "a command line; a program's name alone allows any arguments; chains only where they match exactly",
+    ),
+    "dotted": ("`.`", "dotted words such as a table or an event type"),
+    "plain": ("`/`", "a name"),
+}
+
+
+def pages(written: str, table: Table) -> dict[str, str]:
+    """The four pages by file name; `table` is how `reference` writes one."""
+    return {
+        "errors.md": _ERRORS.format(written=written, tree="\n".join(_tree(errors.LyraError, 0)), codes=_codes(table)),
+        "events.md": _EVENTS.format(written=written, kinds=_kinds(table)),
+        "capabilities.md": _CAPABILITIES.format(
+            written=written, verbs=_verbs(table), scopes=_scopes(table), spellings=_spellings(table)
+        ),
+        "limits.md": _LIMITS.format(written=written, sections="\n\n".join(_sections(table))),
+    }
+
+
+def _own(cls: type[errors.LyraError]) -> list[type[errors.LyraError]]:
+    """Subclasses that Lyra itself defines; a user's program may have added its own."""
+    return [sub for sub in cls.__subclasses__() if sub.__module__ == errors.__name__]
+
+
+def _tree(cls: type[errors.LyraError], depth: int) -> Iterator[str]:
+    yield f"{'  ' * depth}{cls.__name__}"
+    for sub in _own(cls):
+        yield from _tree(sub, depth + 1)
+
+
+def _by_code(cls: type[errors.LyraError]) -> dict[str, type[errors.LyraError]]:
+    found = {cls.code: cls}
+    for sub in _own(cls):
+        found.update(_by_code(sub))
+    return found
+
+
+def _codes(table: Table) -> str:
+    classes = _by_code(errors.LyraError)
+    rows = [
+        (
+            f"`{code}`",
+            f"`{classes[code].__name__}`",
+            "yes" if classes[code].retryable else "",
+            str(row.exit),
+            row.grpc,
+            str(row.http),
+        )
+        for code, row in errors.CODES.items()
+    ]
+    return table(("code", "class", "retryable", "exit", "gRPC", "HTTP"), rows)
+
+
+def _kinds(table: Table) -> str:
+    kept = {*DECODERS, *(kind for state in Kernel().states.values() for kind in state.KINDS)}
+    rows = [(f"`{kind}`", "journaled" if kind in kept else "", text) for kind, text in KINDS.items()]
+    return table(("kind", "kept", "meaning"), rows)
+
+
+def _verbs(table: Table) -> str:
+    rows = [(f"`{name}`", verb.kind, verb.sentence) for name, verb in capability.VERBS.items()]
+    return table(("verb", "scope", "allows to"), rows)
+
+
+def _scopes(table: Table) -> str:
+    used = dict.fromkeys(verb.kind for verb in capability.VERBS.values())
+    return table(("scope", "parts are separated by", "is"), [(kind, *_SCOPES[kind]) for kind in used])
+
+
+def _spellings(table: Table) -> str:
+    rows = [(f"`{word}.…`", f"`{other}.…`") for word, other in capability._OBJECTS.items()]
+    rows += [(f"`{word}`", f"`{other}`") for word, other in capability._NAMES.items()]
+    return table(("written", "read as"), rows)
+
+
+_TITLE = re.compile(r"^# -{20,} (.+)$")
+_LIMIT = re.compile(r"^([A-Z_]+): Final = (.+?)(?:\s+# (.+))?$")
+_DEFAULT = re.compile(r'^    "(\w+)": (.+?),(?:\s+# (.+))?$')
+
+
+def _sections(table: Table) -> Iterator[str]:
+    """One table for each titled part of the file, in its order."""
+    title, rows = "", list[tuple[str, ...]]()
+    for line in inspect.getsource(limits).replace("(\n    ", "").replace("\n)", "").splitlines():
+        if found := _TITLE.match(line):
+            if rows:
+                yield f"## {title}\n\n{table(('name', 'value', 'why'), rows)}"
+            title, rows = found[1][0].upper() + found[1][1:], []
+        elif found := _LIMIT.match(line) or _DEFAULT.match(line):
+            rows.append((f"`{found[1]}`", f"`{_value(found[1], found[2])}`", found[3] or ""))
+    yield f"## {title}\n\n{table(('name', 'value', 'why'), rows)}"
+
+
+def _value(name: str, text: str) -> str:
+    value: Any = getattr(limits, name, None)
+    if value is None or name == "MONEY_MICRO_USD_MAX":
+        return text
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"

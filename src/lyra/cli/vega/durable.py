@@ -1,0 +1,326 @@
+"""What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
+
+Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
+project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
+asked to; any other only with `--db` or `--run-id`, so that a first program in an empty folder leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lyra.cli.render import note, printable, report
+from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, StoreFull, VegaError
+
+if TYPE_CHECKING:
+    from lyra.cli.app import Session
+    from lyra.cli.vega.run import Calls, Output
+    from lyra.config import Config
+    from lyra.kernel.interrupts.interrupt import Interrupt
+    from lyra.store.space import Space
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.durable_run import Life
+    from lyra.vega.durable.runs import Run, Runs
+    from lyra.vega.migrate.migration import Migration
+
+__all__ = [
+    "come_to",
+    "command",
+    "db_option",
+    "failure",
+    "fresh_id",
+    "line_of",
+    "live",
+    "opened",
+    "print_lines",
+    "project_store",
+    "store_file",
+]
+
+_FILE: Final = "lyra.toml"
+_PYTHON: Final = "pyproject.toml"
+
+
+def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--db FILE`, as every command about runs takes it."""
+    text = "The file that runs are kept in; without it the configured store (kernel.store)."
+    return click.option("--db", metavar="FILE", help=text)(function)
+
+
+def store_file(session: Session, db: str | None) -> str:
+    from lyra.vega.durable.runs import file_of
+
+    return file_of(_configured(session.config, os.getcwd()) if db is None else db)
+
+
+def project_store(session: Session, file: str) -> str | None:
+    """The store of the project that a program belongs to, where runs can be kept in it."""
+    folder = os.path.dirname(os.path.abspath(file))
+    if _above(folder, _FILE) is None and _above(folder, _PYTHON) is None:
+        return None
+    from lyra.config import Config
+
+    config = Config.load(folder, flags=session.flags)
+    if not _is_project(config) and _above(folder, _PYTHON) is None:
+        return None  # what was found is the user's own file
+    target = _configured(config, folder).removeprefix("sqlite://")
+    if target == "memory" or "://" in target:
+        return None
+    if not _may_write(target):
+        note(f"the run is not kept: {target} cannot be written")
+        return None
+    return target
+
+
+def _configured(config: Config, folder: str) -> str:
+    """The store that the settings name. The usual one lies in the project, also where only Python knows of that."""
+    base = None if _is_project(config) else _above(folder, _PYTHON)
+    if base is None or config.origin("kernel.store").kind != "default":
+        return config.kernel.store.reveal()
+    from lyra.config.keys import KEYS
+
+    return os.path.join(base, str(KEYS["kernel.store"].default))
+
+
+def _is_project(config: Config) -> bool:
+    return any(kind == "project" for kind, _ in config.files)
+
+
+def _above(folder: str, name: str) -> str | None:
+    """The nearest folder from there up that has such a file."""
+    while not os.path.lexists(os.path.join(folder, name)):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
+
+
+def _may_write(path: str) -> bool:
+    while not os.path.exists(path):
+        path = os.path.dirname(os.path.abspath(path))
+    return os.access(path, os.W_OK)
+
+
+def fresh_id(file: str) -> str:
+    """`review-7k3f`: the program's name, so that a person knows it again, and something that makes it unique."""
+    import re
+
+    from lyra.core.ids import Entropy
+
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", os.path.splitext(os.path.basename(file))[0]).strip("-_")
+    return f"{stem[:40] or 'run'}-{Entropy().text(8)}"
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Runs]:
+    """The runs of a file; one that is damaged, or is none of ours, is the caller's mistake: exit 2."""
+    from lyra.vega.durable.runs import Runs
+
+    with _refusing(), Runs(path) as runs:
+        yield runs
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (Conflict, StoreFull):
+        raise
+    except (Corrupt, StoreError) as error:
+        report(error, debug=False)
+        raise click.exceptions.Exit(2) from None
+
+
+# ---------------------------------------------------------------- a life
+def come_to(path: str, run_id: str, *, durability: str = "process", make: bool = True) -> tuple[Space, Run | None]:
+    """The space of a run, and the run as it is there; None when it has not begun. One that has to be there may be
+    looked at where nothing can be written."""
+    from lyra.store.space import Space
+    from lyra.vega.durable.runs import Run
+
+    with _refusing():
+        space = Space(path, run_id, durability=durability, make=make, writes=make)
+        run = Run(space)
+        has_begun = run.has_begun and run.facts.began is not None  # all of it is read here, and found sound
+    return space, run if has_begun else None
+
+
+def live(
+    session: Session,
+    space: Space,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    before: Run | None = None,
+    migration: Migration | None = None,
+    held: Callable[[], object] = lambda: None,
+    facts: dict[str, Any] | None = None,
+    is_said: bool = True,
+    **options: Any,
+) -> Any:
+    """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
+    Ctrl-C stops the life; the run waits for the next one."""
+    import asyncio
+
+    from lyra.cli.vega.run import with_servers
+    from lyra.vega.durable.durable_run import Life
+    from lyra.vega.runtime.convert import to_python
+    from lyra.vega.runtime.world import Options
+
+    def ours() -> None:
+        held()
+        if output.live is not None:
+            output.live.start()
+
+    def asks(interrupt: Interrupt) -> None:
+        output.warn(printable(_asked(space.name, interrupt, command(session, space, "answer"))))
+
+    def began(run_id: str) -> None:
+        """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
+        if is_said:
+            output.warn(f"run {run_id}")
+
+    def migrated() -> None:
+        """Said once it is true: from here on the run has another program."""
+        for change in () if migration is None else migration.changes:
+            output.warn(printable(f"migrated: {change}"))
+
+    lives: list[Life] = []
+
+    async def main() -> Any:
+        output.loop = asyncio.get_running_loop()
+        if output.live is not None:
+            options["picture"] = output.live.picture
+        config = session.config if session.flags else None
+        if migration is not None:
+            migration.done = migrated
+        chosen = Options(write=output.write, warn=output.warn, **options)
+        life = Life(
+            space,
+            program,
+            chosen,
+            before=before,
+            migration=migration,
+            config=config,
+            held=ours,
+            began=began,
+            asks=asks,
+        )
+        lives.append(life)
+        if heard:
+            calls.know(program)
+            life.kernel.on_event(calls, calls.KINDS)
+        return to_python(await life.run(facts))
+
+    with _ending(session, space, output, lives):
+        return asyncio.run(with_servers(session, program, options, main))
+
+
+@contextmanager
+def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -> Iterator[None]:
+    """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
+    from lyra.vega.durable.durable_run import Overtaken
+
+    is_over = True
+    try:
+        yield
+    except Overtaken:
+        is_over = False
+        raise
+    except KeyboardInterrupt:
+        _stopped(session, space)
+        raise
+    except Conflict as conflict:
+        refusal = _taken(session, space, conflict)
+        if refusal is None and not any(life.is_held for life in lives):  # who was quicker has just come to the end
+            is_over = False
+            raise Overtaken from None
+        raise refusal or _superseded(session, space) from None
+    except LyraError as error:
+        if any(error is life.lack for life in lives):
+            _stopped(session, space)
+        raise
+    finally:
+        if is_over:
+            output.end_watch()
+            output.check()
+
+
+def command(session: Session, space: Space, verb: str) -> str:
+    """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
+    words = f"vega {verb} {space.name}"
+    path = os.path.realpath(space.path)
+    with suppress(ConfigError):
+        if os.path.realpath(store_file(session, None)) == path:
+            return words
+    near = os.path.relpath(path)
+    return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
+
+
+def _superseded(session: Session, space: Space) -> Conflict:
+    """This process was stopped for so long that another one went on with the run, and that came to the end."""
+    hint = f"all of its output: {command(session, space, 'resume')}"
+    return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
+
+
+def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict | None:
+    """Somebody else is at work on the run: who; None where it is over by now."""
+    from lyra.vega.durable.runs import Run
+
+    run = Run(space)
+    if run.has_begun and run.is_over:
+        return None
+    owner = str(conflict.fields.get("owner", "")).split("|")
+    who = f" by process {owner[1]}" if len(owner) > 1 else ""
+    hint = f"wait for it, or end it: {command(session, space, 'cancel')}"
+    return Conflict(f"run {space.name} is being run{who}", hint=hint)
+
+
+def _stopped(session: Session, space: Space) -> None:
+    note(f"run {space.name} is stopped; it goes on with: {command(session, space, 'resume')}")
+
+
+_ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or fail"}
+
+
+def _asked(run_id: str, interrupt: Interrupt, answer: str) -> str:
+    """A question, and how to answer it."""
+    lines = [f"run {run_id} asks ({interrupt.kind}): {interrupt.question}"]
+    if interrupt.message:
+        lines.append(interrupt.message)
+    return "\n".join([*lines, f"answer it with: {answer} and {_ANSWERS.get(interrupt.kind, 'a TEXT')}"])
+
+
+def failure(run: Run) -> VegaError | None:
+    """The error that ended a run, as `vega run` shows it."""
+    error = run.error
+    if error is None or isinstance(error, VegaError):
+        return error
+    from lyra.vega.values.values import ErrorValue
+
+    return VegaError.of(ErrorValue("ProcessExit", str(error), run.file, 0, 0))
+
+
+def line_of(texts: Mapping[str, str]) -> Callable[[str, int], str]:
+    """The lines of the sources that a run keeps."""
+
+    def line(file: str, number: int) -> str:
+        lines = texts.get(file, "").split("\n")
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    return line
+
+
+def print_lines(lines: list[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

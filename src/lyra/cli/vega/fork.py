@@ -1,0 +1,120 @@
+"""A fork of a run, made from the prompt of `vega replay`: see `lyra.vega.replay.fork`.
+
+What the fork prints is collected, since the terminal belongs to the prompt; `vega resume ID` prints it again. It stays
+in the store as a run of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lyra.errors import ConfigError, LyraError, VegaError
+
+if TYPE_CHECKING:
+    from lyra.cli.app import Session
+    from lyra.store.space import Space
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.replay.timeline import Timeline
+
+__all__ = ["make_fork"]
+
+
+def make_fork(
+    session: Session,
+    path: str,
+    timeline: Timeline,
+    *,
+    name: str | None,
+    number: int,
+    text: str,
+    is_error: bool,
+    is_live: bool,
+) -> dict[str, Any]:
+    """Change one reply and run on; what came of it."""
+    from lyra.core.clock import SystemClock
+    from lyra.store.space import Space
+    from lyra.vega.durable.runs import Run, Runs
+    from lyra.vega.replay import fork
+    from lyra.vega.replay.reader import read
+
+    with Runs(path) as runs:
+        run = runs[timeline.run_id]
+        change = fork.change_at(run, timeline, number, text, is_error=is_error)
+        if name in runs.names:
+            raise ConfigError(f"there is a run {name!r} already", hint="take another name, or none", run=name)
+        space = Space(path, name or fork.fresh_name(runs.names, run.id))
+        try:
+            book = fork.copied_to(run, space, change, number, SystemClock().now())
+            error = _lived(session, space, run, book, is_live=is_live)
+            made = Run(space)
+            one, other = fork.difference(timeline, read(made), number)
+            return {
+                "run": space.name,
+                "of": run.id,
+                "effect": number,
+                "was": change.was,
+                "output": made.output(),
+                "state": made.state,
+                "error": error,
+                "from_journal": book.taken,
+                "new": book.new,
+                "live": is_live,
+                "differs": _differs(one, other),
+                "first_difference": None if one is None and other is None else (other or one).number,  # type: ignore[union-attr]
+                "cost_usd": made.spent.get("usd", 0) / 1_000_000,
+            }
+        finally:
+            space.close()
+
+
+def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool) -> str:
+    """Run the fork to its end; the error that ended it, if one did."""
+    from lyra.cli.vega.run import with_servers
+    from lyra.core.budgets.money import Money
+    from lyra.vega.durable.durable_run import Life
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.replay.fork import live_on
+    from lyra.vega.runtime.world import Options
+
+    forked = Run(space)  # at its place the run may have had another program than it has now
+    began = run.began
+    flags = [*began.get("settings", ()), *session.flags]
+    program = forked.program()
+    options: dict[str, Any] = {
+        "model": began["model"],
+        "args": tuple(began["args"]),
+        "folder": began["folder"],
+        "sequential": began.get("sequential", False),
+        "budget": None if began["budget"] is None else Money(began["budget"]),
+    }
+
+    async def main() -> Any:
+        config = session.config if flags else None
+        chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
+        life = Life(space, program, chosen, before=forked, config=config)
+        live_on(life, book, is_live=is_live)
+        return await life.run()
+
+    try:
+        if is_live:
+            asyncio.run(with_servers(session, program, options, main))
+        else:
+            asyncio.run(main())
+    except VegaError as error:
+        return error.message
+    except LyraError as error:
+        return f"{error.message}" + (f" ({error.hint})" if error.hint else "")
+    return ""
+
+
+def _differs(one: Any, other: Any) -> str:
+    if one is None and other is None:
+        return "nothing after that differs"
+    step = other or one
+    place = f" ({step.place})" if step.place else ""
+    was = "nothing" if one is None else one.what
+    now = "nothing" if other is None else other.what
+    said = f"{was} → {one.result or one.error}" if one is not None and was == now else was
+    instead = f"{now} → {other.result or other.error}" if other is not None and was == now else now
+    return f"it first differs at effect {step.number}{place}: {instead}; it was {said}"

@@ -1,0 +1,247 @@
+"""A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
+
+A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is
+needed. A program that was changed since takes over where that is safe, and else is refused with what changed and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from lyra.cli.app import Session
+from lyra.cli.vega.durable import come_to, command, failure, fresh_id, line_of, live, print_lines
+from lyra.cli.vega.files import say_error
+from lyra.cli.vega.run import Calls, Output, tell
+from lyra.errors import ConfigError, VegaError
+
+if TYPE_CHECKING:
+    from lyra.cli.vega.files import Files
+    from lyra.store.space import Space
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.migrate.migration import Migration
+
+__all__ = ["go_on", "start", "with_run"]
+
+_SECRET = ("key", "secret", "token", "headers", "password")
+
+
+def start(
+    ctx: click.Context,
+    store: str,
+    run_id: str | None,
+    files: Files,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    as_json: bool,
+    is_said: bool,
+    **options: Any,
+) -> None:
+    """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
+    session = ctx.ensure_object(Session)
+
+    def act(space: Space, before: Run | None) -> None:
+        if before is None:
+            told = {"heard": heard, "as_json": as_json, "is_said": is_said}
+            _begin(ctx, space, files, program, output, calls, **told, **options)
+        else:
+            migration = _migrated(before, program, files, options, partial(command, session, space))
+            go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
+
+    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(session))
+
+
+def with_run(
+    path: str,
+    run_id: str,
+    act: Callable[[Space, Run | None], object],
+    *,
+    durability: str = "process",
+    make: bool = True,
+) -> None:
+    """Do something with a run as it stands, None where it has not begun; where another process was at work on it
+    meanwhile, once more with what that one has left."""
+    from lyra.vega.durable.durable_run import Overtaken
+
+    while True:
+        space, before = come_to(path, run_id, durability=durability, make=make)
+        try:
+            act(space, before)
+            return
+        except Overtaken:
+            continue
+        finally:
+            space.close()
+
+
+def _begin(
+    ctx: click.Context,
+    space: Space,
+    files: Files,
+    program: Program,
+    output: Output,
+    calls: Calls,
+    *,
+    heard: bool,
+    as_json: bool,
+    is_said: bool,
+    **options: Any,
+) -> None:
+    session = ctx.ensure_object(Session)
+    facts = {
+        "id": space.name,
+        "file": files.name,
+        "sources": files.texts,
+        "model": options["model"],
+        "budget": None if options["budget"] is None else int(options["budget"]),
+        "args": list(options["args"]),
+        "sequential": options["sequential"],
+        "folder": _folder(),
+        "settings": [flag for flag in session.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
+    }
+    value, failed = None, None
+    try:
+        value = live(session, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
+    except VegaError as error:
+        failed = error
+    _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
+
+
+def go_on(
+    ctx: click.Context,
+    space: Space,
+    before: Run,
+    output: Output,
+    calls: Calls,
+    *,
+    migration: Migration | None = None,
+    heard: bool,
+    as_json: bool,
+    tail: bool,
+) -> None:
+    """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
+    `migration` the rest is another program's."""
+    session = ctx.ensure_object(Session)
+
+    def told() -> None:
+        lines = [] if tail else before.output()
+        if output.lines is not None:
+            output.lines += lines
+        else:
+            print_lines(lines)
+
+    source = line_of(before.sources() if migration is None else migration.sources)
+    value, failed = None, failure(before)
+    began = before.began
+    try:
+        if before.is_over:
+            told()
+            value = _returned(before) if failed is None else None
+        else:
+            session.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in session.flags]
+            options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
+            options["sequential"] = began.get("sequential", False)
+            budget = None if began["budget"] is None else _money(began["budget"])
+            value = live(
+                session,
+                space,
+                before.program() if migration is None else migration.program,
+                output,
+                calls,
+                heard=heard,
+                before=before,
+                migration=migration,
+                held=told,
+                budget=budget,
+                **options,
+            )
+    except VegaError as error:
+        failed = error
+    if as_json:  # of all its lives, as its output is
+        spent = type(before)(space).spent
+        calls.count, calls.cost_usd = spent.get("llm_calls", 0), spent.get("usd", 0) / 1_000_000
+    _end(ctx, before.id, before.file, output, calls, value, failed, source, as_json=as_json)
+
+
+def _end(
+    ctx: click.Context,
+    run_id: str,
+    file: str,
+    output: Output,
+    calls: Calls,
+    value: Any,
+    failed: VegaError | None,
+    source: Any,
+    *,
+    as_json: bool,
+) -> None:
+    output.close()
+    if as_json:
+        tell(file, output, calls, value, failed, run_id)
+    elif failed is not None:
+        say_error(failed, source)
+    ctx.exit(0 if failed is None else 1)
+
+
+def _migrated(
+    before: Run, program: Program, files: Files, options: dict[str, Any], say: Callable[[str], str]
+) -> Migration | None:
+    """`vega run FILE --run-id OLD` goes on with those options, and with that program where that is safe; or says why
+    not."""
+    from lyra.vega.migrate.migration import migrated
+
+    for name, given in options.items():
+        option, shown = _OPTIONS[name]
+        kept = before.began.get(name)
+        if given and shown(given) != shown(kept):
+            raise ConfigError(
+                f"run {before.id} was begun {f'with {option} {shown(kept)}'.rstrip() if kept else f'without {option}'}",
+                hint=f"go on with it as it is: {say('resume')}; or take another --run-id",
+                key=option,
+            )
+    return migrated(before, program, files.texts, say=say)
+
+
+_OPTIONS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {  # as one gives them, and how their values read
+    "model": ("--model", str),
+    "budget": ("--budget", lambda given: "" if given is None else str(_money(int(given)))),
+    "args": ("arguments", lambda given: " ".join(map(repr, given or ()))),
+    "sequential": ("--sequential", lambda given: "" if given else "no"),
+}
+
+
+def _returned(run: Run) -> Any:
+    from lyra.vega.machine.link import link
+    from lyra.vega.machine.snapshot import value_from_data
+    from lyra.vega.runtime.convert import to_python
+    from lyra.vega.values.values import Fault
+
+    if run.value is None:
+        return None
+    try:
+        return to_python(value_from_data(run.value, link(run.program())))
+    except Fault:
+        return None
+
+
+def _durability(session: Session) -> str:
+    return session.config.kernel.durability if session.flags else "process"
+
+
+def _folder() -> str:
+    import os
+
+    return os.path.realpath(os.getcwd())
+
+
+def _money(micro_usd: int) -> Any:
+    from lyra.core.budgets.money import Money
+
+    return Money(micro_usd)

@@ -1,0 +1,71 @@
+"""`vega trace RUN`: the tree of what a run did, for a person or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lyra.cli.app import Command, Session, json_option
+from lyra.cli.render import document, moment, printable
+from lyra.cli.vega.durable import db_option, opened, store_file
+
+if TYPE_CHECKING:
+    from lyra.vega.durable.trace import Span
+
+__all__ = ["trace"]
+
+_QUIET = ("supervise",)  # what only stands between others
+
+
+@click.command(cls=Command, name="trace")
+@click.argument("run")
+@db_option
+@json_option
+@click.pass_obj
+def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
+    """Show the calls of a run as a tree, with cost, latency and retries."""
+    from lyra.vega.durable.trace import trace as trace_of
+
+    with opened(store_file(session, db)) as runs:
+        found = runs[run]
+        told = trace_of(found)
+        if as_json:
+            migrations = [
+                {"at": one["at"], "hash": one["hash"], "changes": one["changes"]} for one in found.facts.migrations
+            ]
+            facts = {"migrations": migrations, "since": told.since, "unlisted_calls": told.unlisted}
+            document({"run": found.id, "state": found.state, **facts, "trace": told.root.to_data()})
+            return
+        click.echo(printable(f"run {found.id}: {found.state}"))
+        for migration in found.facts.migrations:
+            for change in migration["changes"]:
+                click.echo(printable(f"migrated after {migration['at'] - found.began_at:.0f} s: {change}"))
+        if told.since is not None:
+            click.echo(f"rows before {moment(told.since)} are not kept: {told.unlisted} calls are only in the sums")
+        for line in _lines(told.root):
+            click.echo(printable(line))
+
+
+def _lines(root: Span) -> list[str]:
+    found = []
+    todo = [(0, root)]
+    while todo:
+        depth, span = todo.pop()
+        if span.name not in _QUIET:
+            found.append("  " * depth + _line(span))
+            depth += 1
+        todo += [(depth, inner) for inner in reversed(span.spans)]
+    return found
+
+
+def _line(span: Span) -> str:
+    took = "" if span.latency_ms is None else f"{span.latency_ms} ms"
+    why = f"{span.status}: {span.error.splitlines()[0]}" if span.error else span.status
+    parts = [f"{span.kind} {span.name}", why, took]
+    if span.calls or span.micro_usd:
+        parts.append(f"{span.input_tokens}+{span.output_tokens} tokens")
+        parts.append(f"${span.micro_usd / 1_000_000:.6f}")
+    if span.retries:
+        parts.append(f"{span.retries} retries" if span.retries > 1 else "1 retry")
+    return "  ".join(part for part in parts if part)

@@ -1,0 +1,303 @@
+"""A document somebody wrote: TOML, YAML or JSON as plain data, with the line and column of every part.
+
+`text_of` gives the text of a file's bytes, `parse` the data and a map from paths (`("agents", 0, "name")`) to places,
+`place_of` finds a part's place or the nearest one around it. What the keys mean is the caller's to say. YAML is read as
+YAML 1.2 is: `yes`, `on` and `12:30` are texts; aliases, tags and keys written twice are refused. It needs the `yaml`
+extra, which is imported only for such a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from lyra.core.checking.toml_positions import TooDeep, _Scan
+from lyra.core.limits import PIPELINE_FILE_BYTES_MAX
+from lyra.errors import ConfigError, ParseError
+
+__all__ = ["FORMATS", "Path", "Places", "form_of", "parse", "place_of", "text_of"]
+
+FORMATS: Final[dict[str, str]] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+_DEPTH_MAX: Final = 64
+Path = tuple[str | int, ...]
+Places = dict[Path, tuple[int, int]]
+
+
+def text_of(data: bytes, file: str) -> str:
+    """The text of a file's bytes, if they are not too many and are text."""
+    if len(data) > PIPELINE_FILE_BYTES_MAX:
+        raise ConfigError(f"{file} has more than {PIPELINE_FILE_BYTES_MAX} bytes", key=file)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ParseError("the file is not UTF-8", file=file, line=line, column=1) from None
+
+
+def form_of(file: str, *, what: str) -> str:
+    """The form that a file's name says it has; `what` is what a message calls such a file."""
+    form = FORMATS.get(FilePath(file).suffix.lower())
+    if form is None:
+        raise ConfigError(f"{file} is no {what} file", hint=f"its name ends in {', '.join(FORMATS)}", key=file)
+    return form
+
+
+def parse(text: str, form: str, file: str) -> tuple[Any, Places]:
+    """Plain data and where each of its parts stands."""
+    return {"toml": _toml, "yaml": _yaml, "json": _json}[form](text, file)
+
+
+def place_of(path: Path, places: Places) -> tuple[int, int]:
+    """Of the part itself, or of the nearest one around it."""
+    while path and path not in places:
+        path = path[:-1]
+    return places.get(path, (1, 1))
+
+
+# ------------------------------------------------------------------ TOML
+class _TomlPlaces(_Scan):
+    """The walk of `toml_places`, with the items of arrays numbered and columns kept."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.places: Places = {}
+        self._counts: dict[Path, int] = {}
+
+    def header(self) -> Any:
+        many = self.text.startswith("[[", self.at)
+        start = self.at
+        self.at += 2 if many else 1
+        parts = self._parts(())
+        self.at += 2 if many else 1
+        path: Path = ()
+        for index, part in enumerate(parts):
+            path = (*path, part)
+            last = index == len(parts) - 1
+            if many and last:
+                self._counts[path] = self._counts.get(path, 0) + 1
+            if path in self._counts:
+                path = (*path, self._counts[path] - 1)
+            self._note(path, start)
+        return path
+
+    def key(self, table: Any) -> Any:
+        return self._parts(table)
+
+    def value(self, path: Any, depth: int) -> None:
+        if depth > _DEPTH_MAX or len(path) > _DEPTH_MAX:
+            raise TooDeep(self.line_here())
+        self.skip(_SPACE)
+        if self.peek() != "[":
+            super().value(path, min(depth, 1))
+            return
+        self.at += 1
+        index = 0
+        while self.more(ends="]"):
+            self._note((*path, index), self.at)
+            self.value((*path, index), depth + 1)
+            index += 1
+
+    def _parts(self, table: Path) -> Path:
+        path = table
+        self.skip(_SPACE)
+        start = self.at
+        while (part := self.key_part()) is not None:
+            path = (*path, part)
+            self._note(path, start)
+            if len(path) > _DEPTH_MAX:
+                raise TooDeep(self.line_here())
+            self.skip(_SPACE)
+            if self.peek() != ".":
+                break
+            self.at += 1
+            self.skip(_SPACE)
+            start = self.at
+        return path
+
+    def _note(self, path: Path, at: int) -> None:
+        line = self.line + self.text.count("\n", self.counted, at)
+        self.places.setdefault(path, (line, at - self.text.rfind("\n", 0, at)))
+        self.line_here()
+
+
+_SPACE: Final = re.compile(r"[ \t]*+")
+_TOML_AT: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+def _toml(text: str, file: str) -> tuple[Any, Places]:
+    import tomllib
+
+    try:
+        scan = _TomlPlaces(text)
+        scan.document()
+        return tomllib.loads(text), scan.places
+    except TooDeep as error:
+        raise ParseError("nested too deeply", file=file, line=error.line, column=1) from None
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        found = _TOML_AT.search(message)
+        line, column = (int(found[1]), int(found[2])) if found and found[1] else (text.count("\n") + 1, 1)
+        sentence = message[: found.start()] if found else message
+        raise ParseError(f"not TOML: {sentence}", file=file, line=line, column=column) from None
+    except RecursionError:
+        raise ParseError("nested too deeply", file=file, line=1, column=1) from None
+
+
+# ------------------------------------------------------------------ JSON
+_BLANK: Final = re.compile(r"[ \t\r\n]*+")
+_JSON_SCALAR: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[^\s,\]}:]++')
+
+
+def _json(text: str, file: str) -> tuple[Any, Places]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ParseError(f"not JSON: {error.msg}", file=file, line=error.lineno, column=error.colno) from None
+    except RecursionError:
+        raise ParseError("nested too deeply", file=file, line=1, column=1) from None
+    places: Places = {}
+    lines = _Lines(text)
+    for path, at in _json_parts(text, file, lines):
+        places[path] = lines.place(at)
+    return data, places
+
+
+class _Lines:
+    def __init__(self, text: str) -> None:
+        self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(self, at: int) -> tuple[int, int]:
+        from bisect import bisect_right
+
+        line = bisect_right(self.starts, at)
+        return line, at - self.starts[line - 1] + 1
+
+
+def _json_parts(text: str, file: str, lines: _Lines) -> Iterator[tuple[Path, int]]:
+    """Each key and item of valid JSON, in order. The open containers are a list: nothing recurses."""
+    at = 0
+    opened: list[tuple[Path, set[str] | None, int]] = []  # path, keys of a mapping or None, next index
+    path: Path = ()
+
+    def blank(at: int) -> int:
+        found = _BLANK.match(text, at)
+        assert found is not None
+        return found.end()
+
+    while (at := blank(at)) < len(text):
+        mark = text[at]
+        if mark in "]}":
+            opened.pop()
+            at += 1
+            continue
+        if mark == ",":
+            at = blank(at + 1)
+            mark = text[at]
+        if opened:
+            holder, keys, index = opened[-1]
+            if keys is None:
+                path = (*holder, index)
+                opened[-1] = (holder, None, index + 1)
+                yield path, at
+            else:
+                found = _JSON_SCALAR.match(text, at)
+                assert found is not None
+                key = json.loads(found.group())
+                path = (*holder, key)
+                if key in keys:
+                    line, column = lines.place(at)
+                    raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
+                keys.add(key)
+                yield path, at
+                at = blank(blank(found.end()) + 1)
+                mark = text[at]
+        if mark in "[{":
+            if len(opened) >= _DEPTH_MAX:
+                line, column = lines.place(at)
+                raise ParseError("nested too deeply", file=file, line=line, column=column)
+            opened.append((path, set() if mark == "{" else None, 0))
+            at += 1
+        else:
+            found = _JSON_SCALAR.match(text, at)
+            assert found is not None
+            at = found.end()
+
+
+# ------------------------------------------------------------------ YAML
+_YAML_INT: Final = re.compile(r"[-+]?[0-9]{1,18}\Z")
+_YAML_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_YAML_WORDS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def _yaml(text: str, file: str) -> tuple[Any, Places]:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise ConfigError(f"{file} needs the yaml extra", hint="pip install 'lyra-agents[yaml]'", key=file) from None
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _yaml_check(yaml, text, loader, file)
+        root = yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+        raise ParseError(f"not YAML: {error.problem or error.context}", file=file, line=line, column=column) from None
+    except yaml.YAMLError as error:
+        raise ParseError(f"not YAML: {error}", file=file, line=1, column=1) from None
+    places: Places = {}
+    return (None if root is None else _yaml_value(yaml, root, (), places, file)), places
+
+
+def _yaml_check(yaml: Any, text: str, loader: Any, file: str) -> None:
+    """Depth, aliases and tags, before anything recurses into the document."""
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        mark = event.start_mark
+        wrong = None
+        if isinstance(event, yaml.AliasEvent):
+            wrong = "aliases are not read"
+        elif getattr(event, "tag", None) not in (None, "!"):
+            wrong = f"tag {event.tag} is not read"
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH_MAX:
+            wrong = "nested too deeply"
+        if wrong:
+            raise ParseError(wrong, file=file, line=mark.line + 1, column=mark.column + 1)
+
+
+def _yaml_value(yaml: Any, node: Any, path: Path, places: Places, file: str) -> Any:
+    places.setdefault(path, (node.start_mark.line + 1, node.start_mark.column + 1))
+    if isinstance(node, yaml.SequenceNode):
+        return [_yaml_value(yaml, each, (*path, index), places, file) for index, each in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        made: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line, column = key_node.start_mark.line + 1, key_node.start_mark.column + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ParseError("a key is a text", file=file, line=line, column=column)
+            key = str(key_node.value)
+            if key in made:
+                raise ParseError(f"key {key!r} is written twice", file=file, line=line, column=column)
+            places[(*path, key)] = (line, column)
+            made[key] = _yaml_value(yaml, value_node, (*path, key), places, file)
+        return made
+    return _yaml_scalar(node)
+
+
+def _yaml_scalar(node: Any) -> Any:
+    """By YAML 1.2's core: what is quoted is a text, and so is every word but null, true and false."""
+    text = str(node.value)
+    if node.style is not None and node.style != "":
+        return text
+    if text in _YAML_WORDS:
+        return _YAML_WORDS[text]
+    if _YAML_INT.match(text):
+        return int(text)
+    return float(text) if _YAML_FLOAT.match(text) else text

@@ -1,0 +1,257 @@
+"""JSON Schema, the part of it that is checked here: whether a value has the shape that somebody declared.
+
+`KEYWORDS` is the table of what a schema may say; a keyword that is not in it is a mistake (`schema_problems`), because
+one that is read and not checked would promise what nobody keeps. `mismatch` gives the first place where a value does
+not fit, as a sentence. There is no `$ref`, so the depth of a schema bounds the work; patterns are left out, because a
+bad one takes for ever. Equality is JSON's: 1 and 1.0 are the same, 1 and true are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.limits import SCHEMA_DEPTH_MAX
+
+__all__ = ["KEYWORDS", "mismatch", "same", "schema_problems"]
+
+KEYWORDS: Final[dict[str, str]] = {
+    "type": "one of object, array, string, number, integer, boolean, null, or a list of them",
+    "properties": "the schema of each key of an object",
+    "required": "keys that an object must have",
+    "additionalProperties": "false: an object has no other keys; a schema: what they look like",
+    "items": "the schema of each item of an array",
+    "minItems": "items an array has at least",
+    "maxItems": "items an array has at most",
+    "minLength": "characters a string has at least",
+    "maxLength": "characters a string has at most",
+    "minimum": "a number is this or above",
+    "maximum": "a number is this or below",
+    "exclusiveMinimum": "a number is above this",
+    "exclusiveMaximum": "a number is below this",
+    "enum": "the value is one of these",
+    "const": "the value is this",
+    "anyOf": "at least one of these schemas fits",
+    "oneOf": "exactly one of these schemas fits",
+    "allOf": "all of these schemas fit",
+    "not": "this schema does not fit",
+}
+_SAID: Final = ("title", "description", "default", "examples", "format", "$schema", "$id", "$comment")  # checks nothing
+
+
+def _whole(value: Any) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "string": lambda value: isinstance(value, str),
+    "number": _number,
+    "integer": _whole,
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+_COUNTS: Final = ("minItems", "maxItems", "minLength", "maxLength")
+_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SEVERAL: Final = ("anyOf", "oneOf", "allOf")
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal as JSON is: 1 and 1.0 are, True and 1 are not."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+# ------------------------------------------------------------------ whether a value fits
+def mismatch(value: Any, schema: Mapping[str, Any] | bool, at: str = "") -> str | None:
+    """Where and why a value does not fit a checked schema; None if it does."""
+    if isinstance(schema, bool):
+        return None if schema else f"{at or 'the value'} may not be there"
+    for keywords, check in _CHECKS:
+        if not keywords.isdisjoint(schema):
+            wrong = check(value, schema, at)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _type(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    words = schema["type"] if isinstance(schema["type"], (list, tuple)) else (schema["type"],)
+    if any(_TYPES[word](value) for word in words):
+        return None
+    return f"{at or 'the value'} is {_kind(value)}, not {' or '.join(words)}"
+
+
+def _kind(value: Any) -> str:
+    return next((word for word, fits in _TYPES.items() if word != "integer" and fits(value)), type(value).__name__)
+
+
+def _object(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    if not isinstance(value, Mapping):
+        return None
+    known = schema.get("properties", {})
+    for key in schema.get("required", ()):
+        if key not in value:
+            return f"{at or 'the value'} has no {key}"
+    others = schema.get("additionalProperties", True)
+    for key, item in value.items():
+        here = f"{at}.{key}" if at else str(key)
+        wrong = mismatch(item, known.get(key, others), here)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _array(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    if not isinstance(value, (list, tuple)):
+        return None
+    for index, item in enumerate(value if "items" in schema else ()):
+        wrong = mismatch(item, schema["items"], f"{at}[{index}]")
+        if wrong is not None:
+            return wrong
+    return _length(len(value), schema.get("minItems"), schema.get("maxItems"), f"{at or 'the value'}", "items")
+
+
+def _string(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    if not isinstance(value, str):
+        return None
+    return _length(len(value), schema.get("minLength"), schema.get("maxLength"), at or "the value", "characters")
+
+
+def _length(count: int, least: int | None, most: int | None, at: str, what: str) -> str | None:
+    if least is not None and count < least:
+        return f"{at} has {count} {what}, and needs {least}"
+    if most is not None and count > most:
+        return f"{at} has {count} {what}, and may have {most}"
+    return None
+
+
+_SIDES: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minimum": (lambda value, bound: value >= bound, "below"),
+    "maximum": (lambda value, bound: value <= bound, "above"),
+    "exclusiveMinimum": (lambda value, bound: value > bound, "not above"),
+    "exclusiveMaximum": (lambda value, bound: value < bound, "not below"),
+}
+
+
+def _bounds(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    for keyword in _BOUNDS if _number(value) else ():
+        if keyword in schema and not _SIDES[keyword][0](value, schema[keyword]):
+            return f"{at or 'the value'} is {value!r}, {_SIDES[keyword][1]} {schema[keyword]}"
+    return None
+
+
+def _enum(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    if any(same(value, each) for each in schema["enum"]):
+        return None
+    return f"{at or 'the value'} is none of {', '.join(map(repr, schema['enum']))}"
+
+
+def _const(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    return None if same(value, schema["const"]) else f"{at or 'the value'} is not {schema['const']!r}"
+
+
+def _all_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    return next((wrong for each in schema["allOf"] if (wrong := mismatch(value, each, at)) is not None), None)
+
+
+def _any_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    if any(mismatch(value, each, at) is None for each in schema["anyOf"]):
+        return None
+    return f"{at or 'the value'} fits none of the schemas of anyOf"
+
+
+def _one_of(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    fitting = sum(mismatch(value, each, at) is None for each in schema["oneOf"])
+    return None if fitting == 1 else f"{at or 'the value'} fits {fitting} of the schemas of oneOf, not one"
+
+
+def _not(value: Any, schema: Mapping[str, Any], at: str) -> str | None:
+    return f"{at or 'the value'} fits what it may not" if mismatch(value, schema["not"], at) is None else None
+
+
+_Check = Callable[[Any, Mapping[str, Any], str], str | None]
+_CHECKS: Final[tuple[tuple[frozenset[str], _Check], ...]] = (
+    (frozenset({"type"}), _type),
+    (frozenset({"properties", "required", "additionalProperties"}), _object),
+    (frozenset({"items", "minItems", "maxItems"}), _array),
+    (frozenset({"minLength", "maxLength"}), _string),
+    (frozenset(_BOUNDS), _bounds),
+    (frozenset({"enum"}), _enum),
+    (frozenset({"const"}), _const),
+    (frozenset({"allOf"}), _all_of),
+    (frozenset({"anyOf"}), _any_of),
+    (frozenset({"oneOf"}), _one_of),
+    (frozenset({"not"}), _not),
+)
+
+
+# ------------------------------------------------------------------ every mistake of a schema
+Path = tuple[str | int, ...]
+
+
+def schema_problems(schema: Any, path: Path = (), depth: int = 1) -> Iterator[tuple[Path, str, str | None]]:
+    """Every mistake: its path, what is wrong, what to try."""
+    if isinstance(schema, bool) and depth > 1:
+        return
+    if not isinstance(schema, Mapping):
+        yield path, f"a schema is a mapping of keywords, not {schema!r}", None
+        return
+    if depth > SCHEMA_DEPTH_MAX:
+        yield path, f"a schema is nested more than {SCHEMA_DEPTH_MAX} levels deep", None
+        return
+    for keyword, said in schema.items():
+        here = (*path, str(keyword))
+        if keyword in KEYWORDS:
+            yield from _keyword_problems(keyword, said, here, depth)
+        elif keyword not in _SAID:
+            near = did_you_mean(str(keyword), KEYWORDS)
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(KEYWORDS)}"
+            yield here, f"a schema has no keyword {str(keyword)!r} here", hint
+
+
+def _keyword_problems(keyword: str, said: Any, path: Path, depth: int) -> Iterator[tuple[Path, str, str | None]]:
+    wrong = path, f"{keyword}: {KEYWORDS[keyword]}; not {said!r}", None
+    if keyword == "type":
+        words = said if isinstance(said, (list, tuple)) and said else [said]
+        if not all(isinstance(word, str) and word in _TYPES for word in words):
+            yield wrong
+    elif keyword == "properties":
+        if not isinstance(said, Mapping):
+            yield wrong
+            return
+        for key, each in said.items():
+            yield from schema_problems(each, (*path, str(key)), depth + 1)
+    elif keyword == "required":
+        if not (isinstance(said, (list, tuple)) and all(isinstance(key, str) for key in said)):
+            yield wrong
+    elif keyword in _COUNTS:
+        if not _whole(said) or said < 0:
+            yield wrong
+    elif keyword in _BOUNDS:
+        if not _number(said):
+            yield wrong
+    elif keyword == "enum":
+        if not isinstance(said, (list, tuple)) or not said:
+            yield wrong
+    elif keyword in _SEVERAL:
+        if not isinstance(said, (list, tuple)) or not said:
+            yield wrong
+            return
+        for index, each in enumerate(said):
+            yield from schema_problems(each, (*path, index), depth + 1)
+    elif keyword != "const":  # items, additionalProperties, not
+        yield from schema_problems(said, path, depth + 1)

@@ -1,0 +1,359 @@
+"""Programs with a language of their own, each judged by a reader of its own: git, sed, awk, make, python …
+
+A judge finds what in a call runs something, reads other settings or writes anywhere (`Reach`). It reads little and
+honestly: what it does not know counts as code that nobody can read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from lyra.core.commands.embedded_code import starts_programs
+from lyra.core.commands.option_reach import Options, Reach, long_of, reached_by, words_of
+
+__all__ = ["JUDGES", "Judge", "module_call"]
+
+Judge = Callable[[Sequence[str]], Iterable[Reach]]
+
+
+# ---------------------------------------------------------------- git
+_GIT_PLAIN: Final = words_of(
+    "--no-pager -P -p --paginate --version -v --help -h --no-optional-locks --literal-pathspecs --glob-pathspecs"
+    " --icase-pathspecs --no-replace-objects --no-lazy-fetch --no-advice --html-path --man-path --info-path --exec-path"
+)
+_GIT_VALUED: Final = words_of("-C --git-dir --work-tree --namespace --super-prefix --attr-source")
+# Those that write anywhere, or are told by their words what to run.
+_GIT_WHOLE: Final = words_of(
+    "filter-branch send-email instaweb daemon shell for-each-repo credential credential-store credential-cache"
+    " maintenance fast-import fast-export cvsserver p4 svn bundle web--browse imap-send checkout-index hook"
+    " upload-pack receive-pack submodule--helper difftool--helper remote-ext remote-fd merge-index merge-one-file"
+    " bugreport diagnose pack-objects index-pack unpack-file mailsplit"
+)
+_GIT_RUNS: Final = words_of(
+    "shell send-email instaweb for-each-repo remote-ext remote-fd difftool--helper merge-index hook"
+)
+# Of every other one nothing is known: an alias, or a program of that name. Any word of its call may begin a command.
+_GIT_KNOWN: Final = _GIT_WHOLE | words_of(
+    "add am annotate apply archive bisect blame branch cat-file check-attr check-ignore check-mailmap check-ref-format"
+    " checkout cherry cherry-pick clean clone column commit commit-graph commit-tree config count-objects describe diff"
+    " diff-files diff-index diff-tree difftool fetch fetch-pack fmt-merge-msg for-each-ref format-patch fsck gc"
+    " get-tar-commit-id grep hash-object help init init-db interpret-trailers log ls-files ls-remote ls-tree mailinfo"
+    " merge merge-base merge-file merge-tree mergetool mktag mktree multi-pack-index mv name-rev notes pack-redundant"
+    " pack-refs patch-id prune prune-packed pull push range-diff read-tree rebase reflog remote repack replace"
+    " request-pull rerere reset restore rev-list rev-parse revert rm send-pack shortlog show show-branch show-index"
+    " show-ref sparse-checkout stage stash status stripspace submodule subtree switch symbolic-ref tag unpack-objects"
+    " update-index update-ref update-server-info var verify-commit verify-pack verify-tag version whatchanged worktree"
+    " write-tree lfs"
+)
+# Another repository by name: its settings say what runs, and no check of whose it is comes before.
+_GIT_ELSEWHERE: Final = ("--exec-path=", "--git-dir")
+_GIT_LONG: Final = Options(
+    long_runs=long_of("exec upload-pack receive-pack extcmd open-files-in-pager sendmail-cmd"),
+    long_wide=long_of("output output-directory unsafe-paths separate-git-dir"),
+)
+_GIT_MAKES: Final = _GIT_LONG._replace(
+    runs="uc",
+    valued="boj",
+    long_runs=_GIT_LONG.long_runs | long_of("config"),
+    long_wide=_GIT_LONG.long_wide | long_of("template"),
+)
+_GIT_OF: Final[dict[str, Options]] = {
+    "grep": _GIT_LONG._replace(runs="O", valued="eABCfm"),
+    "clone": _GIT_MAKES,
+    "init": _GIT_MAKES._replace(runs=""),
+    "submodule": _GIT_MAKES._replace(runs=""),
+    "difftool": _GIT_LONG._replace(runs="x", valued="tg"),
+    "rebase": _GIT_LONG._replace(runs="x", valued="sXC"),
+    "archive": _GIT_LONG._replace(wide="o"),
+    "format-patch": _GIT_LONG._replace(wide="o", valued="v"),
+}
+_GIT_FAR: Final = words_of("clone fetch pull push ls-remote remote submodule archive fetch-pack send-pack")
+_GIT_EVERYDAY: Final = words_of("status log diff show add commit branch checkout switch restore stash merge tag blame")
+_GIT_LONG_ANY: Final = _GIT_LONG.long_runs | _GIT_LONG.long_wide
+_GIT_READS: Final = words_of("--get --get-all --get-regexp --get-urlmatch --list -l get list")
+_HERE: Final = (".", "/", "~", "file:")
+
+
+def _git(words: Sequence[str]) -> Iterable[Reach]:
+    if len(words) < 2 or words[1] not in _GIT_EVERYDAY:
+        return _git_reaches(words)
+    for word in words:  # only long options matter to these
+        if word[:2] == "--" and word[2:].partition("=")[0] in _GIT_LONG_ANY:
+            return _git_reaches(words)
+    return ()
+
+
+def _git_reaches(words: Sequence[str]) -> Iterator[Reach]:
+    at = 1
+    while at < len(words) and words[at][:1] == "-":
+        word = words[at]
+        following = words[at + 1] if at + 1 < len(words) else ""
+        if word in ("-c", "--config-env"):
+            yield Reach(at + 2, following.partition("=")[2].lstrip("!"), code=word != "-c")
+            at += 1
+        elif word in _GIT_VALUED:
+            yield Reach(at + 2, code=word.startswith(_GIT_ELSEWHERE))
+            at += 1
+        elif word not in _GIT_PLAIN:
+            yield Reach(at + 1, word.partition("=")[2], code=word.startswith((*_GIT_ELSEWHERE, "--config")))
+        at += 1
+    if at >= len(words):
+        return
+    command, rest = words[at], words[at + 1 :]
+    if command in _GIT_WHOLE:
+        yield Reach(len(words), code=command in _GIT_RUNS)
+        for word in rest if command == "filter-branch" else ():
+            yield Reach(len(words), word)
+    elif command not in _GIT_KNOWN:
+        yield Reach(len(words), begins=at + 1)
+    if command == "config":
+        yield from _git_config(words, rest)
+    if command in ("bisect", "submodule"):
+        for place, word in enumerate(rest):
+            if word in ("run", "foreach"):
+                yield Reach(min(at + place + 3, len(words)))
+    if command in ("push", "remote") and any(word.startswith(_HERE) for word in rest):
+        yield Reach(len(words))  # a repository beside this one has settings and hooks of its own
+    if command in _GIT_FAR:
+        for place, word in enumerate(rest, at + 1):
+            if word.startswith("ext::"):
+                yield Reach(place + 1, word[5:])
+    yield from reached_by(words, _GIT_OF.get(command, _GIT_LONG), at + 1)
+
+
+def _git_config(words: Sequence[str], rest: Sequence[str]) -> Iterator[Reach]:
+    plain = [word for word in rest if word[:1] != "-"]
+    wide = any(word.startswith(("-f", "--f", "--bl", "-e", "--ed")) for word in rest)
+    if wide or (len(plain) > 1 and not _GIT_READS.intersection(rest)):
+        yield Reach(len(words), plain[-1].lstrip("!") if len(plain) > 1 else None)
+
+
+# ---------------------------------------------------------------- sed, awk and make
+_SED_ADDRESS: Final = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:[^/\\\n]|\\.)*/I?)"
+_SED_PART: Final = (
+    rf"(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?)?[ \t]*!?[ \t]*"
+    r"(?:[pdDqQ=lnNgGhHxP][ \t]*[0-9]*"
+    r"|s/(?:[^/\\\n]|\\.)*/(?:[^/\\\n]|\\.)*/[gpIi0-9]*"
+    r"|s([|,#:@_!%~])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gpIi0-9]*"
+    r"|y/(?:[^/\\\n]|\\.)*/(?:[^/\\\n]|\\.)*/"
+    r"|[aic](?:[ \t]|\\\n?)[^\n]*"
+    r"|[{}])?[ \t]*"
+)
+_SED_STEP: Final = re.compile(_SED_PART + r"(?:[;\n]|(?<=[{])|(?=[}])|$)", re.DOTALL)
+_SED_LONG: Final = {
+    **dict.fromkeys(("quiet", "silent", "debug", "posix", "regexp-extended", "separate", "sandbox", "unbuffered"), ""),
+    **dict.fromkeys(("null-data", "zero-terminated", "follow-symlinks", "help", "version"), ""),
+    "expression": "e",
+    "file": "f",
+    "line-length": "l",
+    "in-place": "i",
+}
+_SCRIPT_MAX: Final = 2_000
+_STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_AWK_RUNS: Final = re.compile(r"system|@|getline|\|&?")
+_AWK_WRITES: Final = re.compile(r"print[^;}\n]*>")
+_SQLITE_SHELL: Final = re.compile(r"\.(?:sh|she|shell?|sy|sys|syst|syste|system)")
+_SQLITE_WRITES: Final = re.compile(r"\b(?:attach|vacuum\s+into)\b", re.IGNORECASE)
+_MAKE_NAMES: Final = re.compile(r"(?:.*SHELL.*|MAKE.*|CC|CXX|LD|AR|AS|CPP|FC|PATH)[:+?!]*")
+_MAKE_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:/@%+-]*")
+
+
+def _sed_is_plain(script: str) -> bool:
+    """Whether every command in it prints, deletes or replaces: none runs (`e`), reads or writes a file (`r`, `w`)."""
+    if len(script) > _SCRIPT_MAX:
+        return False
+    at = 0
+    while at < len(script):
+        found = _SED_STEP.match(script, at)
+        if found is None or found.end() == at:
+            return False
+        at = found.end()
+    return True
+
+
+def _sed(words: Sequence[str]) -> Iterator[Reach]:
+    """Options that nobody knows count as code: the word after one may be its value, or the script."""
+    scripts: list[tuple[int, str]] = []
+    plain: list[tuple[int, str]] = []
+    at, given = 1, False
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            plain += enumerate(words[at + 1 :], at + 1)
+            break
+        if word[:1] != "-" or word == "-":
+            plain.append((at, word))
+            at += 1
+            continue
+        letter, value = _sed_option(word)
+        through = at + 1
+        if letter in ("e", "f", "l") and value is None:
+            through, value = at + 2, words[at + 1] if at + 1 < len(words) else ""
+        if letter == "e":
+            scripts.append((through, value or ""))
+        elif letter == "i":  # writes
+            yield Reach(through)
+        elif letter == "f" or letter == "?" or (letter == "l" and not (value or "").isdecimal()):
+            yield Reach(through, code=True)
+        given |= letter in ("e", "f")
+        at = through
+    if not given and plain:
+        scripts.append((plain[0][0] + 1, plain[0][1]))
+    for through, script in scripts:
+        if not _sed_is_plain(script):
+            yield Reach(through, code=True)
+
+
+def _sed_option(word: str) -> tuple[str, str | None]:
+    """The letter that an option comes to (none for a flag, `?` for one that nobody knows), and its attached value."""
+    if word[:2] == "--":
+        name, equals, value = word[2:].partition("=")
+        letters = {letter for full, letter in _SED_LONG.items() if full.startswith(name)}
+        return (letters.pop() if len(letters) == 1 else "?"), value if equals else None
+    rest = word[1:].lstrip("nErsuz")
+    if not rest:
+        return "", None
+    return (rest[0] if rest[0] in "efli" else "?"), rest[1:] or None
+
+
+def _awk(words: Sequence[str]) -> Iterator[Reach]:
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if word in ("-F", "-v"):
+            at += 2
+        elif word.startswith(("-F", "-v")):
+            at += 1
+        elif word[:1] == "-" and word != "--" and len(word) > 1:
+            yield Reach(len(words), code=True)  # a program in a file, a library, or an option nobody knows
+            return
+        else:
+            break
+    at += at < len(words) and words[at] == "--"
+    if at >= len(words):
+        return
+    program = words[at]
+    bare = program if "/" in program else _STRING.sub('""', program)  # a `/` may begin a pattern that hides a quote
+    if len(program) > _SCRIPT_MAX or _AWK_RUNS.search(bare.replace("||", "")):
+        yield Reach(at + 1, code=True)
+    elif _AWK_WRITES.search(bare):
+        yield Reach(at + 1)
+
+
+def _make(words: Sequence[str]) -> Iterator[Reach]:
+    for at, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if "$" in word:  # a function of make's own, $(shell …)
+            yield Reach(at + 1, code=True)
+        elif (
+            equals
+            and word[:1] != "-"
+            and (_MAKE_NAMES.fullmatch(name) or name.rstrip()[-1:] == "!" or not _MAKE_VALUE.fullmatch(value))
+        ):
+            yield Reach(at + 1, value)  # X!=rm runs it
+
+
+def _sqlite(words: Sequence[str]) -> Iterator[Reach]:
+    """Orders that begin with a point, and SQL that calls what runs or writes, wherever they stand."""
+    for at, word in enumerate(words[1:], 1):
+        order, _, value = word.lstrip().partition(" ")
+        if order[:1] == "." and "\n" not in word and _SQLITE_SHELL.fullmatch(order):
+            yield Reach(at + 1, value)
+        elif starts_programs(word, "sqlite"):
+            yield Reach(at + 1, code=True)
+        elif (order[:1] == "." and order[1:2] not in ("", "/", ".")) or _SQLITE_WRITES.search(word):
+            yield Reach(at + 1)
+
+
+# ---------------------------------------------------------------- languages, files that are commands
+_PYTHON_RUNS: Final = words_of("timeit pdb cProfile profile trace runpy code idlelib doctest")
+
+
+def module_call(words: Sequence[str]) -> tuple[int, Sequence[str]]:
+    """The words of `python -m pip list` from the module on, and how many stand before them; none where it is no such
+    call."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] != "-":
+            break
+        if word[1:2] != "-" and "m" in word and "c" not in word.partition("m")[0]:
+            attached = word.partition("m")[2]
+            return (at, [attached, *words[at + 1 :]]) if attached else (at + 1, words[at + 1 :])
+    return 0, ()
+
+
+def _python(words: Sequence[str]) -> Iterator[Reach]:
+    """Modules that run what they are given: `python -m timeit CODE`."""
+    _, called = module_call(words)
+    if called and called[0].partition(".")[0] in _PYTHON_RUNS:
+        yield Reach(len(words), code=True)
+
+
+def _files(words: Sequence[str]) -> Iterator[Reach]:
+    """Where a file's name may be a command: `perl -pe 1 'rm x |'`, `convert '|rm x' y`."""
+    for at, word in enumerate(words[1:], 1):
+        text = word.strip()
+        if "%pipe%" in text:
+            yield Reach(at + 1, text.partition("%pipe%")[2])
+        elif text[:1] == "|" or text[-1:] == "|":
+            yield Reach(at + 1, text.strip("|"))
+
+
+def _ed(words: Sequence[str]) -> Iterator[Reach]:
+    """A file's name that begins with `!` is a command."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] == "!":
+            yield Reach(at + 1, word[1:])
+
+
+def _compiler(words: Sequence[str]) -> Iterator[Reach]:
+    """More options in a file, which nobody has read: `gcc @options`."""
+    for at, word in enumerate(words[1:], 1):
+        if word[:1] == "@":
+            yield Reach(at + 1, code=True)
+
+
+def _deno(words: Sequence[str]) -> Iterator[Reach]:
+    if "eval" in words[1:2]:
+        yield Reach(len(words), code=any(starts_programs(word, "javascript") for word in words[2:]))
+
+
+def _zip(words: Sequence[str]) -> Iterator[Reach]:
+    """An option of two letters, after others or before its value: `-rTT 'rm x'`, `-TT'rm x'`."""
+    for at, word in enumerate(words[1:], 1):
+        before, found, value = word.partition("TT")
+        if found and before[:1] == "-" and before[:2] != "--":
+            value = value.lstrip("=")
+            yield Reach(at + 1, value) if value else Reach(at + 2, words[at + 1] if at + 1 < len(words) else "")
+
+
+def _gh(words: Sequence[str]) -> Iterator[Reach]:
+    """`gh alias set --shell x 'rm y'`, `gh config set pager 'rm y'`: what is kept for a later call to run."""
+    plain = [word for word in words[1:] if word[:1] != "-" or word == "-"]
+    if plain[:1] in (["alias"], ["config"]) and ("set" in plain or "import" in plain):
+        yield Reach(len(words), code="import" in plain or "-" in plain)
+        for word in plain[2:]:
+            yield Reach(len(words), word.lstrip("!"))
+
+
+def _crontab(words: Sequence[str]) -> Iterator[Reach]:
+    if "-l" not in words:
+        yield Reach(len(words), code=True)  # what is in it runs later
+
+
+JUDGES: Final[dict[str, Judge]] = {
+    "git": _git,
+    **dict.fromkeys(("sed", "gsed"), _sed),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
+    "make": _make,
+    "sqlite3": _sqlite,
+    **dict.fromkeys(("python", "pypy"), _python),
+    **dict.fromkeys(("perl", "gs", "convert", "magick", "identify", "mogrify", "sox"), _files),
+    "ed": _ed,
+    **dict.fromkeys(("gcc", "g++", "cc", "c++", "clang", "clang++"), _compiler),
+    "deno": _deno,
+    "crontab": _crontab,
+    "zip": _zip,
+    "gh": _gh,
+}

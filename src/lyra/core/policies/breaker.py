@@ -1,0 +1,161 @@
+"""The circuit breaker: after too many failures in a row, stop asking for a while.
+
+`CircuitBreaker` is the declaration, `Breaker` its state, and `TRANSITIONS` the whole behaviour:
+
+    closed     calls pass; `threshold` failures in a row open it (a success in between starts the count again)
+    open       calls are refused with CircuitOpen until `reset_after` seconds have passed
+    half_open  at most `half_open_max` probes at a time; a success closes it, a failure opens it again
+
+Only failures of the service count (`counts_as_failure`): a bad request says nothing about its health. Takes
+`now`, never waits. A callback runs after the state has changed, so one that raises cannot leave the breaker
+half-way; with `tells=False` whoever holds the breaker runs it, by the new state it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from lyra.core.checking.check import Declaration, real, whole
+from lyra.core.policies.retry import RETRYABLE, error_class
+from lyra.errors import CircuitOpen, ConfigError
+
+__all__ = ["TRANSITIONS", "Breaker", "CircuitBreaker", "counts_as_failure"]
+
+# (state, what happened) → next state. A pair that is not here changes nothing: it is the answer of a
+# call that was made before the breaker opened.
+TRANSITIONS: Final[dict[tuple[str, str], str]] = {
+    ("closed", "threshold"): "open",
+    ("open", "reset"): "half_open",
+    ("half_open", "success"): "closed",
+    ("half_open", "failure"): "open",
+}
+
+
+def counts_as_failure(error: BaseException) -> bool:
+    """Whether an error says something about the service's health: only what a later try might not meet."""
+    return isinstance(error, Exception) and not isinstance(error, CircuitOpen) and error_class(error) in RETRYABLE
+
+
+class CircuitBreaker(Declaration, frozen=True):
+    """`threshold` failures in a row open it (0: never), for `reset_after` seconds.
+
+    What counts as one is every try (`per="try"`), or a call that failed after all its retries (`per="call"`).
+    """
+
+    CALLBACKS: ClassVar[tuple[str, ...]] = ("on_open", "on_close")
+    WORD: ClassVar[str] = "circuit_breaker"
+
+    threshold: int = 5
+    reset_after: float = 30.0
+    half_open_max: int = 1
+    on_open: Callable[[], object] | None = None
+    on_close: Callable[[], object] | None = None
+    per: str = "try"
+
+    def __post_init__(self) -> None:
+        self._put(
+            threshold=whole(self.threshold, "threshold", most=10**9),
+            reset_after=real(self.reset_after, "reset_after"),
+            half_open_max=whole(self.half_open_max, "half_open_max", least=1, most=10**9),
+        )
+        if self.per not in ("try", "call"):
+            raise ConfigError('per is "try" or "call"', key="per")
+        for name in self.CALLBACKS:
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ConfigError(f"{name} is a function without arguments", key=name)
+
+    def callback(self, state: str) -> Callable[[], object] | None:
+        """Who wants to know of that state."""
+        return {"open": self.on_open, "closed": self.on_close}.get(state)
+
+    @classmethod
+    def of(cls, value: Any) -> CircuitBreaker:
+        return value if isinstance(value, CircuitBreaker) else cls.from_data(value)
+
+
+class Breaker:
+    """The state of one CircuitBreaker. Each `admit` is followed by a `success`, `failure` or `abandon`."""
+
+    __slots__ = ("_opened_at", "_probes", "_tells", "circuit_breaker", "failures", "state")
+
+    def __init__(self, circuit_breaker: CircuitBreaker, *, tells: bool = True) -> None:
+        self.circuit_breaker = circuit_breaker
+        self._tells = tells
+        self.state = "closed"
+        self.failures = 0  # in a row
+        self._opened_at = 0.0
+        self._probes = 0  # in flight while half open
+
+    def admit(self, now: float) -> None:
+        """Return if a call may be made now, or raise CircuitOpen with `retry_after_s`."""
+        if self.state == "closed":
+            return
+        wait = self._opened_at + self.circuit_breaker.reset_after - now
+        if self.state == "open":
+            if wait > 0.0:
+                raise CircuitOpen(
+                    "the circuit breaker is open", hint="wait, or look at the service", retry_after_s=wait
+                )
+            self._move("reset", now)
+        if self._probes >= self.circuit_breaker.half_open_max:
+            raise CircuitOpen("the circuit breaker is waiting for its probe", retry_after_s=max(wait, 0.0))
+        self._probes += 1
+
+    def ready_in(self, now: float) -> float:
+        """Seconds until it lets somebody try."""
+        left = self._opened_at + self.circuit_breaker.reset_after - now
+        return max(left, 0.0) if self.state == "open" else 0.0
+
+    @property
+    def at_rest(self) -> bool:
+        """Closed, and nothing to forget: another success changes nothing."""
+        return self.state == "closed" and not self.failures and not self._probes
+
+    def success(self, now: float) -> str | None:
+        """A call went well; gives the new state if that changed it."""
+        self._end_probe()
+        self.failures = 0
+        return self._move("success", now)
+
+    def failure(self, now: float) -> str | None:
+        """A call failed for a reason that counts; gives the new state if that changed it."""
+        self._end_probe()
+        self.failures += 1
+        if self.state == "closed" and not 0 < self.circuit_breaker.threshold <= self.failures:
+            return None
+        return self._move("threshold" if self.state == "closed" else "failure", now)
+
+    def abandon(self) -> None:
+        """A call ended and says nothing about the service (it was cancelled): its place is free again."""
+        self._end_probe()
+
+    def to_data(self, now: float) -> list[Any]:
+        """Its state, the failures in a row, and how long it has been open. Probes are of calls that are under way."""
+        return [self.state, self.failures, now - self._opened_at if self.state != "closed" else 0.0]
+
+    def load(self, data: list[Any], now: float) -> None:
+        """As it was when `to_data` gave this, with the seconds that have passed since added to the last."""
+        self.state, self.failures = str(data[0]), int(data[1])
+        self._opened_at = now - float(data[2])
+
+    def readmit(self) -> None:
+        """A call that was admitted before goes on."""
+        if self.state == "half_open":
+            self._probes += 1
+
+    def _end_probe(self) -> None:
+        self._probes = max(self._probes - 1, 0)
+
+    def _move(self, happened: str, now: float) -> str | None:
+        state = TRANSITIONS.get((self.state, happened))
+        if state is None:
+            return None
+        self.state = state
+        self._probes = 0
+        if state == "open":
+            self._opened_at = now
+        callback = self.circuit_breaker.callback(state) if self._tells else None
+        if callback is not None:
+            callback()
+        return state

@@ -1,0 +1,200 @@
+"""Keys out of texts: what is printed, journaled, recorded or shown to a model passes here.
+
+`redact(text, secrets)` blots out the secrets this process knows, also as they look inside JSON, URLs and base64, and
+whatever has the form of a well-known key (`FORMS`, the one table). `redact_data` does the same for every text in plain
+data, and for the values of fields that are called like a key; `redact_command` for a shell line, of which no command
+may disappear, and for passwords in its words (`passwords`). It is a net, not a promise: a key nobody has told us, of
+a form nobody has listed, goes through. Quick where there is nothing to find: only words as long as keys are looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from lyra.core.secrets.passwords import without_passwords
+from lyra.core.secrets.secret import MASK, Secret
+
+__all__ = ["FORMS", "Form", "redact", "redact_command", "redact_data", "without_passwords"]
+
+SECRET_LENGTH_LEAST: Final = 6  # a shorter "key" would blot out ordinary words
+_WORD_LEAST: Final = 12  # characters without a space in between; no form of key has less
+
+
+class Form(NamedTuple):
+    """How a kind of key looks. A text without any of the `marks` (in lower case) is not searched for it.
+
+    A mark is part of the key's word, or `apart` from it. What the first group of the pattern matches is left standing.
+    """
+
+    what: str
+    marks: tuple[str, ...]
+    pattern: str  # compiled when it is first needed: all of them cost a start-up milliseconds
+    apart: bool = False
+
+
+def _form(what: str, marks: str, pattern: str, *, apart: bool = False) -> Form:
+    return Form(what, tuple(marks.split()), pattern, apart)
+
+
+_START: Final = r"(?<![A-Za-z0-9])"
+_AFTER_NAME: Final = r"[\"']?\s*[:=]\s*[\"']?"  # between the name of a field and its value
+
+FORMS: Final = (
+    _form("OpenAI, Anthropic and many others", "sk-", _START + r"()sk-[A-Za-z0-9_-]{16,}"),
+    _form("Google", "aiza", r"()AIza[A-Za-z0-9_-]{30,}"),
+    _form("Google OAuth", "ya29.", r"()ya29\.[A-Za-z0-9_.-]{20,}"),
+    _form("AWS key id", "akia asia aroa aida abia", _START + r"()(?:AKIA|ASIA|AROA|AIDA|ABIA)[A-Z0-9]{16}(?![A-Z0-9])"),
+    _form(
+        "AWS signature",
+        "credential=",
+        r"(Credential=)[^,\s\"']+(?:,\s*SignedHeaders=[^,\s]+,\s*Signature=[0-9a-f]+)?",
+    ),
+    _form(
+        "AWS secret",
+        "secret_access_key session_token",
+        rf"(?i)(aws_(?:secret_access_key|session_token){_AFTER_NAME})[A-Za-z0-9/+=]{{16,}}",
+    ),
+    _form("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", _START + r"()gh[pousr]_[A-Za-z0-9]{30,}"),
+    _form("GitHub, fine-grained", "github_pat_", r"()github_pat_[A-Za-z0-9_]{30,}"),
+    _form("GitLab", "glpat-", _START + r"()glpat-[A-Za-z0-9_-]{16,}"),
+    _form("Slack", "xox", _START + r"()xox[abeprs]-[A-Za-z0-9-]{10,}"),
+    _form("Stripe", "k_live_ k_test_", _START + r"()[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _form("Hugging Face", "hf_", _START + r"()hf_[A-Za-z0-9]{30,}"),
+    _form("Groq, xAI, Perplexity", "gsk_ xai- pplx-", _START + r"()(?:gsk_|xai-|pplx-)[A-Za-z0-9]{30,}"),
+    _form("npm, PyPI", "npm_ pypi-", _START + r"()(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,})"),
+    _form("JSON web token", "eyj", _START + r"()eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    _form(
+        "private key",
+        "key-----",
+        r"(?s)()-----BEGIN (?P<kind>[A-Z ]*PRIVATE KEY)-----.*?(?:-----END (?P=kind)-----|\Z)",
+        apart=True,
+    ),
+    _form(
+        "authorization header",
+        "authorization",
+        rf"(?i)(\b(?:proxy-)?authorization{_AFTER_NAME}(?:(?:bearer|basic|token|digest)\s+)?)"
+        r"(?!\*\*\*|(?:bearer|basic|token|digest|AWS4\S*)\s)[^\s\"',;]{6,}",
+        apart=True,
+    ),
+    _form("bearer token", "bearer", r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{16,}", apart=True),
+    _form(
+        "key header",
+        "api-key",
+        rf"(?i)(\b(?:x-api-key|api-key|x-goog-api-key){_AFTER_NAME})(?!\*\*\*)[^\s\"',;&]{{6,}}",
+        apart=True,
+    ),
+    _form(
+        "key in a URL",
+        "key= token= sig= signature=",
+        r"(?i)([?&](?:api_?key|key|(?:access_)?token|sig|signature)=)(?!\*\*\*)[^\s&\"'#]{12,}",
+    ),
+    _form("password in a URL", "://", r"(://[^:/@?#\s]*:)[^\s@/]+(?=@)"),
+)
+# Named fields whose value is a key, whatever it looks like.
+_FIELDS: Final = (
+    r"(?i)(?:.*[_-])?(?:api[_-]?key|secret(?:[_-](?:access[_-])?key)?|(?:session|access|refresh)[_-]token|authorization"
+    r"|password|passwd|private[_-]key|(?:set-)?cookie)\Z"
+)
+
+
+def redact(text: str, secrets: Iterable[str | Secret] = (), *, forms: bool = True) -> str:
+    """`text` with `***` in place of the secrets and, with `forms`, of everything that has the form of a key."""
+    return _clean(text, _known(secrets), forms)
+
+
+def redact_data(value: Any, secrets: Iterable[str | Secret] = (), *, fields: bool = True) -> Any:
+    """Plain data with every text in it redacted, keys of mappings too; with `fields`, also by the names of fields."""
+    return _walk(value, _known(secrets), fields)
+
+
+_BEFORE_OPERATOR: Final = r"(?=[;|&<>(){}`\n])"
+_KEY_EDGE: Final = r"-----(BEGIN|END) [A-Z ]*PRIVATE KEY-----"
+_KEY_LINE: Final = r"()(?:[A-Za-z0-9+/=]|\\n){24,}"
+
+
+def redact_command(line: str, secrets: Iterable[str | Secret] = ()) -> str:
+    """A shell line, redacted between its operators: what looks like a key ends where a command could begin. Of a
+    password with such a character in it, the rest is shown."""
+    made: list[str] = []
+    in_key = False
+    for piece in _compiled(_BEFORE_OPERATOR).split(_clean(line, _known(secrets), forms=False)):
+        edges: list[str] = _compiled(_KEY_EDGE).findall(piece)
+        if in_key or edges:
+            made.append(_compiled(_KEY_LINE).sub(_blot, piece))
+            in_key = edges[-1] == "BEGIN" if edges else in_key
+        else:
+            made.append(_clean(piece, (), forms=True))
+    return without_passwords("".join(made))
+
+
+def _clean(text: str, known: tuple[str, ...], forms: bool) -> str:
+    for each in known:
+        if each in text:
+            text = text.replace(each, MASK)
+    if not forms or len(text) < _WORD_LEAST:
+        return text
+    words = [word for word in text.split() if len(word) >= _WORD_LEAST]
+    if not words:
+        return text
+    low = " ".join(words).lower()
+    whole = ""
+    for form in FORMS:
+        if form.apart:
+            whole = whole or text.lower()
+        searched = whole if form.apart else low
+        for mark in form.marks:
+            if mark in searched:
+                text = _compiled(form.pattern).sub(_blot, text)
+                break
+    return text
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _blot(match: re.Match[str]) -> str:
+    return match[1] + MASK
+
+
+def _walk(value: Any, known: tuple[str, ...], fields: bool) -> Any:
+    if isinstance(value, str):
+        return _clean(value, known, forms=True)
+    if isinstance(value, dict):
+        return {_walk(key, known, fields): _field(key, each, known, fields) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_walk(each, known, fields) for each in value]
+    return MASK if isinstance(value, Secret) else value
+
+
+def _field(key: Any, value: Any, known: tuple[str, ...], fields: bool) -> Any:
+    if fields and value and isinstance(key, str) and isinstance(value, str) and _compiled(_FIELDS).match(key):
+        return MASK
+    return _walk(value, known, fields)
+
+
+def _known(secrets: Iterable[str | Secret]) -> tuple[str, ...]:
+    if not secrets:
+        return ()
+    return _looks(tuple(each.reveal() if isinstance(each, Secret) else each for each in secrets))
+
+
+@lru_cache(maxsize=64)
+def _looks(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Every way a secret may be written, longest first: a part of another must not spoil it."""
+    import json
+
+    found: set[str] = set()
+    for value in values:
+        if len(value) < SECRET_LENGTH_LEAST:
+            continue
+        found |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        raw = value.encode("utf-8", "surrogatepass")
+        found |= {quote(raw, safe=""), base64.b64encode(raw).decode(), base64.b64encode(raw).decode().rstrip("=")}
+    return tuple(sorted(found, key=len, reverse=True))

@@ -1,0 +1,252 @@
+"""Who hears of what happened, and when: once it is durable, and once the act that made it is whole.
+
+`publish` says at once what no row says; `tell` says what a row says, when that row is in the store (without a journal:
+at once, too). Inside an act (`with listeners.act:`) nothing is said before the act has come to its end, so a listener
+that answers, ends or forgets something finds the kernel between two acts and never in the middle of one. What listeners
+cause is said after what they were told. Each gets data of its own: changing it changes nothing for anybody else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core import codec
+from lyra.core.checking.check import one_of
+from lyra.core.event import KINDS, Event
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["OF_AGENTS", "EventHandler", "Listeners", "Watchers"]
+
+EventHandler = Callable[[Event], Any]
+Watchers = Mapping[str, Callable[[str, dict[str, Any] | bytes], object]]  # by kind of Event
+
+
+# Told by the agents' loop, not by processes as such: who wants only these does not slow any other program down.
+OF_AGENTS: Final = frozenset(
+    {
+        *("model.called", "tool.called", "agent.answered", "context.cut"),
+        *("call.ahead", "call.taken", "call.ordered", "call.speculative"),
+    }
+)
+_WITH_STATES: Final = frozenset(kind for kind in KINDS if kind.startswith(("process.", "interrupt.")))
+
+
+class _Act:
+    """Nests; the outermost speaks."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
+
+    def __enter__(self) -> None:
+        self._listeners.acts += 1
+
+    def __exit__(self, *_: object) -> None:
+        listeners = self._listeners
+        listeners.acts -= 1
+        if listeners.acts == 0 and listeners.unsaid:
+            listeners.speak()
+
+
+class Listeners:
+    __slots__ = (
+        "_hearing",
+        "_kernel",
+        "_listeners",
+        "_speaking",
+        "_untold",
+        "_wanted",
+        "act",
+        "acts",
+        "unsaid",
+        "watchers",
+    )
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        # By a token: one function may listen twice. With the kinds it wants; None wants all.
+        self._listeners: dict[object, tuple[EventHandler, frozenset[str] | None]] = {}
+        self._wanted: frozenset[str] | None = frozenset()  # by any of them
+        self._hearing: dict[str, tuple[EventHandler, ...]] = {}  # who hears of a kind, as far as it came up
+        self.watchers: Watchers = {}
+        self._untold: deque[tuple[int, Event]] = deque()  # with the row that must be durable first
+        self._speaking = False
+        self.unsaid: deque[Event] = deque()
+        self.acts = 0
+        self.act = _Act(self)
+
+    # ------------------------------------------------------------------ who listens
+
+    def add(self, listener: EventHandler, kinds: Iterable[str] | None = None) -> Callable[[], None]:
+        if not callable(listener):
+            raise ConfigError(
+                f"a listener is a function of one Event, not {listener!r}", hint="kernel.on_event(print)", key="fn"
+            )
+        wanted = None if kinds is None else frozenset(one_of(kind, KINDS, "an event's kind") for kind in _words(kinds))
+        token = object()
+        self._listeners[token] = (listener, wanted)
+        self._changed()
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+            self._changed()
+
+        return stop
+
+    def watch(self, watchers: Watchers) -> None:
+        self.watchers = watchers
+        self._changed()
+
+    def clear(self) -> None:
+        """Nobody listens any more."""
+        self._listeners.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        kernel = self._kernel
+        wanted: frozenset[str] | None = frozenset()
+        for _, kinds in self._listeners.values():
+            wanted = None if wanted is None or kinds is None else wanted | kinds
+        self._wanted = wanted
+        self._hearing.clear()
+        # Three questions for hot places: does anybody hear of processes, of each of their states, of agents?
+        kernel.listening = bool(self.watchers) or wanted is None or not wanted <= OF_AGENTS
+        kernel.listeners_want_states = wanted is None or bool(wanted & _WITH_STATES)
+        kernel.agents_heard = bool(self.watchers) or wanted is None or bool(wanted & OF_AGENTS)
+
+    def hears(self, kind: str) -> bool:
+        """Whether anybody at all does: worth making an Event's data for."""
+        return kind in self.watchers or self._wanted is None or kind in self._wanted
+
+    def wants(self, kind: str) -> bool:
+        """Whether a listener wants Events of this kind."""
+        return self._wanted is None or kind in self._wanted
+
+    # ------------------------------------------------------------------ what is said
+
+    def publish(self, pid: str, kind: str, data: dict[str, Any]) -> None:
+        """Something that is not in the journal (its seq is 0)."""
+        if (heard := self.watchers.get(kind)) is not None:
+            heard(pid, data)
+        if self._wanted is None or kind in self._wanted:
+            self._say(Event(0, self._kernel.clock.now(), pid, kind, data))
+
+    def tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
+        """What the rows written so far say, in other words: not before they are durable."""
+        journal = self._kernel.journal
+        if journal is None:
+            self.publish(pid, kind, data)
+        elif not journal.frozen and (kind in self.watchers or self.wants(kind)):
+            self._untold.append((journal.seq, Event(0, self._kernel.clock.now(), pid, kind, data)))
+
+    def emit(self, event: Event | Mapping[str, Any]) -> None:
+        """Somebody outside has something to say: an Event, or a mapping with its `kind`, `pid` and `data`."""
+        if not isinstance(event, Event):
+            if not isinstance(event, Mapping):
+                raise ConfigError(f"an event is an Event or a mapping, not {event!r}", key="event")
+            now = self._kernel.clock.now()
+            data = event.get("data") or {}
+            if not isinstance(data, Mapping):
+                raise ConfigError(f"an event's data is a mapping, not {data!r}", key="data")
+            event = Event(0, now, str(event.get("pid", "")), event.get("kind", ""), dict(data))
+        one_of(event.kind, KINDS, "an event's kind")
+        self._say(event)
+
+    def committed(self, batch: list[tuple[int, float, str, str, bytes]]) -> None:
+        """Rows are durable."""
+        if self.watchers:
+            for _, _, pid, kind, row in batch:
+                if (heard := self.watchers.get(kind)) is not None:
+                    heard(pid, row)
+        if self._listeners:
+            wanted = self._wanted
+            for seq, time, pid, kind, row in batch:
+                if wanted is None or kind in wanted:
+                    self._say(Event(seq, time, pid, kind, codec.decode(row)))
+                self._tell_upto(seq)
+        elif self._untold:
+            self._tell_upto(batch[-1][0])
+
+    def _tell_upto(self, seq: int) -> None:
+        while self._untold and self._untold[0][0] <= seq:
+            event = self._untold.popleft()[1]
+            if (heard := self.watchers.get(event.kind)) is not None:
+                heard(event.pid, dict(event.data))
+            if self.wants(event.kind):
+                self._say(event)
+
+    # ------------------------------------------------------------------ saying it
+
+    def _say(self, event: Event) -> None:
+        if self.acts or self._speaking or self.unsaid:  # in the order in which things happened, one at a time
+            self.unsaid.append(event)
+            if not self.acts:
+                self.speak()
+            return
+        self._speaking = True
+        try:
+            self._deliver(event)
+        finally:
+            self._speaking = False
+        if self.unsaid:
+            self.speak()
+
+    def speak(self) -> None:
+        if self._speaking:
+            return
+        self._speaking = True
+        try:
+            while self.unsaid:
+                self._deliver(self.unsaid.popleft())
+        finally:
+            self._speaking = False
+
+    def _deliver(self, event: Event) -> None:
+        kind = event.kind
+        listeners = self._hearing.get(kind)
+        if listeners is None:
+            heard = [one for one, kinds in self._listeners.values() if kinds is None or kind in kinds]
+            listeners = self._hearing[kind] = tuple(heard)
+        # Read from its row, or made as a record, for the only one who hears it.
+        own = len(listeners) == 1 and (event.seq > 0 or (kind in OF_AGENTS and kind not in self.watchers))
+        for listener in listeners:
+            mine = event if own else Event(event.seq, event.time, event.pid, event.kind, _private(event.data))
+            try:
+                result = listener(mine)
+            except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; the kernel goes on
+                self._report(event.kind, error)
+                continue
+            if result is not None and inspect.iscoroutine(result):
+                self._kernel.tasks.start(self._run(event.kind, result), name=f"lyra-listener {event.kind}")
+
+    async def _run(self, kind: str, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - as above
+            self._report(kind, error)
+
+    def _report(self, kind: str, error: Exception) -> None:
+        self._kernel.loop.call_exception_handler({"message": f"an event listener failed on {kind}", "exception": error})
+
+
+def _private(value: Any) -> Any:
+    """Plain data of one's own: containers are made anew, the rest cannot be changed anyway."""
+    if isinstance(value, dict):
+        return {key: each if type(each) in _FIXED else _private(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [each if type(each) in _FIXED else _private(each) for each in value]
+    return value
+
+
+_FIXED: Final = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def _words(kinds: Iterable[str]) -> Iterable[str]:
+    return (kinds,) if isinstance(kinds, str) else kinds

@@ -1,0 +1,333 @@
+"""The message bus: events for all who care, commands and queries for the one who answers.
+
+    event     `publish`: every subscriber is called, at the same time; what goes wrong in one is reported to the loop
+              and to nobody else; no subscriber at all is fine
+    command   `send`: one handler, nothing comes back; no handler is NoSuchHandler
+    query     `query`: one handler, its result within a time-out, or NoSuchHandler, or DeadlineExceeded
+
+A subscriber or handler is a plain or an async function of one `BusMessage`. Plain ones are called at once and must be
+quick; async ones run side by side, started in the order of publication, and the publisher waits for them all.
+`stream` gives a reader that may be slower than the publisher: it has room for a hundred messages, then loses the
+oldest, and an Event says so. Middleware (`use`) sees each message before and after.
+
+The bus lives in memory and keeps nothing: a message that must outlive a crash goes to a mailbox (`kernel.send`), and a
+program reaches the bus inside an effect (`ctx.do`), so that a replay does not publish again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from lyra.core.checking.check import real, whole
+from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
+from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
+from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
+from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
+from lyra.kernel.bus.stream import BusStream, Queue
+from lyra.kernel.deadline import within
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["CATEGORIES", "BusMessage", "BusStream", "CircuitBreakerMiddleware", "CommBus", "Middleware"]
+
+_ID_LENGTH: Final = 16
+
+
+class Middleware(Protocol):
+    """Sees every message. Both methods may be plain or async, and either may be missing."""
+
+    async def before(self, message: BusMessage) -> BusMessage | None:
+        """The message to go on with, changed or not; None stops it here."""
+
+    async def after(self, message: BusMessage, result: Any, error: BaseException | None) -> Any:
+        """None leaves the outcome alone; a pair (result, error) replaces it; anything else replaces the result."""
+
+
+class Subscriber:
+    __slots__ = ("fn", "live")
+
+    def __init__(self, fn: Callable[[BusMessage], Any]) -> None:
+        self.fn = fn
+        self.live = True
+
+
+class CommBus:
+    __slots__ = ("_handlers", "_kernel", "_middleware", "_queues", "_subscribers", "published", "queried", "sent")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._subscribers: dict[str, dict[Subscriber, None]] = {}
+        self._handlers: dict[str, Callable[[BusMessage], Any]] = {}
+        self._middleware: list[Any] = []
+        self._queues: dict[Queue, None] = {}
+        self.published = 0
+        self.sent = 0
+        self.queried = 0
+
+    # ------------------------------------------------------------------ who listens, who answers
+
+    def subscribe(self, type: str, fn: Callable[[BusMessage], Any]) -> Callable[[], None]:  # noqa: A002 (a settled name)
+        """Have `fn` called with every event of that type; gives a callable that ends it, as often as you like."""
+        check_type(type)
+        _check_callable(fn, "a subscriber")
+        listeners = self._subscribers.setdefault(type, {})
+        if len(listeners) >= BUS_SUBSCRIBERS_MAX:
+            raise Overloaded(
+                f"{type} has {len(listeners)} subscribers, the most there may be",
+                hint="call what subscribe gave, to end one",
+                type=type,
+            )
+        subscriber = Subscriber(fn)
+        listeners[subscriber] = None
+
+        def unsubscribe() -> None:
+            subscriber.live = False
+            listeners.pop(subscriber, None)
+            if not listeners and self._subscribers.get(type) is listeners:
+                del self._subscribers[type]
+
+        return unsubscribe
+
+    def subscribers(self, type: str) -> int:  # noqa: A002
+        check_type(type)
+        return len(self._subscribers.get(type, ()))
+
+    def register_handler(self, type: str, fn: Callable[[BusMessage], Any]) -> None:  # noqa: A002
+        """Let `fn` answer commands and queries of that type; there is one for each."""
+        check_type(type)
+        _check_callable(fn, "a handler")
+        if type in self._handlers:
+            raise NameTaken(
+                f"messages of type {type!r} have a handler already", hint="unregister_handler first", type=type
+            )
+        self._handlers[type] = fn
+
+    def unregister_handler(self, type: str) -> None:  # noqa: A002
+        check_type(type)
+        if self._handlers.pop(type, None) is None:
+            raise _nobody(type)
+
+    def has_handler(self, type: str) -> bool:  # noqa: A002
+        check_type(type)
+        return type in self._handlers
+
+    def use(self, middleware: Any) -> Callable[[], None]:
+        """Put a middleware behind those that are there; gives a callable that takes it out again."""
+        if not callable(getattr(middleware, "before", None)) and not callable(getattr(middleware, "after", None)):
+            raise ConfigError(f"{middleware!r} has neither `before` nor `after`", hint="a middleware has one or both")
+        if isinstance(middleware, CircuitBreakerMiddleware):
+            middleware.bind(self._kernel.clock)
+        self._middleware.append(middleware)
+
+        def remove() -> None:
+            with suppress(ValueError):
+                self._middleware.remove(middleware)
+
+        return remove
+
+    def stream(self, types: str | Iterable[str], *, size: int = BUS_STREAM_MESSAGES_MAX) -> BusStream:
+        """Events of these types as an async iterator, from now on; it has room for `size` unread ones."""
+        self._open()
+        wanted = [types] if isinstance(types, str) else list(types)
+        if not wanted:
+            raise ConfigError("a stream needs at least one message type", key="types")
+        whole(size, "size", least=1, most=BUS_STREAM_MESSAGES_MAX)
+        for word in wanted:
+            check_type(word)
+        queue = Queue(self._kernel, size)
+        self._queues[queue] = None
+        queue.ends = [self.subscribe(word, queue.put) for word in dict.fromkeys(wanted)]
+        queue.ends.append(lambda: self._queues.pop(queue, None))
+        return BusStream(queue)
+
+    # ------------------------------------------------------------------ messages
+
+    async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
+        """Tell everybody; returns when all have run, with how many that were."""
+        self.published += 1
+        message = self._message("event", type, payload, trust)
+        with self._kernel.flight:
+            return await self._publish(message)
+
+    async def _publish(self, message: BusMessage) -> int:
+        if not self._middleware:
+            return await self._fan_out(message)
+        delivered = 0
+
+        async def tell(seen: BusMessage) -> None:  # an event has no result for `after` to see
+            nonlocal delivered
+            delivered = await self._fan_out(seen)
+
+        await self._through(message, tell)
+        return delivered
+
+    async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
+        """Have it done; returns when it is. What the handler raises is raised here."""
+        self.sent += 1
+        message = self._message("command", type, payload, trust)
+        with self._kernel.flight:
+            await self._through(message, self._handle)
+
+    async def query(
+        self,
+        type: str,  # noqa: A002
+        payload: Any = None,
+        *,
+        timeout_s: float | None = BUS_QUERY_TIMEOUT_S,
+        trust: str = "trusted",
+    ) -> Any:
+        """Ask, and get the handler's answer. `timeout_s=None` waits as long as it takes."""
+        limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
+        self.queried += 1
+
+        async def ask(message: BusMessage) -> Any:
+            if limit_s is None:
+                return await self._handle(message)
+            late = DeadlineExceeded(f"query {message.type} timed out after {limit_s:.2f}s", timeout_s=limit_s)
+            return await within(self._kernel.clock, self._handle(message), limit_s, late)
+
+        message = self._message("query", type, payload, trust)
+        with self._kernel.flight:
+            return await self._through(message, ask)
+
+    def _message(self, category: str, type: str, payload: Any, trust: str) -> BusMessage:  # noqa: A002
+        self._open()
+        check_type(type)
+        kernel = self._kernel
+        return BusMessage(
+            category, type, payload, checked_trust(trust), f"msg_{kernel.entropy.text(_ID_LENGTH)}", kernel.clock.now()
+        )
+
+    async def _handle(self, message: BusMessage) -> Any:
+        handler = self._handlers.get(message.type)
+        if handler is None:
+            raise _nobody(message.type)
+        result = handler(message)
+        return await result if _awaitable(result) else result
+
+    async def _fan_out(self, message: BusMessage) -> int:
+        delivered = 0
+        running: list[asyncio.Task[None]] = []
+        for subscriber in list(self._subscribers.get(message.type, ())):
+            if not subscriber.live:  # an earlier one of this very message ended it
+                continue
+            delivered += 1
+            try:
+                result = subscriber.fn(message)
+            except Exception as error:  # noqa: BLE001 - a subscriber's mistake is its own; the others are told all the same
+                self._report(message, error)
+                continue
+            if result is not None and _awaitable(result):
+                running.append(self._kernel.tasks.start(self._run(message, result), name=f"lyra-bus {message.type}"))
+        if running:
+            await asyncio.gather(*running, return_exceptions=True)
+        return delivered
+
+    async def _run(self, message: BusMessage, work: Awaitable[Any]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - as above
+            self._report(message, error)
+
+    def _report(self, message: BusMessage, error: Exception) -> None:
+        self._kernel.loop.call_exception_handler(
+            {"message": f"a subscriber of {message.type} failed", "exception": error}
+        )
+
+    # ------------------------------------------------------------------ middleware
+
+    async def _through(self, message: BusMessage, act: Callable[[BusMessage], Awaitable[Any]]) -> Any:
+        """Before, in order; the act; after, in reverse order, for those that saw the message before."""
+        passed: list[tuple[Any, BusMessage]] = []
+        result: Any = None
+        error: BaseException | None = None
+        stopped: NoSuchHandler | None = None  # what `after` is told when another middleware stopped the message
+        try:
+            for middleware in tuple(self._middleware):
+                changed = await _call(middleware, "before", message, otherwise=message)
+                if changed is None:
+                    stopped = NoSuchHandler(
+                        f"no handler registered for {message.type}: a middleware stopped the message", type=message.type
+                    )
+                    raise stopped
+                message = _checked(changed, message)
+                passed.append((middleware, message))
+            result = await act(message)
+        except BaseException as raised:  # noqa: BLE001 - `after` is told of every end; nothing is kept back below
+            error = raised
+        for middleware, seen in reversed(passed):
+            try:
+                outcome = await _call(middleware, "after", seen, result, error)
+            except Exception as raised:  # noqa: BLE001 - then that is the outcome
+                outcome = (None, raised)
+            if outcome is not None and not _must_pass(error):
+                result, error = _outcome(outcome, error)
+        if error is stopped and message.category != "query":
+            return None
+        if error is not None:
+            raise error
+        return result
+
+    # ------------------------------------------------------------------ the end
+
+    def _open(self) -> None:
+        kernel = self._kernel
+        kernel.raise_if_failed()
+        if not kernel.started or kernel.stopping:
+            raise ProcessError("the kernel is not open", hint="use `async with Kernel(…) as kernel:`")
+
+    def stop(self) -> None:
+        """The kernel closes: readers come to an end."""
+        for queue in list(self._queues):
+            queue.close()
+
+
+# ---------------------------------------------------------------------- small things
+
+
+def _awaitable(value: Any) -> bool:
+    return hasattr(type(value), "__await__")
+
+
+async def _call(middleware: Any, name: str, *args: Any, otherwise: Any = None) -> Any:
+    """A method that may be missing, plain or async."""
+    method = getattr(middleware, name, None)
+    if method is None:
+        return otherwise
+    result = method(*args)
+    return await result if _awaitable(result) else result
+
+
+def _checked(changed: Any, message: BusMessage) -> BusMessage:
+    if not isinstance(changed, BusMessage):
+        raise ConfigError(
+            f"a middleware gave {type(changed).__name__} for {message.type}",
+            hint="`before` gives the message, another BusMessage, or None to stop it",
+        )
+    return changed
+
+
+def _outcome(outcome: Any, error: BaseException | None) -> tuple[Any, BaseException | None]:
+    if isinstance(outcome, tuple) and len(outcome) == 2 and (outcome[1] is None or isinstance(outcome[1], Exception)):
+        return outcome
+    return outcome, error
+
+
+def _must_pass(error: BaseException | None) -> bool:
+    """Cancellation is never swallowed, nor what ends the whole process."""
+    return error is not None and not isinstance(error, Exception)
+
+
+def _nobody(message_type: str) -> NoSuchHandler:
+    return NoSuchHandler(
+        f"no handler registered for {message_type}", hint="kernel.bus.register_handler(type, fn)", type=message_type
+    )
+
+
+def _check_callable(fn: Any, what: str) -> None:
+    if not callable(fn):
+        raise ConfigError(f"{what} is a function of one message, not {fn!r}")

@@ -1,0 +1,320 @@
+"""Admission: the rate limit and the circuit breaker that all processes share for one effect.
+
+A Gate holds the two states that a Policy declares. `admit` lets one call through, makes it wait its turn in line,
+or refuses it, by the limit's strategy: `queue` waits however long the line, `reject` never waits, `backpressure`
+waits while the line is short and is `Overloaded` when it is not. `TwoGates` is a call that has to pass two: the
+agent's own, and then the one of the model that all agents share, so that nobody holds room there while it waits here.
+
+With a journal a gate outlives its kernel: what it has let through and what failed behind it are rows (`GateState`), in
+the same commit as the calls themselves, and the next life begins with levels, failures and an open breaker as the wall
+clock has moved them since. A call that was under way was admitted once and is not asked again (`readmit`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lyra.core.effect import canonical_hash
+from lyra.core.limits import EFFECTS_KEPT
+from lyra.core.policies.admission import Admission
+from lyra.core.policies.policy import RateLimit, counts_as_failure
+from lyra.errors import CircuitOpen, Overloaded, RateLimited
+from lyra.kernel.process.process import Process, resume, suspend
+
+if TYPE_CHECKING:
+    from lyra.core.policies.breaker import Breaker
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Gate", "GateState", "TwoGates"]
+
+_log: Final = logging.getLogger("lyra.kernel")
+
+
+class GateState:
+    """What survives: by gate, when it last moved, the levels of its bucket, and its breaker."""
+
+    NAME: ClassVar[str] = "gates"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"gate.moved"})
+
+    __slots__ = ("moved",)
+
+    def __init__(self) -> None:
+        self.moved: dict[str, tuple[float, Any, Any]] = {}
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:  # noqa: ARG002 (one signature)
+        gate = str(data["gate"])
+        self.moved.pop(gate, None)
+        self.moved[gate] = (time, data.get("levels"), data.get("breaker"))
+        if len(self.moved) > EFFECTS_KEPT:
+            del self.moved[next(iter(self.moved))]
+
+    def dump(self) -> Any:
+        return self.moved
+
+    def load(self, data: Any) -> None:
+        self.moved = {str(gate): (float(time), levels, breaker) for gate, (time, levels, breaker) in data.items()}
+
+
+class Gate:
+    __slots__ = (
+        "_breaker",
+        "_bucket",
+        "_busy",
+        "_kernel",
+        "_label",
+        "_line",
+        "_per_call",
+        "_strategy",
+        "name",
+        "waiting_max",
+    )
+
+    def __init__(self, kernel: Kernel, name: str, limit: RateLimit | None, admission: Admission) -> None:
+        self._kernel = kernel
+        self._label = ""
+        self.name = name
+        self._bucket = admission.bucket
+        self._strategy = limit.strategy if limit is not None else "queue"
+        self.waiting_max = (limit.burst or 1) if limit is not None else 0
+        self._breaker = admission.breaker
+        self._per_call = self._breaker is not None and self._breaker.circuit_breaker.per == "call"
+        self._line: deque[deque[Any]] = deque()
+        self._busy = False
+        if kernel.journal is not None:
+            self._label = f"{name} {_limits(limit, self._breaker).hex()[:16]}"
+            self._come_back()
+
+    # ------------------------------------------------------------------ from life to life
+
+    def _come_back(self) -> None:
+        """As the last kernel left it, and as much later as it is now; one that is in use here knows better."""
+        before = self._kernel.gate_state.moved.get(self._label)
+        if before is None:
+            return
+        at, levels, breaker = before
+        clock = self._kernel.clock
+        now, passed_s = clock.monotonic(), max(0.0, clock.now() - at)
+        if self._bucket is not None and levels is not None and self._bucket.is_unused:
+            self._bucket.load(levels, now - passed_s)
+        if self._breaker is not None and breaker is not None and self._breaker.at_rest:
+            self._breaker.load(breaker, now - passed_s)
+
+    def _moved(self) -> None:
+        """Keep how it stands, beside the rows of the call that moved it."""
+        kernel = self._kernel
+        if self._label and not kernel.stopping:
+            now = kernel.clock.monotonic()
+            told: dict[str, Any] = {"gate": self._label}
+            if self._bucket is not None:
+                told["levels"] = self._bucket.to_data(now)
+            if self._breaker is not None:
+                told["breaker"] = self._breaker.to_data(now)
+            kernel.fact(kernel.gate_state, "", "gate.moved", told)
+
+    def readmit(self) -> None:
+        """A call goes on that an earlier kernel has admitted."""
+        if self._breaker is not None:
+            self._breaker.readmit()
+
+    # ------------------------------------------------------------------ admission
+
+    @property
+    def in_use(self) -> bool:
+        """Somebody waits here, or the breaker is not at rest."""
+        return self._busy or bool(self._line) or (self._breaker is not None and self._breaker.state != "closed")
+
+    def ready_in(self, requests: int, *, timed: bool) -> float:
+        """Seconds until it refuses none of so many calls; and makes none wait, where their time is limited."""
+        now = self._kernel.clock.monotonic()
+        wait_s = 0.0 if self._breaker is None else self._breaker.ready_in(now)
+        if self._bucket is not None and (timed or self._strategy != "queue"):
+            wait_s = max(wait_s, self._bucket.ready_in(now, requests))
+        return wait_s
+
+    def admit(self, process: Process, tokens: int, again: bool = False) -> Awaitable[None] | None:
+        """Let a call through that is expected to take so many tokens; `again` for a retry of it.
+
+        None where it may be made at once, which is the rule; else what to await before it may.
+        """
+        if self._bucket is not None:
+            wait_s = 0.0 if self._busy else self._bucket.take(self._kernel.clock.monotonic(), tokens)
+            if self._busy or wait_s > 0:
+                return self._admit_in_turn(process, wait_s, tokens, again)
+            self._moved()
+        self._pass_breaker(tokens, again)
+        return None
+
+    async def _admit_in_turn(self, process: Process, wait_s: float, tokens: int, again: bool) -> None:
+        await self._queue(process, wait_s, tokens)
+        self._pass_breaker(tokens, again)
+
+    def _pass_breaker(self, tokens: int, again: bool) -> None:
+        breaker = self._breaker
+        if breaker is None or breaker.state == "closed" or (again and self._per_call):  # a call passes it once
+            return
+        try:
+            breaker.admit(self._kernel.clock.monotonic())
+        except CircuitOpen:
+            if self._bucket is not None:
+                self._bucket.refund(tokens)  # no call was made
+                self._moved()
+            raise
+        self._moved()
+
+    def undo(self, tokens: int, again: bool = False) -> None:
+        """A call was admitted and not made after all."""
+        if self._bucket is not None:
+            self._bucket.refund(tokens)
+            self._moved()
+        if self._breaker is not None and not (again and self._per_call):
+            self._breaker.abandon()
+
+    def given_up(self) -> None:
+        """A call ended between two tries of it."""
+        if self._breaker is not None and self._per_call:
+            self._breaker.abandon()
+
+    def adjust(self, tokens: int) -> None:
+        """A call took so many tokens a minute more (negative: fewer) than were set aside for it."""
+        if self._bucket is not None:
+            self._bucket.adjust(tokens)
+            self._moved()
+
+    async def _queue(self, process: Process, wait_s: float, tokens: int) -> None:
+        """First come, first served: only the head of the line asks the bucket."""
+        if self._strategy == "reject":
+            raise RateLimited(
+                f"{self.name} is over its rate; the next call fits in {wait_s:.2f} s",
+                effect=self.name,
+                retry_after_s=wait_s,
+            )
+        waiting = len(self._line) + self._busy
+        if self._strategy == "backpressure" and waiting >= self.waiting_max:
+            raise Overloaded(
+                f"{self.name} is over its rate and {waiting} calls are waiting already",
+                effect=self.name,
+                retry_after_s=wait_s,
+            )
+        bucket = self._bucket
+        assert bucket is not None
+        if self._busy:
+            await self._turn(process)
+        self._busy = True
+        try:
+            while (wait_s := bucket.take(self._kernel.clock.monotonic(), tokens)) > 0:
+                await self._kernel.pause(process, wait_s)
+            self._moved()
+        finally:
+            self._next()
+
+    async def _turn(self, process: Process) -> None:
+        turn: deque[Any] = deque()
+        self._line.append(turn)
+        try:
+            await suspend(process, turn)
+        except BaseException:
+            if turn in self._line:
+                self._line.remove(turn)
+            else:  # cancelled with the turn already in hand: pass it on
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        """Hand the turn to the next in line; the gate stays busy meanwhile, so nobody jumps the queue."""
+        self._busy = bool(self._line)
+        if self._line:
+            resume(self._line.popleft().popleft())
+
+    def succeeded(self) -> None:
+        breaker = self._breaker
+        if breaker is not None and not breaker.at_rest:
+            state = breaker.success(self._kernel.clock.monotonic())
+            self._moved()
+            self._tell(state)
+
+    def failed(self, error: BaseException, last: bool = True) -> None:
+        """Only failures of the service count; a bad request or a cancelled call says nothing about its health.
+
+        `last` is False where the call is tried again.
+        """
+        if self._breaker is None or (self._per_call and not last):
+            return
+        if counts_as_failure(error):
+            state = self._breaker.failure(self._kernel.clock.monotonic())
+            self._moved()
+            self._tell(state)
+        else:
+            self._breaker.abandon()
+
+    def _tell(self, state: str | None) -> None:
+        """The breaker's callbacks. One that fails has no say in what becomes of the call."""
+        callback = self._breaker.circuit_breaker.callback(state) if state and self._breaker is not None else None
+        if callback is None:
+            return
+        try:
+            said = callback()
+        except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
+            _log.exception("a callback of the circuit breaker of %s failed", self.name)
+            return
+        if isinstance(said, Awaitable):
+            self._kernel.door.in_flight += 1  # a kernel that closes lets it end
+            self._kernel.tasks.start(self._heard(said), name=f"lyra-breaker-{self.name}")
+
+    async def _heard(self, said: Awaitable[object]) -> None:
+        try:
+            await said
+        except Exception:  # noqa: BLE001 (it is the user's, and may raise anything)
+            _log.exception("a callback of the circuit breaker of %s failed", self.name)
+        finally:
+            self._kernel.door.in_flight -= 1
+            self._kernel.came_to_its_end()
+
+
+class TwoGates:
+    """An effect's own gate and the one it shares with others, passed in this order. Only its own has a breaker."""
+
+    __slots__ = ("_own", "_shared")
+
+    def __init__(self, own: Gate, shared: Gate) -> None:
+        self._own = own
+        self._shared = shared
+
+    async def admit(self, process: Process, tokens: int, again: bool = False) -> None:
+        if (own := self._own.admit(process, tokens, again)) is not None:
+            await own
+        try:
+            if (shared := self._shared.admit(process, tokens)) is not None:
+                await shared
+        except BaseException:
+            self._own.undo(tokens, again)
+            raise
+
+    def ready_in(self, requests: int, *, timed: bool) -> float:
+        return max(gate.ready_in(requests, timed=timed) for gate in (self._own, self._shared))
+
+    def readmit(self) -> None:
+        self._own.readmit()
+
+    def given_up(self) -> None:
+        self._own.given_up()
+
+    def adjust(self, tokens: int) -> None:
+        self._own.adjust(tokens)
+        self._shared.adjust(tokens)
+
+    def succeeded(self) -> None:
+        self._own.succeeded()
+
+    def failed(self, error: BaseException, last: bool = True) -> None:
+        self._own.failed(error, last)
+
+
+def _limits(limit: RateLimit | None, breaker: Breaker | None) -> bytes:
+    """What tells a gate from another of the same name: other limits are another gate."""
+    rate = () if limit is None else (limit.requests_per_minute, limit.tokens_per_minute, limit.burst, limit.strategy)
+    rule = None if breaker is None else breaker.circuit_breaker
+    held = () if rule is None else (rule.threshold, rule.reset_after, rule.half_open_max, rule.per)
+    return canonical_hash("gate", (rate, held), {})

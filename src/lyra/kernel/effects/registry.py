@@ -1,0 +1,96 @@
+"""Effects as the kernel has met them: each function's declaration once, and one gate for each name.
+
+A program hands a function to `ctx.do`; here it becomes the Effect it declares, remembered so that the next call costs a
+look-up. The gate (rate limit and breaker) of an effect is shared by every process that performs it, that of an agent's
+effect by every kernel too; an effect may have a second one that it shares with other effects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lyra.core import limits
+from lyra.core.effect import Effect
+from lyra.core.policies.admission import Admission, Admissions
+from lyra.core.policies.policy import CircuitBreaker, RateLimit
+from lyra.kernel.effects.gates import Gate, TwoGates
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Declared"]
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+class Declared:
+    __slots__ = ("_effects", "_gate_of", "_kernel", "gates")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._effects: dict[Any, Effect] = {}
+        self.gates: dict[Any, Gate] = {}
+        self._gate_of: dict[Effect, Gate | TwoGates] = {}  # found before; hashing limits takes longer than passing them
+
+    def of(self, act: Any, options: dict[str, Any]) -> tuple[Effect, dict[str, Any]]:
+        """The declared effect behind a function and options, and the keywords that are the function's own."""
+        if not options:
+            try:
+                found = self._effects.get(act)
+            except TypeError:  # something callable without a hash
+                return Effect.of(act), _NO_KEYWORDS
+            if found is None:
+                found = Effect.of(act)
+                self._keep_effect(act, found)
+            return found, _NO_KEYWORDS
+        declared, keywords = Effect.split(options)
+        key = (act, *sorted(declared.items(), key=_first)) if declared else act
+        try:
+            found = self._effects.get(key)
+        except TypeError:  # an option without a hash (a mapping, say): build it each time
+            return Effect.of(act, **declared), keywords
+        if found is None:
+            found = Effect.of(act, **declared)
+            self._keep_effect(key, found)
+        return found, keywords
+
+    def _keep_effect(self, key: Any, effect: Effect) -> None:
+        if len(self._effects) >= limits.EFFECTS_KEPT:  # functions made anew for each call must not pile up
+            self._effects.clear()
+        self._effects[key] = effect
+
+    def gate(self, effect: Effect) -> Gate | TwoGates:
+        """Shared by all who declare the same limits for the same name; other limits are another gate."""
+        found = self._gate_of.get(effect)
+        if found is None:
+            if len(self._gate_of) >= limits.EFFECTS_KEPT:
+                self._gate_of.clear()
+            found = self._gate_of[effect] = self._gates_for(effect)
+        return found
+
+    def _gates_for(self, effect: Effect) -> Gate | TwoGates:
+        policy = effect.policy
+        key = (effect.name, policy.rate_limit, policy.circuit_breaker)
+        if effect.shared is None:
+            return self.gates.get(key) or self._gate(key, effect.admissions)
+        second = self._gate((*effect.shared, None))
+        if policy.rate_limit is None and policy.circuit_breaker is None:
+            return second
+        return TwoGates(self._gate(key, effect.admissions), second)
+
+    def _gate(
+        self, key: tuple[str, RateLimit | None, CircuitBreaker | None], lasting: Admissions | None = None
+    ) -> Gate:
+        found = self.gates.get(key)
+        if found is None:
+            if len(self.gates) >= limits.EFFECTS_KEPT:
+                self.gates = {key: gate for key, gate in self.gates.items() if gate.in_use}
+                self._gate_of.clear()
+            name, limit, circuit_breaker = key
+            admission = lasting.on(self._kernel.clock) if lasting is not None else Admission(limit, circuit_breaker)
+            found = self.gates[key] = Gate(self._kernel, name, limit, admission)
+        return found
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]

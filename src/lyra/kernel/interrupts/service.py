@@ -1,0 +1,561 @@
+"""Questions to a human: each has a kind, an owner, a time to live and, in the end, an answer.
+
+A question (`interrupt`) comes from one of two places. A program asks (`ask`) and waits: question and answer are rows of
+its process, so a restart asks nothing twice. Or somebody outside raises one about a process (`create_interrupt`), as
+pipelines and the gRPC face do: those are facts of `InterruptState`. Both are answered, cancelled, listed and expired by
+the same methods, and both stand in one line (`interrupt_state`): found by pid, oldest first, however many there are.
+Expiry is looked at when somebody looks, and by a timer.
+
+Never decides what an answer means: the program, or the pipeline's resume stages, do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import known_keys, real, sendable_text
+from lyra.core.effect import canonical_hash
+from lyra.core.faultpoint import SimulatedCrash, point
+from lyra.core.limits import ENDED_INTERRUPTS_KEPT
+from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
+from lyra.kernel.effects.door import met_again, recalled
+from lyra.kernel.interrupts.interrupt import (
+    DECISIONS_IN_DOUBT,
+    KINDS,
+    STATUSES,
+    Answer,
+    FlowInterrupt,
+    Interrupt,
+    InterruptConfig,
+    InterruptKind,
+    InterruptStatus,
+    known_word,
+)
+from lyra.kernel.interrupts.state import InterruptState, Line
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.durable_value import kept
+from lyra.kernel.process.process import Process, resume, suspend
+
+if TYPE_CHECKING:
+    from lyra.core.clock import Timer
+    from lyra.kernel.kernel import Kernel
+
+__all__ = [
+    "KINDS",
+    "STATUSES",
+    "Answer",
+    "FlowInterrupt",
+    "Interrupt",
+    "InterruptConfig",
+    "InterruptKind",
+    "InterruptService",
+    "InterruptState",
+    "InterruptStatus",
+    "Interrupts",
+]
+
+
+class InterruptService:
+    """Every question there is."""
+
+    __slots__ = (
+        "_askers",
+        "_by_id",
+        "_by_pid",
+        "_ended",
+        "_kernel",
+        "_line",
+        "_timers",
+        "_waiters",
+        "state",
+    )
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = InterruptState()
+        self._line = Line()
+        self._by_id: dict[str, Interrupt] = {}
+        self._by_pid: dict[str, dict[str, None]] = {}
+        self._askers: dict[str, str] = {}  # questions of guarded processes: who asks, where `pid` is its guard's
+        self._waiters: dict[str, list[Any]] = {}
+        self._timers: dict[str, Timer] = {}
+        self._ended: deque[str] = deque()
+
+    # ------------------------------------------------------------------ for people
+
+    def pending(self, pid: str | None = None) -> list[Interrupt]:
+        """Unanswered questions that a program waits on, oldest first; of one process or of all."""
+        if pid is not None:
+            return self._line.of(self._known(pid), outside=False)
+        return [found for found in self._by_id.values() if found.status == "pending"]
+
+    def asker(self, interrupt: Interrupt) -> str:
+        """The pid of the very process that asks, whatever its guard is called."""
+        return self._askers.get(interrupt.id, interrupt.pid)
+
+    def _known(self, pid: str) -> str:
+        """A guarded process is known by its guard's pid, and so are its questions."""
+        process = self._kernel.processes.get(_text(pid))
+        return pid if process is None else process.known_as
+
+    def get(self, interrupt_id: str) -> Interrupt:
+        found = None
+        if isinstance(interrupt_id, str):
+            found = self._by_id.get(interrupt_id) or self.state.by_id.get(interrupt_id)
+        if found is None:
+            raise NoSuchInterrupt(
+                f"no interrupt {interrupt_id!r}", hint="kernel.interrupts.list_interrupts() shows them", id=interrupt_id
+            )
+        return found
+
+    @property
+    def configs(self) -> dict[str, InterruptConfig]:
+        """How each kind behaves in this kernel."""
+        return self.state.configs
+
+    def lives_longer(self, kind: str, age_s: float) -> bool:
+        """Whether a question of that kind can be answered after so long."""
+        config = self.configs.get(kind)
+        return config is not None and (
+            config.default_ttl is None or not config.auto_expire or age_s < config.default_ttl
+        )
+
+    def resolve(self, interrupt_id: str, response: Answer | Mapping[str, Any], *, user_id: str | None = None) -> int:
+        """Answer a question; gives the journal seq of the answer. A second answer is refused."""
+        interrupt = self.get(interrupt_id)
+        if self._overdue(interrupt):
+            self._expire(interrupt)
+        self._raise_if_over(interrupt)
+        if isinstance(response, Mapping):
+            known_keys(response, Answer.__struct_fields__, "an answer")
+        answer = Answer.of(response)
+        if user_id and interrupt.user_id and interrupt.user_id != user_id:
+            raise Denied(
+                f"interrupt {interrupt_id} is not {user_id}'s to answer",
+                hint="its owner answers it: user_id in kernel.interrupts.get_interrupt(id)",
+                id=interrupt_id,
+                user_id=user_id,
+            )
+        if self.configs[interrupt.kind].require_response and answer.empty:
+            raise ConfigError(
+                f"a {interrupt.kind} needs an answer", hint="give text, approved, decision or data", id=interrupt_id
+            )
+        if interrupt.kind == "in_doubt" and answer.decision not in DECISIONS_IN_DOUBT:
+            raise ConfigError(f"decision is {answer.decision!r}", hint="decide retry, skip or fail", id=interrupt_id)
+        answer = msgspec.structs.replace(answer, received_at=self._kernel.clock.now())
+        if interrupt_id in self.state.by_id:
+            return self._close(interrupt, "resolved", response=answer)
+        raw = rows.Raw(codec.encode(answer))
+        interrupt.response = answer
+        return self._end(interrupt, "resolved", row=rows.InterruptEnded(interrupt_id, raw))
+
+    def cancel(self, interrupt_id: str, reason: str = "cancelled") -> int:
+        interrupt = self._still_open(interrupt_id)
+        sendable_text(reason, "a reason to cancel")
+        if interrupt_id in self.state.by_id:
+            return self._close(interrupt, "cancelled", reason=reason)
+        interrupt.reason = reason
+        return self._end(interrupt, "cancelled", row=rows.InterruptEnded(interrupt_id, reason=reason))
+
+    def _still_open(self, interrupt_id: str) -> Interrupt:
+        interrupt = self.get(interrupt_id)
+        if interrupt_id in self.state.by_id and self._overdue(interrupt):
+            self._expire(interrupt)
+        self._raise_if_over(interrupt)
+        return interrupt
+
+    @staticmethod
+    def _raise_if_over(interrupt: Interrupt) -> None:
+        if interrupt.status != "pending":
+            raise InvalidTransition(
+                f"interrupt {interrupt.id} is {interrupt.status} already",
+                hint="ask again with create_interrupt",
+                id=interrupt.id,
+                status=interrupt.status,
+            )
+
+    # ------------------------------------------------------------------ the requirement document's methods
+
+    def create_interrupt(
+        self,
+        pid: str,
+        kind: str,
+        message: str = "",
+        *,
+        question: str = "",
+        data: Any = None,
+        ttl_s: float | None = None,
+        user_id: str | None = None,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        envelope_id: str = "",
+        trace_id: str = "",
+        span_id: str = "",
+    ) -> Interrupt:
+        """Put a question about a process to a human. Its owner and its ids are the process's unless said; `ttl_s` is
+        the kind's unless said. A running entry of the lifecycle waits until it is answered."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        word = known_word(kind, KINDS, "an interrupt's kind")
+        owner = kernel.lifecycle.owner(pid)  # a pipeline without a process keeps its questions in its envelope
+        if owner.terminal:
+            raise InvalidTransition(
+                f"process {pid} has ended and asks nothing", hint="submit another", pid=pid, state=owner.state
+            )
+        pid = self._known(pid)
+        config = self.configs[word]
+        life_s = config.default_ttl if ttl_s is None else real(ttl_s, "ttl_s", above=0.0)
+        now = kernel.clock.now()
+        row = {
+            "id": f"int_{kernel.entropy.text(16)}",
+            "kind": word,
+            "question": sendable_text(question, "a question"),
+            "message": sendable_text(message, "a message to a human"),
+            "created_at": now,
+            "expires_at": None if life_s is None else now + life_s,
+            "data": codec.decode(codec.encode(data)),
+            "request_id": owner.request_id if request_id is None else sendable_text(request_id, "request_id"),
+            "user_id": owner.user_id if user_id is None else sendable_text(user_id, "user_id"),
+            "session_id": owner.session_id if session_id is None else sendable_text(session_id, "session_id"),
+            "envelope_id": sendable_text(envelope_id, "envelope_id"),
+            "trace_id": sendable_text(trace_id, "trace_id"),
+            "span_id": sendable_text(span_id, "span_id"),
+            "auto_expire": config.auto_expire,
+        }
+        with kernel.listeners.act:
+            kernel.fact(self.state, pid, "pcb.interrupt_created", row)
+            interrupt = self.state.by_id[row["id"]]
+            self._line.enter(interrupt, outside=True)
+            self._arm(interrupt)
+            self._tell(interrupt, "created", row)
+            kernel.lifecycle.asked(pid)
+            return kept(kernel, interrupt.copy())
+
+    def _tell(self, interrupt: Interrupt, word: str, data: dict[str, Any]) -> None:
+        kernel = self._kernel
+        if kernel.listening:
+            if kernel.listeners_want_states:
+                data = {**data, "interrupt": msgspec.to_builtins(interrupt)}
+            kernel.listeners.tell(interrupt.pid, f"interrupt.{word}", data)
+
+    def resolve_interrupt(
+        self, interrupt_id: str, response: Answer | Mapping[str, Any], user_id: str | None = None
+    ) -> Interrupt:
+        """Answer a question, as `user_id` if that is said: a question that belongs to somebody else is `Denied`."""
+        self._kernel._raise_if_closed()
+        self.resolve(interrupt_id, response, user_id=user_id)
+        return kept(self._kernel, self.get_interrupt(interrupt_id))
+
+    def get_interrupt(self, interrupt_id: str) -> Interrupt:
+        return self.get(interrupt_id).copy()
+
+    def get_pending_interrupt(self, pid: str) -> Interrupt | None:
+        """The oldest question of a process that can still be answered; None when there is none."""
+        pid = self._known(pid)
+        while (found := self._line.first(_text(pid))) is not None and self._overdue(found):
+            if self._kernel.stopping or self._kernel.failure is not None:  # nothing ends any more: look past it
+                return self._oldest_left(pid)
+            self._expire(found)
+        return None if found is None else found.copy()
+
+    def _oldest_left(self, pid: str) -> Interrupt | None:
+        left = [one for one in self._line.of(pid) if not self._overdue(one)]
+        return min(left, key=lambda one: one.created_at).copy() if left else None
+
+    def list_interrupts(self, pid: str | None = None, *, status: str | None = None) -> list[Interrupt]:
+        """Questions of one process or of all, ended ones included, oldest first."""
+        if pid is not None:
+            _text(pid)
+        if status is not None:
+            status = known_word(status, STATUSES, "an interrupt's status")
+        asked = self._all(None if pid is None else self._known(pid))
+        found = [one for one in asked if status is None or one.status == status]
+        return [one.copy() for one in sorted(found, key=lambda one: one.created_at)]
+
+    def cancel_interrupt(self, interrupt_id: str, reason: str = "cancelled") -> Interrupt:
+        self._kernel._raise_if_closed()
+        self.cancel(interrupt_id, reason)
+        return kept(self._kernel, self.get_interrupt(interrupt_id))
+
+    def expire_old_interrupts(self) -> int:
+        """End what nobody answered in time; gives how many. Timers do the same one by one."""
+        self._kernel._raise_if_closed()
+        overdue = [one for one in self._all(None) if self._overdue(one)]
+        for interrupt in overdue:
+            self._expire(interrupt)
+        return len(overdue)
+
+    def get_status(self, interrupt_id: str) -> str:
+        return self.get(interrupt_id).status
+
+    def has_pending(self, pid: str) -> bool:
+        """Whether one of its questions can still be answered."""
+        return self._line.open_until(self._known(pid)) > self._kernel.clock.now()
+
+    def cleanup_process_interrupts(self, pid: str) -> int:
+        """Cancel what a process still asks and forget its ended questions; gives how many were forgotten."""
+        self._kernel._raise_if_closed()
+        self.cancel_all(_text(pid), "its process was cleaned up")
+        return self._forget([one.id for one in self._all(pid) if one.id in self.state.by_id])
+
+    def cleanup_resolved(self, age_s: float) -> int:
+        """Forget questions from outside programs that ended at least `age_s` ago; gives how many."""
+        self._kernel._raise_if_closed()
+        before = self._kernel.clock.now() - age_s
+        ended = (self.state.by_id[key] for key in self.state.ended)
+        return self._forget([one.id for one in ended if one.resolved_at is not None and one.resolved_at <= before])
+
+    def set_config(self, kind: str, config: InterruptConfig | Mapping[str, Any]) -> None:
+        """From now on questions of this kind behave so, also after a restart; those already asked keep their time to
+        live."""
+        word = known_word(kind, KINDS, "an interrupt's kind")
+        row = {"kind": word, **msgspec.to_builtins(InterruptConfig.of(config))}
+        self._kernel.setting(self.state, "pcb.interrupt_config", row)
+
+    def get_counts(self) -> dict[str, int]:
+        """How many questions there are, by status."""
+        counts = dict.fromkeys(STATUSES, 0)
+        for interrupt in self._all(None):
+            counts[interrupt.status] += 1
+        return counts
+
+    def _all(self, pid: str | None) -> list[Interrupt]:
+        if pid is None:
+            return [*self._by_id.values(), *self.state.by_id.values()]
+        return [
+            *(self._by_id[key] for key in self._by_pid.get(pid, ())),
+            *(self.state.by_id[key] for key in self.state.by_pid.get(pid, ())),
+        ]
+
+    def _overdue(self, interrupt: Interrupt) -> bool:
+        due = interrupt.due
+        return interrupt.status == "pending" and due is not None and self._kernel.clock.now() >= due
+
+    def _close(self, interrupt: Interrupt, status: str, *, response: Answer | None = None, reason: str = "") -> int:
+        """End a question from outside a program: a row, an Event, and the process that waited may go on."""
+        kernel = self._kernel
+        row = {
+            "id": interrupt.id,
+            "status": status,
+            "at": kernel.clock.now(),
+            "reason": reason,
+            "response": None if response is None else codec.decode(codec.encode(response)),
+        }
+        with kernel.listeners.act:
+            seq = kernel.fact(self.state, interrupt.pid, "pcb.interrupt_ended", row)
+            self._line.leave(interrupt)
+            self._disarm(interrupt.id)
+            event = {**row, "kind": interrupt.kind, "user_id": interrupt.user_id, "request_id": interrupt.request_id}
+            self._tell(interrupt, status, event)
+            kernel.lifecycle.answered(interrupt.pid)
+            kernel.orchestrator.runner.look_again(interrupt.pid)
+            return seq
+
+    def _forget(self, ids: list[str]) -> int:
+        if ids:
+            self._kernel.fact(self.state, "", "pcb.interrupts_forgotten", {"ids": ids})
+        return len(ids)
+
+    # ------------------------------------------------------------------ for processes
+
+    async def ask(
+        self,
+        process: Process,
+        *,
+        kind: str,
+        key: rows.Key,
+        question: str,
+        message: str = "",
+        asked: Callable[[str], None] | None = None,
+    ) -> Answer:
+        """Raise a question and wait for its answer; on replay, the answer that was given. `asked` is told its id."""
+        sendable_text(question, "a question")
+        sendable_text(message, "a message to a human")
+        if kind not in KINDS:
+            raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
+        digest = canonical_hash("ask", (kind, question), {}) if self._kernel.journal is not None else b""
+        interrupt: Interrupt | None = None
+        if process.recall is not None:
+            entry = recalled(process, key, "ask", kind, digest)
+            if entry is not None and entry.done:
+                if entry.error is not None:
+                    await met_again(process, entry.error)
+                return Answer.of(codec.decode(await self._kernel.value_of(entry)))
+            if entry is not None:
+                interrupt = self._by_id[entry.link]
+        if interrupt is None:
+            interrupt = self.create(process, kind, question=question, message=message, key=key, digest=digest)
+        if asked is not None and interrupt.status == "pending":
+            asked(interrupt.id)
+        journal = self._kernel.journal
+        try:
+            if interrupt.status == "pending":  # a restored one may be answered before its program is back here
+                await suspend(process, self._waiters.setdefault(interrupt.id, []))
+            if journal is not None:
+                await journal.durable(process, interrupt.seq)
+        except BaseException as error:
+            self._given_up(process, key, kind, digest, interrupt, error)
+            raise
+        if interrupt.status != "resolved":
+            raise DeadlineExceeded(
+                interrupt.reason or f"nobody answered {interrupt.id}", id=interrupt.id, status=interrupt.status
+            )
+        assert interrupt.response is not None
+        return interrupt.response
+
+    def _given_up(
+        self, process: Process, key: rows.Key, kind: str, digest: bytes, interrupt: Interrupt, error: BaseException
+    ) -> None:
+        """Whoever asked was cancelled and may go on without an answer: the question is taken back."""
+        if self._kernel.stopping or process.exit is not None or isinstance(error, (GeneratorExit, SimulatedCrash)):
+            return
+        if interrupt.status == "pending":
+            self.cancel(interrupt.id, "nobody waits for the answer any more")
+        self._kernel.door.cut_short(process, key, error, form="ask", name=kind, digest=digest)
+
+    def create(
+        self,
+        process: Process,
+        kind: str,
+        *,
+        question: str = "",
+        message: str = "",
+        key: rows.Key | None = None,
+        digest: bytes = b"",
+    ) -> Interrupt:
+        kernel = self._kernel
+        now = kernel.clock.now()
+        config = self.configs[kind]
+        ttl_s = config.default_ttl
+        interrupt = Interrupt(
+            id=f"int_{kernel.entropy.text(16)}",
+            pid=process.known_as,
+            kind=kind,
+            question=question,
+            message=message,
+            created_at=now,
+            expires_at=None if ttl_s is None or not config.auto_expire else now + ttl_s,
+        )
+        row = rows.InterruptRaised(interrupt.id, kind, key, digest, question, message, interrupt.expires_at)
+        self._keep(process, interrupt)  # before it is told: a listener may answer at once
+        kernel.record(process.pid, "interrupt.created", row)
+        if kind == "in_doubt":
+            kernel.orchestrator.in_doubt(interrupt)
+        return interrupt
+
+    def restore(self, process: Process, interrupt: Interrupt) -> None:
+        """Put a pending question back after a restart; its time to live ran on meanwhile."""
+        if interrupt.kind not in KINDS:
+            raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
+        self._keep(process, interrupt)
+
+    def cancel_all(self, pid: str, reason: str) -> None:
+        """The process ended: nobody needs its answers."""
+        for interrupt in self._own(pid):
+            if interrupt.status == "pending" and not self._expired_now(interrupt):
+                self.cancel(interrupt.id, reason)
+
+    def _expired_now(self, interrupt: Interrupt) -> bool:
+        """It was over before its timer rang; only looked at for questions from outside programs."""
+        if interrupt.id not in self.state.by_id or not self._overdue(interrupt):
+            return False
+        self._expire(interrupt)
+        return interrupt.status != "pending"
+
+    def cancel_unasked(self, pid: str, reason: str) -> None:
+        """Take back questions that came from the journal and that the program did not come to ask again."""
+        for interrupt in self._own(pid, outside=False):
+            if not self._waiters.get(interrupt.id):
+                self.cancel(interrupt.id, reason)
+
+    def _own(self, pid: str, *, outside: bool | None = None) -> list[Interrupt]:
+        """The open questions of this very process: not a guard's for its run, nor the other way round."""
+        asked = self._line.of(self._known(pid), outside=outside)
+        return [one for one in asked if self.asker(one) == pid] if asked else asked
+
+    def forget(self, pid: str) -> None:
+        """Take a process's questions off the list without a row (it may come back)."""
+        known = self._known(pid)
+        gone = {key for key in self._by_pid.get(known, ()) if self.asker(self._by_id[key]) == pid}
+        self._line.drop(known, gone)
+        for interrupt_id in gone:
+            self._disarm(interrupt_id)
+            self._let_go(interrupt_id)
+
+    def restored(self) -> None:
+        """After a restart: questions from outside programs are watched again; their time to live ran on meanwhile."""
+        for interrupt in self.state.by_id.values():
+            if interrupt.kind not in KINDS:
+                raise Corrupt(f"interrupt {interrupt.id} is of a kind {interrupt.kind!r} that nobody knows")
+            if interrupt.status == "pending":
+                self._line.enter(interrupt, outside=True)
+                self._arm(interrupt)
+
+    def _keep(self, process: Process, interrupt: Interrupt) -> None:
+        self._by_id[interrupt.id] = interrupt
+        if process.pid != interrupt.pid:
+            self._askers[interrupt.id] = process.pid
+        self._by_pid.setdefault(interrupt.pid, {})[interrupt.id] = None
+        self._line.enter(interrupt, outside=False)
+        self._arm(interrupt)
+
+    def _arm(self, interrupt: Interrupt) -> None:
+        if interrupt.due is not None:
+            clock = self._kernel.clock
+            rings_at = clock.monotonic() + max(0.0, interrupt.due - clock.now())
+            self._timers[interrupt.id] = clock.call_at(rings_at, lambda: self._expire(interrupt))
+
+    def _disarm(self, interrupt_id: str) -> None:
+        timer = self._timers.pop(interrupt_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _expire(self, interrupt: Interrupt) -> None:
+        if interrupt.status != "pending" or self._kernel.stopping:
+            return
+        reason = f"nobody answered the {interrupt.kind} in time"
+        if interrupt.id in self.state.by_id:
+            self._close(interrupt, "expired", reason=reason)
+        else:
+            interrupt.reason = reason
+            self._end(interrupt, "expired", row=rows.InterruptEnded(interrupt.id, reason=reason))
+
+    def _end(self, interrupt: Interrupt, status: str, *, row: rows.InterruptEnded) -> int:
+        interrupt.status = status
+        interrupt.resolved_at = self._kernel.clock.now()
+        self._line.leave(interrupt)
+        self._disarm(interrupt.id)
+        seq = interrupt.seq = self._kernel.record(self.asker(interrupt), f"interrupt.{status}", row)
+        point("interrupt.ended")
+        for waker in self._waiters.pop(interrupt.id, []):
+            resume(waker)
+        self._ended.append(interrupt.id)
+        if len(self._ended) > ENDED_INTERRUPTS_KEPT:
+            self._let_go(self._ended.popleft())
+        return seq
+
+    def _let_go(self, interrupt_id: str) -> None:
+        """It is not kept any longer."""
+        old = self._by_id.pop(interrupt_id, None)
+        self._askers.pop(interrupt_id, None)
+        siblings = {} if old is None else self._by_pid.get(old.pid, {})
+        siblings.pop(interrupt_id, None)
+        if old is not None and not siblings:
+            self._by_pid.pop(old.pid, None)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+def _text(pid: Any) -> str:
+    return sendable_text(pid, "a pid") if type(pid) is not str else pid
+
+
+Interrupts = InterruptService  # as the simulation's tests know it

@@ -1,0 +1,377 @@
+"""What the journal says about each process: the fold of its rows.
+
+`Fold.add(record)` takes rows in order and keeps, for every process, what a restart needs: how it was made, the
+answer to each effect, its undelivered messages, its pending interrupts, what it spent, how it ended. A snapshot is
+this very state written down (`dump`), so recovering from snapshot and tail gives the same as recovering from the
+whole journal. Nothing here runs a program or looks at a clock; `recovery` brings the processes back to life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from lyra.core.budgets.early_budget import NO_ROOM, Apart
+from lyra.core.limits import MONEY_MICRO_USD_MAX
+from lyra.errors import Corrupt
+from lyra.kernel.base import subsystem
+from lyra.kernel.base.subsystem import State
+from lyra.kernel.journal import rows
+from lyra.store.protocol import Record
+
+__all__ = ["Entry", "Fold", "ProcessState"]
+
+
+class Entry(msgspec.Struct, array_like=True):
+    """The answer to one effect of a program, or the fact that it was begun."""
+
+    kind: str  # do, send, spawn, receive, sleep, ask, wait, read
+    name: str
+    hash: bytes
+    done: bool = False
+    idempotent: bool = False
+    value: Raw = rows.NIL
+    blob: str = ""
+    error: dict[str, Any] | None = None
+    link: str = ""  # the child's pid, the interrupt's id
+    due: float = 0.0
+
+
+class PendingInterrupt(msgspec.Struct, array_like=True):
+    id: str
+    kind: str
+    question: str
+    message: str
+    created_at: float
+    expires_at: float | None
+    key: rows.Key | None
+
+
+class ProcessState(msgspec.Struct):
+    created: rows.Created
+    created_at: float = 0.0
+    created_seq: int = 0
+    effects: dict[rows.Key, Entry] = {}
+    inbox: list[tuple[int, Raw, str, str]] = []  # seq, message, blob, form
+    links: list[str] = []
+    monitors: dict[str, str] = {}  # ref → pid
+    traps: bool = False
+    interrupts: dict[str, PendingInterrupt] = {}
+    spent: dict[str, int] = {}
+    peak: dict[str, int] = {}  # of one that spends apart: the most that was spent and set aside at one time
+    held: dict[rows.Key, dict[str, int]] = {}  # and what is set aside
+    refused: bool = False  # and found no room ahead of its turn
+    exit: rows.Terminated | None = None
+    exit_at: float = 0.0
+    exit_seq: int = 0
+    stopping: str = ""
+    stopping_error: dict[str, Any] | None = None
+    first_key: int = 0
+    first_branch: int = 0
+    restored: Raw = rows.NIL
+    restored_blob: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(ProcessState).decode
+_decode_spent = msgspec.msgpack.Decoder(dict[str, int]).decode
+
+_CHECKED: Final = {"read": "reading of", "wait": "end of"}  # kinds of answers whose form is the kernel's own
+
+ROOT: Final = "~root"  # in a snapshot: what belongs to no process (no pid of ours begins with ~)
+
+
+class Fold:
+    """All processes as of one sequence number."""
+
+    __slots__ = ("_by_kind", "changed", "processes", "seq", "spent", "states")
+
+    def __init__(self, states: Iterable[State] = ()) -> None:
+        self.seq = 0
+        self.states = {f"~{state.NAME}": state for state in states}
+        self._by_kind = {kind: state for state in self.states.values() for kind in state.KINDS}
+        self.processes: dict[str, ProcessState] = {}
+        self.spent: dict[str, int] = {}  # by processes forgotten since, outside any that is remembered
+        self.changed: set[str] = set()
+
+    @classmethod
+    def load(cls, seq: int, states: dict[str, bytes], subsystems: Iterable[State] = ()) -> Fold:
+        fold = cls(subsystems)
+        fold.seq = seq
+        for pid, data in states.items():
+            try:
+                if pid == ROOT:
+                    fold.spent = _decode_spent(data)
+                elif pid in fold.states:
+                    subsystem.load(fold.states[pid], data)
+                else:
+                    fold.processes[pid] = _snapshot_of(pid, data)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise Corrupt(f"the snapshot of process {pid} cannot be read: {error}", pid=pid) from error
+        return fold
+
+    def dump(self, *, forget_before: float | None = None) -> dict[str, bytes | None]:
+        """The states that changed since they were loaded; None for those forgotten.
+
+        A process that ended before `forget_before` is forgotten once its parent's replay cannot ask for it any more.
+        What it spent stays with the parent.
+        """
+        forgotten = self._forget(forget_before) if forget_before is not None else []
+        states: dict[str, bytes | None] = {
+            pid: _encode(self.processes[pid]) for pid in self.changed if pid in self.processes
+        }
+        if ROOT in self.changed:
+            states[ROOT] = _encode(self.spent)
+        states.update({key: subsystem.dump(self.states[key]) for key in self.changed if key in self.states})
+        states.update(dict.fromkeys(forgotten))
+        self.changed.clear()
+        return states
+
+    def _forget(self, before: float) -> list[str]:
+        forgotten = []
+        needed = self._above_the_living()
+        for pid, state in list(self.processes.items()):
+            parent = self.processes.get(state.created.parent)
+            # A live parent that has kept a state since (`checkpoint`) does not replay the spawn, so it asks no more.
+            asked = parent is not None and parent.exit is None and state.created.key in parent.effects
+            if state.exit is not None and state.exit_at < before and not asked and pid not in needed:
+                forgotten.append(pid)
+        for pid in forgotten:
+            state = self.processes.pop(pid)
+            parent = self.processes.get(state.created.parent)
+            if not Apart.is_saved_in(state.created.budget):  # what counts of that one, its parent has counted
+                _add(self.spent if parent is None else parent.spent, state.spent)
+            self.changed.add(ROOT if parent is None else state.created.parent)
+        return forgotten
+
+    def _above_the_living(self) -> set[str]:
+        """The ancestors of live processes: a child's budget and rights lie inside theirs, also when they have ended."""
+        needed: set[str] = set()
+        for state in self.processes.values():
+            above = state.created.parent if state.exit is None else ""
+            while above and above not in needed and above in self.processes:
+                needed.add(above)
+                above = self.processes[above].created.parent
+        return needed
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        seq, time, pid, kind, data = record
+        self.seq = seq
+        state = self._by_kind.get(kind)
+        if state is not None:
+            subsystem.apply(state, record)
+            self.changed.add(f"~{state.NAME}")
+            return
+        decoder = rows.DECODERS.get(kind)
+        if decoder is None:
+            return
+        try:
+            row = decoder.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Corrupt(f"row {seq} ({kind}) cannot be read: {error}", seq=seq) from error
+        self.changed.add(pid)
+        if kind == "process.created":
+            self._created(record, row)
+        elif kind == "message.sent":
+            self._sent(seq, row)
+        else:
+            process = self.processes.get(pid)
+            if process is None:
+                raise Corrupt(f"row {seq} ({kind}) is about process {pid}, which was never created", seq=seq)
+            _APPLY[kind](process, row, seq, time)
+
+    def _created(self, record: Record, row: rows.Created) -> None:
+        seq, time, pid, _, _ = record
+        if pid in self.processes:
+            raise Corrupt(f"row {seq} creates process {pid} a second time", seq=seq)
+        if not pid or pid[0] == "~":  # the second belongs to the subsystems in a snapshot
+            raise Corrupt(f"row {seq} creates a process with the pid {pid!r}", seq=seq)
+        self.processes[pid] = ProcessState(created=row, created_at=time, created_seq=seq)
+        parent = self.processes.get(row.parent)
+        if parent is not None and row.key is not None:
+            parent.effects[row.key] = Entry("spawn", row.program, row.hash, done=True, link=pid)
+            self.changed.add(row.parent)
+
+    def _sent(self, seq: int, row: rows.Sent) -> None:
+        receiver = self.processes.get(row.to)
+        if receiver is not None and not row.dropped:
+            receiver.inbox.append((seq, row.message, row.blob, row.form))
+            self.changed.add(row.to)
+        sender = self.processes.get(row.sender)
+        if sender is not None and row.key is not None:
+            sender.effects[row.key] = Entry("send", row.to, row.hash, done=True)
+            self.changed.add(row.sender)
+
+
+def _snapshot_of(pid: str, data: bytes) -> ProcessState:
+    state = _decode_state(data)
+    if not pid:
+        raise Corrupt("there is a snapshot of a process with the pid ''", pid=pid)
+    for key, entry in state.effects.items():
+        fault = _fault(entry) if entry.kind in _CHECKED else None
+        if fault is not None:
+            raise Corrupt(f"the snapshot of process {pid} has at {key} no {fault}", pid=pid)
+    return state
+
+
+def _fault(entry: Entry) -> str | None:
+    """Why an answer cannot be what its program asked for; the kernel itself uses these, so they have to fit."""
+    if entry.kind == "wait" and (entry.blob or entry.error is not None):  # read when it is asked for; an error instead
+        return None
+    wrong = rows.answer_fault(entry.kind, entry.name, entry.value)
+    return None if wrong is None else f"{_CHECKED[entry.kind]} {entry.name}: {wrong}"
+
+
+def _started(state: ProcessState, row: rows.Started, seq: int, time: float) -> None:
+    if row.cost and Apart.is_saved_in(state.created.budget):
+        _hold(state, row.key, row.cost)
+    if rows.is_aside(row.key):
+        return
+    state.effects[row.key] = Entry("do", row.name, row.hash, idempotent=row.idempotent)
+    state.effects.pop(f"doubt:{row.key}", None)  # begun again: what was said about the last time is no answer to this
+
+
+def _finished(state: ProcessState, row: rows.Finished, seq: int, time: float) -> None:
+    state.held.pop(row.key, None)
+    if row.usage:
+        _add(state.spent, row.usage)
+    if row.error is not None and NO_ROOM in (row.error.get("fields") or ()):
+        state.refused = True
+    cut_off = row.error is not None and row.error.get("code") == "cut_off"  # with its process: paid for, still in doubt
+    if cut_off or state.exit is not None or rows.is_aside(row.key):
+        return
+    entry = state.effects.get(row.key)
+    if entry is None:
+        entry = state.effects[row.key] = Entry(row.form, row.name, row.hash)
+    entry.done = True
+    entry.value = row.value
+    entry.blob = row.blob
+    entry.error = row.error
+    if entry.kind in _CHECKED:
+        fault = _fault(entry)
+        if fault is not None:
+            raise Corrupt(f"row {seq} (effect.finished) is no {fault}", seq=seq)
+
+
+def _received(state: ProcessState, row: rows.Received, seq: int, time: float) -> None:
+    entry = Entry("receive", "", b"", done=True, link="timeout")
+    if row.message:
+        for index, (message, value, blob, form) in enumerate(state.inbox):
+            if message == row.message:
+                del state.inbox[index]
+                entry = Entry("receive", "", b"", done=True, value=value, blob=blob, link=form)
+                break
+        else:
+            raise Corrupt(f"row {seq} receives message {row.message}, which was not in the mailbox", seq=seq)
+    state.effects[row.key] = entry
+
+
+def _timer(state: ProcessState, row: rows.TimerSet, seq: int, time: float) -> None:
+    state.effects[row.key] = Entry("sleep", "", row.hash, done=True, due=row.due)
+
+
+def _raised(state: ProcessState, row: rows.InterruptRaised, seq: int, time: float) -> None:
+    state.interrupts[row.id] = PendingInterrupt(
+        row.id, row.kind, row.question, row.message, time, row.expires_at, row.key
+    )
+    if row.key is not None and not rows.is_aside(row.key):
+        state.effects[row.key] = Entry("ask", row.kind, row.hash, link=row.id)
+
+
+def _ended(state: ProcessState, row: rows.InterruptEnded, seq: int, time: float) -> None:
+    pending = state.interrupts.pop(row.id, None)
+    if pending is not None and pending.key is not None:
+        entry = state.effects.get(pending.key)
+        if entry is None:  # forgotten at a checkpoint
+            return
+        entry.done = True
+        entry.value = row.response
+        entry.name = pending.kind
+        if row.reason:
+            entry.error = {"code": "deadline_exceeded", "message": row.reason}
+
+
+def _checkpoint(state: ProcessState, row: rows.Checkpointed, seq: int, time: float) -> None:
+    state.effects.clear()
+    state.first_key = row.key + 1
+    state.first_branch = row.branches
+    state.restored = row.state
+    state.restored_blob = row.blob
+
+
+def _stopping(state: ProcessState, row: rows.Stopping, seq: int, time: float) -> None:
+    state.stopping = row.reason
+    state.stopping_error = row.error
+
+
+def _linked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+    if row.to not in state.links:
+        state.links.append(row.to)
+
+
+def _unlinked(state: ProcessState, row: rows.Linked, seq: int, time: float) -> None:
+    if row.to in state.links:
+        state.links.remove(row.to)
+
+
+def _monitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+    state.monitors[row.ref] = row.target
+
+
+def _demonitored(state: ProcessState, row: rows.Monitored, seq: int, time: float) -> None:
+    state.monitors.pop(row.ref, None)
+
+
+def _trapping(state: ProcessState, row: rows.Trapping, seq: int, time: float) -> None:
+    state.traps = row.on
+
+
+def _terminated(state: ProcessState, row: rows.Terminated, seq: int, time: float) -> None:
+    state.exit = row
+    state.exit_at = time
+    state.exit_seq = seq
+    state.effects.clear()
+    state.inbox.clear()
+    state.interrupts.clear()
+    state.links.clear()
+    state.monitors.clear()
+
+
+def _hold(state: ProcessState, key: rows.Key, cost: dict[str, int]) -> None:
+    state.held[key] = cost
+    taken = dict(state.spent)
+    for each in state.held.values():
+        _add(taken, each)
+    state.peak = {name: max(amount, state.peak.get(name, 0)) for name, amount in taken.items()}
+
+
+def _add(total: dict[str, int], usage: dict[str, int]) -> None:
+    for dimension, amount in usage.items():
+        total[dimension] = min(total.get(dimension, 0) + amount, MONEY_MICRO_USD_MAX)  # what a row can hold
+
+
+_APPLY: Final[dict[str, Callable[[ProcessState, Any, int, float], None]]] = {
+    "effect.started": _started,
+    "effect.finished": _finished,
+    "message.received": _received,
+    "timer.set": _timer,
+    "interrupt.created": _raised,
+    "interrupt.resolved": _ended,
+    "interrupt.expired": _ended,
+    "interrupt.cancelled": _ended,
+    "program.checkpoint": _checkpoint,
+    "process.stopping": _stopping,
+    "process.linked": _linked,
+    "process.unlinked": _unlinked,
+    "process.monitored": _monitored,
+    "process.demonitored": _demonitored,
+    "process.trapping": _trapping,
+    "process.terminated": _terminated,
+}

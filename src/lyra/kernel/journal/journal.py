@@ -1,0 +1,188 @@
+"""The journal: rows in order, committed in batches, and nobody told before they are durable.
+
+`write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` after a round
+whose rows somebody waits for, and when its slice ends: one commit for all that happened since the last. `durable` waits
+until all rows written so far are in the store. Since rows reach the store in order and batches are atomic, what
+survives a crash is always a prefix of what happened.
+
+A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that
+arrive meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store
+error is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lyra.core import faultpoint
+from lyra.core.faultpoint import point
+from lyra.errors import InternalError, LyraError, StoreError, StoreFull
+from lyra.kernel.process.process import Process, resume, suspend
+from lyra.store.protocol import Store
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Journal"]
+
+_RETRY_FULL_S = 1.0
+_ROWS_A_COMMIT = 500  # more together are no cheaper
+
+Row = tuple[int, float, str, str, bytes]
+
+
+class Journal:
+    __slots__ = (
+        "_flying",
+        "_held",
+        "_kernel",
+        "_now",
+        "_scheduler",
+        "callers",
+        "commits",
+        "durable_seq",
+        "epoch",
+        "frozen",
+        "onlookers",
+        "pending",
+        "seq",
+        "store",
+        "stuck",
+        "told",
+        "waiters",
+    )
+
+    def __init__(self, kernel: Kernel, store: Store, *, epoch: int, seq: int) -> None:
+        self._kernel = kernel
+        self._scheduler = kernel.scheduler
+        self._now: Callable[[], float] = kernel.clock.now
+        self.store = store
+        self.epoch = epoch
+        self.seq = seq
+        self.durable_seq = seq
+        self.pending: list[Row] = []
+        self.waiters: list[Process | asyncio.Future[Any]] = []  # processes and their branches
+        self.onlookers: list[Process | asyncio.Future[Any]] = []  # the same, for rows of earlier batches
+        self.callers: list[asyncio.Future[Any]] = []  # everybody else
+        self.stuck: StoreFull | None = None
+        self.frozen = False
+        self.told: Callable[[int], object] | None = None  # called after each commit with the last row in the store
+        self.commits = 0
+        self._flying = False
+        self._held: list[list[Process | asyncio.Future[Any]]] = []  # waiters of rows that found no room
+
+    def write(self, pid: str, kind: str, data: bytes) -> int:
+        if self.frozen:
+            return self.seq + 1  # a row that will never be: nobody who waits for it is told otherwise
+        self.seq = seq = self.seq + 1
+        self.pending.append((seq, self._now(), pid, kind, data))
+        if not self._scheduler.running:
+            self._scheduler.poke()
+        return seq
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the next commit is worth making now: somebody waits for it, or it has grown long."""
+        return bool(self.waiters or self.onlookers or self.callers or self._held or len(self.pending) >= _ROWS_A_COMMIT)
+
+    @property
+    def time(self) -> float:
+        """When the last row was written that is not in the store yet."""
+        return self.pending[-1][1] if self.pending else self._now()
+
+    async def durable(self, process: Process, seq: int) -> None:
+        """Wait, inside a process, until a row that was written earlier is in the store."""
+        while self.durable_seq < seq:
+            await suspend(process, self.onlookers)
+
+    async def acknowledged(self, seq: int) -> None:
+        """The same for callers outside any process; a failure to store is raised here."""
+        while self.durable_seq < seq:
+            if self.stuck is not None:
+                raise self.stuck
+            self._kernel.raise_if_failed()
+            if self.frozen:
+                raise StoreError("the kernel closed before this was stored", hint="open the store again and repeat it")
+            future: asyncio.Future[None] = self._kernel.loop.create_future()
+            self.callers.append(future)
+            self._kernel.scheduler.poke()
+            await future
+
+    # ------------------------------------------------------------------ committing
+
+    def flush(self) -> None:
+        """Commit what is pending, unless a commit is on its way (then the next one takes it along)."""
+        if self._flying or not self.pending:
+            return
+        batch, self.pending = self.pending, []
+        waiters, self._held, self.waiters = [*self._held, self.waiters], [], []
+        if faultpoint.hook is not None:
+            point("journal.before_commit")
+        if self.store.inline:
+            error = None
+            try:
+                self.store.append(batch, self.epoch)
+            except LyraError as refusal:
+                error = refusal
+            self._settle(batch, waiters, error)
+            return
+        self._flying = True
+        done = self._kernel.writer.submit(self.store.append, batch, self.epoch)
+        done.add_done_callback(lambda future: self._landed(batch, waiters, future))
+
+    def _landed(self, batch: list[Row], waiters: list[list[Any]], future: asyncio.Future[None]) -> None:
+        self._flying = False
+        error = StoreError("the write was abandoned") if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, LyraError):
+            error = InternalError(f"the store failed in an unforeseen way: {error}")
+        self._settle(batch, waiters, error)
+        self._kernel.scheduler.poke()
+
+    def _settle(self, batch: list[Row], waiters: list[list[Any]], error: LyraError | None) -> None:
+        if error is None:
+            self.durable_seq = batch[-1][0]
+            self.commits += 1
+            if faultpoint.hook is not None:
+                point("journal.after_commit")
+            self._kernel.committed(batch)
+            if self.told is not None:
+                self.told(self.durable_seq)
+            for group in waiters:
+                self._scheduler.wake_all(group)
+            if self.onlookers:
+                onlookers, self.onlookers = self.onlookers, []
+                for waker in onlookers:
+                    resume(waker)
+            if self.callers:
+                self.answer(None)
+        elif isinstance(error, StoreFull):
+            self._hold(batch, waiters, error)
+        else:
+            self.frozen = True
+            self._kernel.abort(error)
+            self.answer(error)
+
+    def answer(self, error: LyraError | None) -> None:
+        """Callers look again themselves: their row may be in a later batch."""
+        callers, self.callers = self.callers, []
+        for caller in callers:
+            resume(caller, error)
+
+    def _hold(self, batch: list[Row], waiters: list[list[Any]], error: StoreFull) -> None:
+        """Nothing was written: keep the rows, hold the processes still, tell callers, try again in a while."""
+        self.pending = batch + self.pending
+        self._held = waiters  # the very lists: who is cancelled meanwhile takes itself off the one it is on
+        self.stuck = error
+        self.answer(error)
+        self._kernel.publish("", "store.full", {"rows": len(self.pending), "message": error.message})
+        clock = self._kernel.clock
+        clock.call_at(clock.monotonic() + _RETRY_FULL_S, self.retry)
+
+    def retry(self) -> None:
+        """Try the held batch again."""
+        if self.stuck is not None and not self.frozen:
+            self.stuck = None
+            self.flush()
+            self._kernel.scheduler.poke()

@@ -1,0 +1,232 @@
+"""What the orchestrator and its workers say to each other: instructions out, reports in, and a look at a session.
+
+`report_row` and its neighbours turn what a worker handed in into plain data: checked, and nothing shared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import known_keys, whole
+from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.open_question import Asked
+from lyra.errors import ConfigError
+from lyra.kernel.interrupts.interrupt import KINDS, known_word
+from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.pipelines.declaration import AgentConfig
+from lyra.kernel.pipelines.session import Session, Token
+
+__all__ = [
+    "AgentExecutionMetrics",
+    "Instruction",
+    "InstructionKind",
+    "SessionState",
+    "asked_data",
+    "interrupt_data",
+    "metrics_data",
+    "other_instruction",
+    "report_row",
+    "response_data",
+    "run_instruction",
+    "session_state",
+]
+
+_REPORT_KEYS: Final = ("agent_name", "output", "success", "error", "metrics", "run_id", "break_loop", "interrupt")
+_RESPONSE_KEYS: Final = ("text", "approved", "decision", "data")
+
+
+class InstructionKind(StrEnum):
+    RUN_AGENT = "run_agent"
+    TERMINATE = "terminate"
+    WAIT_INTERRUPT = "wait_interrupt"
+
+    @classmethod
+    def _missing_(cls, value: object) -> InstructionKind | None:
+        return cls._value2member_map_.get(value.lower()) if isinstance(value, str) else None  # type: ignore[return-value]
+
+
+class AgentExecutionMetrics(msgspec.Struct, frozen=True):
+    """What one run used."""
+
+    llm_calls: int = 0
+    tool_calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    duration_ms: int = 0
+
+
+class Instruction(Kept, msgspec.Struct, kw_only=True, dict=True):
+    """What to do next. The envelope is a copy: what an agent does to it changes nothing."""
+
+    kind: InstructionKind
+    agent_name: str | None = None
+    stage: str | None = None
+    run_id: int = 0
+    agent_config: AgentConfig | None = None
+    envelope: Envelope | None = None
+    terminal_reason: TerminalReason | None = None
+    termination_message: str | None = None
+    interrupt_pending: bool = False
+    interrupt: Asked | None = None
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
+        return data
+
+
+class SessionState(Kept, msgspec.Struct, kw_only=True, dict=True):
+    """A session as others may look at it: a copy. `interrupts` are the open questions, oldest first."""
+
+    process_id: str
+    pipeline: str
+    current_stage: str
+    stage_order: list[str]
+    active_stages: list[str]
+    envelope: Envelope
+    edge_traversals: dict[str, int]
+    stage_visits: dict[str, int]
+    terminated: bool
+    terminal_reason: TerminalReason | None
+    interrupt_pending: bool
+    interrupts: list[Asked]
+    created_at: float
+    last_activity_at: float
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
+        return data
+
+
+# ------------------------------------------------------------------ out
+def run_instruction(session: Session, token: Token) -> Instruction:
+    stage = session.pipeline_config.by_name[token.stage]
+    return Instruction(
+        kind=InstructionKind.RUN_AGENT,
+        agent_name=stage.agent_name,
+        stage=stage.name,
+        run_id=token.run,
+        agent_config=stage,
+        envelope=session.view(token),
+    )
+
+
+def other_instruction(session: Session) -> Instruction:
+    """Nothing is to be run: the pipeline is over, or waits for an answer."""
+    envelope = session.envelope.copy()
+    if session.terminated:
+        return Instruction(
+            kind=InstructionKind.TERMINATE,
+            envelope=envelope,
+            terminal_reason=session.terminal_reason,
+            termination_message=envelope.termination_reason,
+        )
+    return Instruction(
+        kind=InstructionKind.WAIT_INTERRUPT,
+        envelope=envelope,
+        interrupt_pending=True,
+        interrupt=envelope.interrupt,
+    )
+
+
+def session_state(session: Session) -> SessionState:
+    envelope = session.envelope.copy()
+    return SessionState(
+        process_id=session.process_id,
+        pipeline=session.pipeline_config.name,
+        current_stage=envelope.current_stage,
+        stage_order=envelope.stage_order,
+        active_stages=[token.stage for token in session.tokens if token.state in ("ready", "running")],
+        envelope=envelope,
+        edge_traversals=dict(session.edge_traversals),
+        stage_visits=dict(session.stage_visits),
+        terminated=session.terminated,
+        terminal_reason=session.terminal_reason,
+        interrupt_pending=envelope.interrupt_pending,
+        interrupts=[Asked(codec.decode(codec.encode(question.interrupt))) for question in session.waiting],
+        created_at=session.created_at,
+        last_activity_at=session.last_activity_at,
+    )
+
+
+# ------------------------------------------------------------------ in
+def report_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result as a row."""
+    if not isinstance(result, Mapping):
+        raise ConfigError(f"a result is a mapping with agent_name and output, not {result!r}")
+    known_keys(result, _REPORT_KEYS, "a result")
+    agent, run = result.get("agent_name") or "", result.get("run_id") or 0
+    if not isinstance(agent, str) or not (agent or run):
+        raise ConfigError("a result needs agent_name, the agent that ran", key="agent_name")
+    output = result.get("output")
+    if output is not None and not isinstance(output, Mapping):
+        raise ConfigError(f"an output is a mapping, not {output!r}", key="output")
+    error = result.get("error")
+    success = result.get("success", not error)
+    if not isinstance(success, bool):
+        raise ConfigError(f"success is true or false, not {success!r}", key="success")
+    return {
+        "agent_name": agent,
+        "run_id": whole(run, "run_id"),
+        "output": codec.decode(codec.encode(dict(output))) if output else {},
+        "success": success,
+        "error": None if error is None else str(error),
+        "metrics": metrics_data(result.get("metrics")),
+        "break_loop": bool(result.get("break_loop", False)),
+        "interrupt": asked_data(result.get("interrupt")),
+    }
+
+
+_NOTHING_USED: Final = dict.fromkeys(AgentExecutionMetrics.__struct_fields__, 0)
+
+
+def metrics_data(metrics: Any) -> dict[str, int]:
+    if not metrics:
+        return dict(_NOTHING_USED)
+    if isinstance(metrics, msgspec.Struct):
+        metrics = msgspec.to_builtins(metrics)
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(f"an agent's metrics are a mapping, not {metrics!r}", key="metrics")
+    used = dict(_NOTHING_USED)
+    for name, value in metrics.items():
+        if name not in used:
+            known_keys(metrics, _NOTHING_USED, "an agent's metrics")
+        used[name] = whole(_rounded(value), name)
+    return used
+
+
+def _rounded(value: Any) -> Any:
+    """Milliseconds are often measured in parts of one, and what was not counted is None."""
+    if isinstance(value, float) and isfinite(value):
+        return round(value)
+    return 0 if value is None else value
+
+
+def asked_data(interrupt: Any) -> dict[str, Any] | None:
+    """The question that a run ended with, if it did: its kind has to be one that people can be asked."""
+    if not interrupt:
+        return None
+    if not isinstance(interrupt, Mapping):
+        raise ConfigError(f"an interrupt is a mapping with kind and question, not {interrupt!r}", key="interrupt")
+    asked: dict[str, Any] = codec.decode(codec.encode(dict(interrupt)))
+    asked["kind"] = known_word(asked.get("kind") or "clarification", KINDS, "an interrupt's kind")
+    return asked
+
+
+def interrupt_data(interrupt: Any) -> dict[str, Any]:
+    """What a pipeline keeps of a question."""
+    if isinstance(interrupt, Mapping):
+        return dict(interrupt)
+    return {name: str(getattr(interrupt, name)) for name in ("id", "kind", "question", "message")}
+
+
+def response_data(response: Any) -> dict[str, Any]:
+    if isinstance(response, Mapping):
+        known_keys(response, (*_RESPONSE_KEYS, "received_at"), "an answer")
+        return {name: response.get(name) for name in _RESPONSE_KEYS}
+    return {name: getattr(response, name, None) for name in _RESPONSE_KEYS}

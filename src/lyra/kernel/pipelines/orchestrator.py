@@ -1,0 +1,531 @@
+"""The orchestrator: says what a pipeline does next, takes what came of it, and remembers both across restarts.
+
+    kernel.initialize_orchestration("p1", {"name": "review", "agents": [...]})
+    instruction = kernel.get_next_instruction("p1")          # run_agent, wait_interrupt or terminate
+    instruction = kernel.report_agent_result("p1", {"agent_name": "draft", "output": {...}})
+
+A worker anywhere may drive a session with these calls; `execute_pipeline` drives one with agents registered here, as a
+durable process (`pipeline_runner`). Asking changes nothing but what must be written down once (a stage is started, a
+bound ends the pipeline): asked twice, the answer is the same. The moves themselves are pure (`pipeline_moves`), what
+is said to and by workers is in `instruction`, questions to people in `pipeline_questions`; here are the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import sendable_text
+from lyra.core.envelope import Envelope, TerminalReason
+from lyra.core.limits import PIPELINE_SESSION_IDLE_S
+from lyra.errors import ConfigError, InvalidTransition, NameTaken, NoSuchProcess
+from lyra.kernel.interrupts.interrupt import Interrupt
+from lyra.kernel.pipelines.declaration import PipelineConfig
+from lyra.kernel.pipelines.events import Feed, PipelineEvent
+from lyra.kernel.pipelines.instruction import (
+    Instruction,
+    SessionState,
+    interrupt_data,
+    other_instruction,
+    report_row,
+    run_instruction,
+    session_state,
+)
+from lyra.kernel.pipelines.keys import NodeKind
+from lyra.kernel.pipelines.questions import Questions
+from lyra.kernel.pipelines.runner import Agents, Runner, effect_name
+from lyra.kernel.pipelines.session import Session, Token, evaluate_routing, session_data, session_of, unmergeable
+from lyra.kernel.pipelines.state import PipelineState
+from lyra.kernel.programs.handle import Ack
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Exit, Process
+
+__all__ = ["Orchestrator"]
+
+CHECKPOINT_VERSION: Final = "1.0"
+ANONYMOUS: Final = "anonymous"  # whose an envelope is that does not say
+_OWNED: Final = ("request_id", "user_id", "session_id")
+
+
+class Orchestrator:
+    """See the module. Its facts are in `state`; agents, listeners and runners belong to this kernel alone."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = PipelineState()
+        self.state.tell = self._tell
+        self.agents = Agents(kernel)
+        self.questions = Questions(kernel, self)
+        self.runner = Runner(kernel, self)
+        self._feeds: dict[str, list[Feed]] = {}
+
+    # ------------------------------------------------------------------ sessions
+
+    def initialize_session(
+        self, pid: str, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, force: bool = False
+    ) -> SessionState:
+        """Begin a pipeline for a pid. One that has a session already keeps it, unless `force` begins anew."""
+        self._kernel._raise_if_closed()
+        if not sendable_text(pid, "a pid"):
+            raise ConfigError("a session needs a pid", key="pid")
+        checked = PipelineConfig.of(config)
+        work = self.envelope_of(envelope, pid)
+        if pid in self.state.sessions and not force:
+            raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True begins it anew", pid=pid)
+        self._must_be_driven_outside(pid)
+        with self._kernel.listeners.act:
+            self._make_known(pid, work)
+            self._begin(pid, checked, work)
+        return self.get_session_state(pid)
+
+    def _begin(self, pid: str, checked: PipelineConfig, work: Envelope) -> None:
+        row: dict[str, Any] = {"config": checked, "envelope": work}
+        if self._kernel.journal is None and self._kernel.listening:
+            row = codec.decode(codec.encode(row))  # listeners get plain data, as they would from a journal
+        self.fact(pid, "pipeline.initialized", row)
+
+    def _make_known(self, pid: str, work: Envelope) -> None:
+        """A pid that nobody submitted gets an entry of the process table, for as long as its pipeline is known."""
+        lifecycle = self._kernel.lifecycle
+        if lifecycle.came_with_pipeline(pid) and not lifecycle.is_live(pid):
+            lifecycle.forget_with_pipeline(pid)  # of a pipeline that ended
+        if lifecycle.find(pid) is None:
+            user_id = "" if work.user_id == ANONYMOUS else work.user_id
+            lifecycle.enter_with_pipeline(pid, request_id=work.request_id, user_id=user_id, session_id=work.session_id)
+
+    def get_session_state(self, pid: str) -> SessionState:
+        return session_state(self._session(pid))
+
+    def store_envelope(self, pid: str, envelope: Any) -> Envelope:
+        """Another envelope for a session, which stays where it is; an ended one keeps its own."""
+        session = self._session(pid)
+        if session.terminated:
+            raise InvalidTransition(f"pipeline {pid} is over", hint="initialize_orchestration begins one", pid=pid)
+        data = session_data(session)
+        data["envelope"] = self.envelope_of(envelope, pid).to_data()
+        self.fact(pid, "pipeline.restored", {"session": data})
+        return self.get_session_state(pid).envelope
+
+    def terminate_session(self, pid: str, reason: str = "user_cancelled", message: str = "") -> Ack:
+        """End a pipeline, and the process that runs it; one that has ended keeps its reason."""
+        session = self._session(pid)
+        try:
+            word = TerminalReason(reason)
+        except ValueError:
+            words = ", ".join(TerminalReason)
+            raise ConfigError(f"there is no terminal reason {reason!r}", hint=f"one of {words}", key="reason") from None
+        seq = 0 if session.terminated else self._terminate(pid, word, sendable_text(message, "a message"))
+        self.runner.stop(pid, f"pipeline terminated: {session.envelope.termination_reason}")
+        return Ack(self._kernel, seq)
+
+    def process_ended(self, process: Process, ended: Exit) -> None:
+        """A process that ran a pipeline was ended before it: so is the pipeline. One that diverged comes back."""
+        if process.pid not in self.state.sessions or ended.reason == "divergence":
+            return
+        kernel = self._kernel
+        if kernel.stopping or kernel.draining or kernel.failure is not None or not self.runner.runs(process):
+            return
+        session = self.state.sessions[process.pid]
+        if not session.terminated:
+            told = ended.error is None
+            reason = TerminalReason.USER_CANCELLED if told else TerminalReason.TOOL_FAILED_FATALLY
+            self._terminate(process.pid, reason, f"its process ended: {ended.error or ended.reason}")
+
+    def cleanup_session(self, pid: str) -> bool:
+        """Forget a session, and the entry that came with it; False if there is none. One that a process of this kernel
+        still runs is refused."""
+        with self._kernel.listeners.act:
+            forgotten = self.forget_session(pid)
+            if forgotten:
+                self._kernel.lifecycle.forget_with_pipeline(pid)
+            return forgotten
+
+    def forget_session(self, pid: str) -> bool:
+        """The same without its entry."""
+        self._kernel._raise_if_closed()
+        session = self.state.sessions.get(pid)
+        if session is None:
+            return False
+        process = self._kernel.processes.get(pid)
+        if not session.terminated and process is not None and process.exit is None:
+            raise InvalidTransition(f"pipeline {pid} is under way", hint="terminate_session ends it", pid=pid)
+        self.fact(pid, "pipeline.forgotten", {})
+        return True
+
+    def cleanup_stale_sessions(self, idle_s: float = PIPELINE_SESSION_IDLE_S) -> int:
+        """Forget sessions that ended, and those that nobody touched for `idle_s`, drives or is asked about. Their
+        entries end, and are kept as long as others."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        forgotten = 0
+        for pid in list(self.state.idle_since(kernel.clock.now() - idle_s)):
+            if self.state.sessions[pid].terminated or not self._is_alive(pid):
+                process = kernel.processes.get(pid)
+                if process is None or process.exit is not None:
+                    if not self.state.sessions[pid].terminated and kernel.lifecycle.came_with_pipeline(pid):
+                        self._terminate(pid, TerminalReason.USER_CANCELLED, f"nobody drove it for {idle_s:g} s")
+                    forgotten += self.forget_session(pid)
+        return forgotten
+
+    def _is_alive(self, pid: str) -> bool:
+        """Somebody drives it, or a person may still answer what it asks."""
+        kernel, session = self._kernel, self.state.sessions[pid]
+        driven = kernel.lifecycle.is_live(pid) and not kernel.lifecycle.came_with_pipeline(pid)
+        if driven or kernel.interrupts.has_pending(pid):
+            return True
+        idle_s = kernel.clock.now() - session.last_activity_at
+        return any(kernel.interrupts.lives_longer(question.kind, idle_s) for question in session.waiting)
+
+    def entry_ended(self, pid: str, reason: str) -> None:
+        """The entry that a pipeline runs under was ended: the pipeline is over, too."""
+        session = self.state.sessions.get(pid)
+        if session is not None and not session.terminated:
+            self._terminate(pid, TerminalReason.USER_CANCELLED, reason)
+
+    # ------------------------------------------------------------------ the step calls
+
+    def get_next_instruction(self, pid: str) -> Instruction:
+        """What to do now; asked again, the same."""
+        self._kernel._raise_if_closed()
+        session = self._session(pid)
+        self._end_late_runs(session)
+        return self._next(session)
+
+    def _next(self, session: Session) -> Instruction:
+        if not session.terminated and not self.questions.hold_up(session):
+            token = session.first("running") or self._start_next(session)
+            if token is not None:
+                return run_instruction(session, token)
+        return other_instruction(session)
+
+    def get_ready_instructions(self, pid: str) -> list[Instruction]:
+        """All that may run at the same time (branches of a fork, stages in parallel mode), or the one other thing."""
+        self._kernel._raise_if_closed()
+        session = self._session(pid)
+        self._end_late_runs(session)
+        self.start_ready(session)
+        running = [token for token in session.tokens if token.state == "running"]
+        if session.terminated or session.held_up or not running:
+            return [other_instruction(session)]
+        return [run_instruction(session, token) for token in running]
+
+    def report_agent_result(self, pid: str, result: Mapping[str, Any]) -> Instruction:
+        """Take the result of a run and say what comes next. A run reported again changes nothing."""
+        self._kernel._raise_if_closed()
+        session = self._session(pid)
+        row = report_row(result)
+        if not session.terminated:
+            self._must_be_driven_outside(pid)
+            self._end_late_runs(session)
+        if not session.terminated:
+            token = self._reported_token(session, row)
+            if token is not None:
+                row["retry"] = True
+                self.record_report(pid, token, row)
+        return self._next(session)
+
+    def _end_late_runs(self, session: Session) -> None:
+        """Runs of outside workers that took longer than their stage may have failed, whatever is reported later."""
+        if not session.pipeline_config.timed:
+            return
+        pid, now = session.process_id, self._kernel.clock.now()
+        process = self._kernel.processes.get(pid)
+        if process is not None and self.runner.runs(process):
+            return  # its own runs are timed where they run
+        for token in [each for each in session.tokens if each.state == "running"]:
+            timeout_s = session.pipeline_config.by_name[token.stage].timeout_seconds
+            if timeout_s is None or now - token.began_at <= timeout_s or token not in session.tokens:
+                continue
+            error = f"{token.stage} took longer than {timeout_s:g} s"
+            row = report_row({"agent_name": token.stage, "run_id": token.run, "success": False, "error": error})
+            self.record_report(pid, token, {**row, "retry": True})
+
+    def _reported_token(self, session: Session, row: dict[str, Any]) -> Token | None:
+        agent, run = row["agent_name"], row["run_id"]
+        token = session.running(run=run, agent=agent)
+        if token is not None and (not agent or session.running(agent=agent) is not None):
+            return token
+        again = 0 < run <= session.runs if run else session.ran_before(agent)
+        if again and token is None:
+            return None
+        waits = ", ".join(each.stage for each in session.tokens if each.state in ("ready", "running")) or "nothing"
+        raise InvalidTransition(
+            f"pipeline {session.process_id} does not wait for {agent or f'run {run}'}",
+            hint=f"it waits for {waits}",
+            pid=session.process_id,
+            agent_name=agent,
+        )
+
+    def record_report(self, pid: str, token: Token, row: dict[str, Any]) -> None:
+        metrics, session = row["metrics"], self.state.sessions[pid]
+        if session.pipeline_config.state_schema and row["success"]:
+            wrong = unmergeable(session, token, row["output"])
+            row = {**row, "success": False, "error": wrong} if wrong else row
+        self.fact(pid, "pipeline.reported", {**row, "token": token.id})
+        used = {name: metrics[name] for name in ("llm_calls", "tool_calls", "tokens_in", "tokens_out") if metrics[name]}
+        self._kernel.resources.count(pid, {"agent_hops": 1, **used})
+
+    def evaluate_routing(self, pid: str, agent_name: str | None = None) -> str:
+        """Where the pipeline would go if that stage (the current one unless said) ended well as its output stands."""
+        session = self._session(pid)
+        name = agent_name or session.envelope.current_stage
+        stage = session.pipeline_config.stage(name)
+        if stage is None:
+            raise ConfigError(f"pipeline {session.pipeline_config.name} has no stage {name!r}", key="agent_name")
+        known = session.envelope.outputs
+        token = Token(0, stage.name, last=stage.name if stage.name in known else stage.agent_name)
+        return evaluate_routing(stage, session.facts(token))[0]
+
+    # ------------------------------------------------------------------ what may run
+
+    def start_ready(self, session: Session) -> None:
+        """Start every stage that may run now, within the bounds."""
+        if session.terminated or self.questions.hold_up(session):
+            return
+        while self._start_next(session) is not None:
+            pass
+
+    def _start_next(self, session: Session) -> Token | None:
+        while (token := session.first("ready")) is not None:
+            reached, message = session.envelope.bound_reached(), ""
+            if reached is None:
+                reached, message = self._quota_reached(session.process_id)
+            if reached is not None:
+                self._terminate(session.process_id, reached, message)
+                return None
+            self.fact(session.process_id, "pipeline.started", {"token": token.id})
+            if token.state == "running" and token in session.tokens:  # else its context was too large, and it failed
+                return token
+        return None
+
+    def _quota_reached(self, pid: str) -> tuple[TerminalReason | None, str]:
+        """The quota of the entry that a pipeline runs under, except its time: that is told, not enforced."""
+        resources = self._kernel.resources
+        entry = self._kernel.lifecycle.state.entries.get(pid)
+        if entry is None or (entry.pipeline and resources.get_quota(pid) == resources.default_quota):
+            return None, ""  # nobody gave it one: its bounds are the pipeline's own
+        reason = resources.first_over(pid, timed=False)
+        if not reason:
+            return None, ""
+        words = TerminalReason.__members__.values()
+        return next((word for word in words if word.value == reason), TerminalReason.POLICY_VIOLATION), reason
+
+    # ------------------------------------------------------------------ questions to people
+
+    def resume_after_interrupt(self, pid: str, interrupt: Any, response: Any) -> Instruction:
+        """The question a pipeline waits for was answered: go on at the stage the pipeline names for its kind."""
+        self._kernel._raise_if_closed()
+        self.questions.resume(self._session(pid), interrupt, response)
+        return self.get_next_instruction(pid)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def checkpoint(self, pid: str) -> dict[str, Any]:
+        """The whole session as plain data, to be kept anywhere and resumed from under any pid."""
+        session = self._session(pid)
+        data = session_data(session)
+        return {
+            "version": CHECKPOINT_VERSION,
+            "envelope": data["envelope"],
+            "session": data,
+            "edge_traversals": data["edge_traversals"],
+            "stage_visits": data["stage_visits"],
+        }
+
+    def resume_from_checkpoint(self, pid: str, checkpoint: Any, *, force: bool = False) -> SessionState:
+        """A session that goes on where the checkpoint was taken."""
+        self._kernel._raise_if_closed()
+        if not isinstance(checkpoint, Mapping) or checkpoint.get("version") != CHECKPOINT_VERSION:
+            raise ConfigError(f"not a checkpoint of version {CHECKPOINT_VERSION}", key="version")
+        if pid in self.state.sessions and not force:
+            raise NameTaken(f"there is a pipeline session for {pid} already", hint="force=True replaces it", pid=pid)
+        self._must_be_driven_outside(pid)
+        kept = checkpoint.get("session")
+        if isinstance(kept, Mapping):  # what stands beside it in a checkpoint counts: that is what people change
+            beside = ("envelope", "edge_traversals", "stage_visits")
+            kept = {**kept, **{name: checkpoint[name] for name in beside if name in checkpoint}}
+            kept.update({"waiting": _unasked(kept["waiting"])} if "waiting" in kept else {})
+        try:
+            work = session_of(kept).envelope
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"not a checkpoint: {error}", key="session") from None
+        with self._kernel.listeners.act:
+            self._make_known(pid, work)
+            self.fact(pid, "pipeline.restored", {"session": kept})
+        return self.get_session_state(pid)
+
+    # ------------------------------------------------------------------ running with agents of this kernel
+
+    async def execute_pipeline(
+        self, config: Any, envelope: Envelope | Mapping[str, Any] | None = None, *, pid: str | None = None
+    ) -> AsyncGenerator[PipelineEvent, None]:
+        """Run a pipeline as a durable process and tell what happens. The same pid again goes on where it was."""
+        checked = PipelineConfig.of(config)
+        self.agents.check(stage.agent_name for stage in checked.agents if stage.node_kind is NodeKind.AGENT)
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        pid = pid or f"pipeline_{kernel.entropy.text(16)}"
+        session = self.state.sessions.get(pid)
+        if session is not None and session.pipeline_config != checked:
+            raise NameTaken(f"{pid} runs another pipeline", hint="use another pid, or the same declaration", pid=pid)
+        feed = Feed()
+        self._feeds.setdefault(pid, []).append(feed)
+        try:
+            if session is None:
+                self._begin(sendable_text(pid, "a pid"), checked, self.envelope_of(envelope))
+            else:
+                self.take_over(session)
+                self._tell_where_it_stands(session, feed)
+            if self._session(pid).terminated:
+                feed.put(self._last_event(pid))
+            process = self.runner.start(pid, feed)
+            while True:
+                if not feed.events:
+                    await feed.more()
+                event = feed.events.popleft()
+                if event is None:
+                    break
+                if kernel.journal is not None:  # what is told has happened for good
+                    await kernel.journal.acknowledged(int(event.data.get("seq", 0)))
+                yield event
+                if event.type == "pipeline_completed":
+                    return
+            self.runner.raise_unless_finished(process, pid)
+        finally:
+            self._feeds[pid].remove(feed)
+            if not self._feeds[pid]:
+                del self._feeds[pid]
+
+    def take_over(self, session: Session) -> None:
+        """From a worker outside: its entry makes way for the process, which asks the open questions itself."""
+        pid, kernel = session.process_id, self._kernel
+        if kernel.lifecycle.came_with_pipeline(pid):
+            with kernel.listeners.act:
+                for question in [each for each in session.waiting if each.token and each.id]:
+                    known, unasked = question.id, {**question.interrupt, "id": ""}
+                    self.fact(pid, "pipeline.waiting", {"interrupt": unasked, "question": question.number})
+                    self.questions.withdraw(known, "its process asks it again")
+                kernel.lifecycle.make_way(pid)
+
+    def _tell_where_it_stands(self, session: Session, feed: Feed) -> None:
+        """To one who listens to a pipeline under way: the stages that run, and the questions that are open."""
+        pid, envelope = session.process_id, session.envelope
+        for token in session.tokens:
+            if token.state == "running":
+                agent = session.pipeline_config.by_name[token.stage].agent_name
+                data = {"run_id": token.run, "agent": agent}
+                feed.put(PipelineEvent("stage_started", token.stage, pid, envelope, data))
+        for question in self.questions.still_open(session):
+            asked = {"interrupt": dict(question.interrupt)}
+            feed.put(PipelineEvent("interrupt_raised", question.stage, pid, envelope, asked))
+        for one in self._kernel.interrupts.pending(pid):
+            if one.kind == "in_doubt":
+                asked = {"interrupt": interrupt_data(one)}
+                feed.put(PipelineEvent("interrupt_raised", _stage_in_doubt(session, one), pid, envelope, asked))
+
+    def in_doubt(self, interrupt: Interrupt) -> None:
+        """Nobody knows whether a stage was performed; the door asked, and its row is the last that was written."""
+        session, journal = self.state.sessions.get(interrupt.pid), self._kernel.journal
+        if session is not None:
+            stage, seq = _stage_in_doubt(session, interrupt), journal.seq if journal is not None else 0
+            self._put(interrupt.pid, "interrupt_raised", stage, {"interrupt": interrupt_data(interrupt), "seq": seq})
+
+    def _last_event(self, pid: str) -> PipelineEvent:
+        envelope = self._session(pid).envelope
+        reason = envelope.terminal_reason.value if envelope.terminal_reason is not None else ""
+        data = {"reason": reason, "message": envelope.termination_reason}
+        return PipelineEvent("pipeline_completed", envelope.current_stage, pid, envelope, data)
+
+    def _tell(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
+        if pid in self._feeds:
+            journal = self._kernel.journal
+            facts["seq"] = journal.seq + 1 if journal is not None else 0  # the row that is being applied
+            self._put(pid, kind, stage, facts)
+
+    def _put(self, pid: str, kind: str, stage: str, facts: dict[str, Any]) -> None:
+        event = PipelineEvent(kind, stage, pid, self.state.sessions[pid].envelope, facts)
+        for feed in self._feeds.get(pid, ()):
+            feed.put(event)
+
+    # ------------------------------------------------------------------ small things
+
+    def sessions(self) -> Iterator[str]:
+        return iter(self.state.sessions)
+
+    def _session(self, pid: Any) -> Session:
+        session = self.state.sessions.get(pid) if isinstance(pid, str) else None
+        if session is None:
+            raise NoSuchProcess(f"there is no pipeline session for {pid!r}", hint="initialize_orchestration", pid=pid)
+        return session
+
+    def envelope_of(self, value: Envelope | Mapping[str, Any] | str | None, pid: str = "") -> Envelope:
+        """An envelope as it is; text and mappings as a new one, with the ids of the pid's entry where they say none."""
+        owner = self._kernel.lifecycle.state.entries.get(pid)
+        if isinstance(value, Envelope):
+            if owner is not None and owner.user_id and value.user_id == ANONYMOUS:
+                return msgspec.structs.replace(value, user_id=owner.user_id)
+            return value
+        if isinstance(value, str):
+            value = {"raw_input": value}
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"an envelope is a mapping of fields, not {type(value).__name__}", key="envelope")
+        fields = dict(value or {})
+        for name in _OWNED if owner is not None and not owner.pipeline else ():
+            if not fields.get(name) and getattr(owner, name):
+                fields[name] = getattr(owner, name)
+        return Envelope.create(self._kernel.entropy, now=self._kernel.clock.now(), **fields)
+
+    def _must_be_driven_outside(self, pid: str) -> None:
+        """What a process of this kernel runs, nobody else reports into or replaces."""
+        process = self._kernel.processes.get(pid)
+        if pid in self.state.sessions and process is not None and process.exit is None and self.runner.runs(process):
+            hint = "its agents report by themselves; terminate_session ends it"
+            raise InvalidTransition(f"pipeline {pid} is run by a process of this kernel", hint=hint, pid=pid)
+
+    def _terminate(self, pid: str, reason: TerminalReason, message: str) -> int:
+        return self.fact(pid, "pipeline.terminated", {"reason": reason.value, "message": message})
+
+    def fact(self, pid: str, kind: str, data: dict[str, Any]) -> int:
+        """A session changes: a row, and a runner that waits for a change looks again."""
+        with self._kernel.listeners.act:
+            was = self.state.sessions.get(pid)
+            before, over = (was.waiting, was.terminated) if was is not None else ((), False)
+            seq = self._kernel.fact(self.state, pid, kind, {**data, "at": self._kernel.clock.now()})
+            session = self.state.sessions.get(pid)
+            if before:
+                self.questions.take_back(before, session.waiting if session is not None else ())
+            if session is not None and session.terminated and not (over and session is was):
+                self._ended(session)
+            self.runner.look_again(pid)
+            return seq
+
+    def _ended(self, session: Session) -> None:
+        """The row that was written last ended it: say so in one of its own, and let its entry end with it."""
+        pid, message = session.process_id, session.envelope.termination_reason
+        reason = session.terminal_reason.value if session.terminal_reason is not None else ""
+        self._kernel.fact(self.state, pid, "pipeline.ended", {"reason": reason, "message": message})
+        self._kernel.lifecycle.pipeline_over(pid, reason or message)
+
+
+def _stage_in_doubt(session: Session, interrupt: Interrupt) -> str:
+    """The stage that runs the agent of the effect that the question names."""
+    stages = [session.pipeline_config.by_name[token.stage] for token in session.tokens if token.state == "running"]
+    meant = [stage.name for stage in stages if f" {effect_name(stage)} " in interrupt.question]
+    return meant[0] if meant else session.envelope.current_stage
+
+
+def _unasked(waiting: Any) -> Any:
+    """The questions of a checkpoint's stages, for the kernel to ask anew: their ids were those of another time."""
+    if not isinstance(waiting, list):
+        return waiting
+    return [
+        {**each, "id": "", "interrupt": {name: part for name, part in each["interrupt"].items() if name != "id"}}
+        if isinstance(each, Mapping) and each.get("token") and isinstance(each.get("interrupt"), Mapping)
+        else each
+        for each in waiting
+    ]

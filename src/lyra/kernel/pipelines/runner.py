@@ -1,0 +1,470 @@
+"""A pipeline as a durable process: the agents registered here run its stages, one effect a run.
+
+`run_pipeline` is a program like any other. It reads what is due (a journaled reading, so a replay reads the same),
+performs each run through the door (`ctx.do`, so a finished run is never repeated, and one that was in flight when its
+kernel died is asked about unless it may be repeated), and reports it to the session. Reports that the session has are
+passed over, which is all that a replay needs. Agents are looked up by name; after a restart a stage waits until its
+agent is registered. Decides nothing about routes: `pipeline_session` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import did_you_mean, short_text
+from lyra.core.effect import Charged, Effect
+from lyra.core.faultpoint import point
+from lyra.core.limits import EFFECTS_KEPT, NAME_LENGTH_MAX
+from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError, NameTaken, ProcessExit
+from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.pipelines.instruction import asked_data, metrics_data, response_data
+from lyra.kernel.pipelines.keys import OutputMode
+from lyra.kernel.process.call_keys import current_branch, next_key
+from lyra.kernel.process.process import Process, resume, suspend
+from lyra.kernel.programs.context import Context, read
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.pipelines.declaration import AgentConfig
+    from lyra.kernel.pipelines.events import Feed
+    from lyra.kernel.pipelines.orchestrator import Orchestrator
+    from lyra.kernel.pipelines.session import Question, Session
+
+__all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
+
+
+_WENT_WELL: Final[dict[str, Any]] = {
+    "output": {},
+    "success": True,
+    "error": None,
+    "metrics": None,
+    "break_loop": False,
+    "interrupt": None,
+}
+# What a run was charged, as its metrics call it.
+_SPENT: Final = {
+    "llm_calls": "llm_calls",
+    "tool_calls": "tool_calls",
+    "tokens_in": "input_tokens",
+    "tokens_out": "output_tokens",
+}
+
+
+_Numbered: TypeAlias = "asyncio.Future[None]"  # done when a branch has its number
+
+
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent function may return instead of a plain mapping."""
+
+    output: dict[str, Any] = {}
+    success: bool = True
+    error: str | None = None
+    metrics: dict[str, Any] = {}
+    break_loop: bool = False
+    interrupt: dict[str, Any] | None = None
+
+
+class _Agent(msgspec.Struct, frozen=True):
+    call: Callable[[Any], Any]
+    idempotent: bool
+
+
+class Agents:
+    """Agents by name."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._by_name: dict[str, _Agent] = {}
+        self._waiters: dict[str, list[Any]] = {}
+
+    def register(self, name: str, agent: Any, *, idempotent: bool = False) -> None:
+        """Make an agent known: a function of the envelope, best an async one, or an object with such a `run`."""
+        short_text(name, "an agent's name", most=NAME_LENGTH_MAX)
+        if not name:
+            raise ConfigError("an agent needs a name", key="name")
+        call = agent if callable(agent) and not isinstance(agent, type) else getattr(agent, "run", None)
+        if not callable(call):
+            raise ConfigError(f"an agent is an async function of the envelope, not {agent!r}", key="agent")
+        self._by_name[name] = _Agent(call, idempotent)
+        for waker in self._waiters.pop(name, []):
+            resume(waker)
+
+    def unregister(self, name: str) -> bool:
+        return self._by_name.pop(name, None) is not None
+
+    def names(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse a pipeline whose agents are not all here."""
+        missing = [name for name in names if name not in self._by_name]
+        if missing:
+            near = did_you_mean(missing[0], self._by_name)
+            hint = f"did you mean {near!r}?" if near else "kernel.register_agent(name, fn) makes one known"
+            raise ConfigError(f"no agent is registered as {missing[0]!r}", hint=hint, key=missing[0], missing=missing)
+
+    def find(self, name: str) -> _Agent | None:
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> _Agent:
+        if name not in self._by_name:
+            self.check([name])
+        return self._by_name[name]
+
+    async def wait_for(self, process: Process, name: str) -> _Agent:
+        """The agent, as soon as it is registered; not journaled."""
+        while name not in self._by_name:
+            self._kernel.publish(process.pid, "process.dormant", {"agent": name})
+            await suspend(process, self._waiters.setdefault(name, []))
+        return self._by_name[name]
+
+
+class Runner:
+    """Runs sessions of one kernel as processes."""
+
+    def __init__(self, kernel: Kernel, orchestrator: Orchestrator) -> None:
+        self._kernel = kernel
+        self._orchestrator = orchestrator
+        self._effects: dict[Any, Effect] = {}  # one for each way that an agent is run
+        self._waiters: dict[str, list[Any]] = {}  # runners that wait for their session to change
+
+    # ------------------------------------------------------------------ from outside
+
+    def start(self, pid: str, feed: Feed) -> Process:
+        """The process that runs a session; the feed gets a None when it ends."""
+        kernel = self._kernel
+        self._orchestrator.take_over(self._orchestrator.state.sessions[pid])
+        handle = kernel.spawn(run_pipeline, pid=pid)
+        process = kernel.find(handle.pid)
+        if not self.runs(process):
+            raise NameTaken(f"process {pid} is no pipeline", hint="use another pid", pid=pid)
+        if process.exit is not None:
+            feed.put(None)
+            return process
+        ended: asyncio.Future[None] = kernel.loop.create_future()
+
+        def tell(future: asyncio.Future[None]) -> None:
+            if not future.cancelled():
+                future.exception()  # looked at: the listener learns why from the process
+            feed.put(None)
+
+        ended.add_done_callback(tell)
+        process.watch(ended)
+        return process
+
+    def stop(self, pid: str, reason: str) -> None:
+        """End the process of a session that is over: what its agents still do is not waited for."""
+        process = self._kernel.processes.get(pid)
+        if process is not None and process.exit is None and self.runs(process):
+            self._kernel.kill(pid, reason)
+
+    def runs(self, process: Process) -> bool:
+        """Whether that process is a pipeline's."""
+        return process.program == self._kernel.programs.name(run_pipeline)
+
+    def raise_unless_finished(self, process: Process, pid: str) -> None:
+        self._kernel.raise_if_failed()
+        ended = process.exit
+        if ended is not None and ended.error is not None:
+            raise ended.error
+        reason = ended.reason if ended is not None else "stopped"
+        raise ProcessExit(f"pipeline {pid} ended early: {reason}", reason=reason, pid=pid)
+
+    # ------------------------------------------------------------------ the program
+
+    async def run(self, ctx: Context) -> dict[str, Any]:
+        """Until the session is over: run what is due, report it, ask what is to be asked."""
+        process = ctx._process
+        while True:
+            plan = read(process, "pipeline", lambda: self._plan(process.pid))
+            word = plan[0]
+            if word == "done":
+                return {"reason": plan[1], "message": plan[2]}
+            if word == "ask":
+                await self._ask(ctx, plan[1:])
+            elif word == "wait":
+                await self._wait(process)
+            elif word == "run" and len(plan[1]) == 1:
+                run, stage = plan[1][0]
+                await self._perform(ctx, run, stage)
+            else:
+                await self._run_together(ctx, plan)
+
+    def look_again(self, pid: str) -> None:
+        """Something that a runner may wait for happened: its session changed, or a question about it is over."""
+        if pid in self._waiters:
+            for waker in self._waiters.pop(pid):
+                resume(waker)
+
+    async def _wait(self, process: Process) -> None:
+        """Until no question from outside holds the session up; not journaled, the next reading of the plan is."""
+        orchestrator = self._orchestrator
+        while True:
+            session = orchestrator.state.sessions.get(process.pid)
+            if session is None:
+                return
+            held_up = not session.terminated and orchestrator.questions.hold_up(session)
+            if session.terminated or (not held_up and self._may_go_on(process, session)):
+                return
+            await suspend(process, self._waiters.setdefault(process.pid, []))
+
+    @staticmethod
+    def _may_go_on(process: Process, session: Session) -> bool:
+        """Something can run or be asked, or the journal knows what came next; else a new look would be the same."""
+        entry = process.recall.get(process.keys) if process.recall is not None else None
+        return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
+
+    def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
+        """What is due, as plain data; `beside`: other runs or questions of this pipeline are under way."""
+        orchestrator = self._orchestrator
+        session = orchestrator.state.sessions.get(pid)
+        if session is None:
+            return ["done", "forgotten", "the session was cleaned up"]
+        orchestrator.start_ready(session)
+        if session.terminated:
+            reason = session.terminal_reason.value if session.terminal_reason is not None else ""
+            return ["done", reason, session.envelope.termination_reason]
+        running = [[token.run, token.stage] for token in session.tokens if token.state == "running"]
+        asks = [_asked(question) for question in session.waiting if question.token]
+        if not asks:  # also while a question from outside is open: what is under way goes on
+            return ["run", running] if running else ["wait"]
+        if beside or running or len(asks) > 1 or session.first("ready") is not None:
+            return ["together", running, asks]
+        return ["ask", *asks[0]]
+
+    async def _run_together(self, ctx: Context, plan: list[Any]) -> None:
+        """Branches of a fork, or stages in parallel mode: runs, and questions of branches (numbered below zero). The
+        plan is read again after each that ends, or when something else changed what is due; the reading says which, so
+        that a replay, where they end in another order, goes on in the order of then."""
+        process = ctx._process
+        tasks: dict[int, asyncio.Task[None]] = {}
+        begun: set[int] = set()
+        try:
+            while plan[0] in ("run", "together"):
+                due = self._due(ctx, plan)
+                for key in [key for key in tasks if key not in due]:
+                    tasks.pop(key).cancel()
+                new = {key: self._kernel.loop.create_future() for key in due if key not in begun}
+                for key, numbered in new.items():
+                    tasks[key] = self._kernel.tasks.start(due[key](numbered), name=f"{process.pid} {key}")
+                begun.update(new)
+                for numbered in new.values():  # before it is looked what ended: a replay may know that at once
+                    await numbered
+                first = await self._first_end(process, tasks, begun)
+                if first:
+                    tasks.pop(first).result()
+                after = {"after": first}
+                plan = read(  # at once: the loop's variables are those of now
+                    process,
+                    "pipeline",
+                    lambda: [*self._plan(process.pid, beside=bool(tasks)), after],  # noqa: B023
+                )
+        finally:  # nothing is awaited here: the kernel may be closing the program
+            for task in tasks.values():
+                task.cancel()
+
+    def _due(self, ctx: Context, plan: list[Any]) -> dict[int, Callable[[_Numbered], Coroutine[Any, Any, None]]]:
+        """What a plan names, by its key among the tasks."""
+        asks = plan[2] if plan[0] == "together" else []
+        works: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {
+            **{run: partial(self._perform, ctx, run, stage) for run, stage in plan[1]},
+            **{-ask[-1]: partial(self._ask, ctx, ask) for ask in asks},
+        }
+        return {key: partial(self._branch, ctx, work) for key, work in works.items()}
+
+    async def _first_end(self, process: Process, tasks: dict[int, asyncio.Task[None]], begun: set[int]) -> int:
+        """The key of the task that ended first, or 0: something else changed what is due. On replay, as it was."""
+        then = self._ended_then(process)
+        if then == 0:
+            return 0
+        if then in tasks:
+            await asyncio.wait([tasks[then]])
+            return then
+        session = self._orchestrator.state.sessions.get(process.pid)
+        if session is None or not session.waiting:  # nothing from outside can change it
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        while not any(task.done() for task in tasks.values()):
+            if self._changed(process.pid, begun, tasks):
+                return 0
+            change = self._kernel.loop.create_future()
+            waiters = self._waiters.setdefault(process.pid, [])
+            waiters.append(change)
+            try:
+                await asyncio.wait([*tasks.values(), change], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not change.done() and change in waiters:
+                    waiters.remove(change)
+        return min(key for key, task in tasks.items() if task.done())
+
+    def _changed(self, pid: str, begun: set[int], tasks: Collection[int]) -> bool:
+        """Whether something else is due than what is under way."""
+        orchestrator = self._orchestrator
+        session = orchestrator.state.sessions.get(pid)
+        if session is None or session.terminated:
+            return True
+        if session.first("ready") is not None and not orchestrator.questions.hold_up(session):
+            return True
+        runs = {token.run for token in session.tokens if token.state == "running"}
+        due = runs | {-question.number for question in session.waiting if question.token}
+        return not due <= begun or not due >= set(tasks)
+
+    @staticmethod
+    def _ended_then(process: Process) -> int | None:
+        """On replay: what ended before the next reading of the plan (0: nothing did); None when nobody can say."""
+        entry = process.recall.get(process.keys) if process.recall is not None else None
+        last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
+        return int(last["after"]) if isinstance(last, dict) else None
+
+    async def _branch(self, ctx: Context, work: Callable[[], Coroutine[Any, Any, None]], numbered: _Numbered) -> None:
+        """A run or a question beside others. Its branch is numbered before it waits for anything, so in the order of
+        the plan."""
+        current_branch(ctx._process)
+        numbered.set_result(None)
+        await work()
+
+    async def _perform(self, ctx: Context, run: int, stage_name: str) -> None:
+        """One run through the door, and its report."""
+        process = ctx._process
+        session = self._orchestrator.state.sessions[process.pid]
+        stage = session.pipeline_config.stage(stage_name)
+        assert stage is not None, stage_name
+        agents = self._orchestrator.agents
+        agent = agents.find(stage.agent_name) or await agents.wait_for(process, stage.agent_name)
+        effect = self._effect(stage, agent)
+        try:
+            result = await ctx.do(effect, process.pid, run, stage_name)
+        except (Divergence, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an agent raises is a failed stage
+            result = {"success": False, "error": str(error) or type(error).__name__}
+        point("pipeline.answered")
+        self._report(process.pid, run, result)
+
+    def _report(self, pid: str, run: int, result: Mapping[str, Any]) -> None:
+        """Once: a replay comes here again with what the session has long been told."""
+        session = self._orchestrator.state.sessions.get(pid)
+        token = session.running(run=run) if session is not None else None
+        if token is None:
+            return
+        row = {**_WENT_WELL, "agent_name": token.stage, "run_id": run, **result}
+        row["metrics"] = metrics_data(row["metrics"])
+        self._orchestrator.record_report(pid, token, row)
+
+    def _effect(self, stage: AgentConfig, agent: _Agent) -> Effect:
+        retry = stage.retry
+        # A stage that may be run again after a failure may be run again after a crash.
+        idempotent = retry is not None or agent.idempotent
+        key = (stage.agent_name, idempotent, retry)
+        found = self._effects.get(key)
+        if found is None:
+            if len(self._effects) >= EFFECTS_KEPT:
+                self._effects.clear()
+            found = Effect(self._run_agent, name=effect_name(stage), idempotent=idempotent, retry=retry)
+            self._effects[key] = found
+        return found
+
+    async def _run_agent(self, pid: str, run: int, stage_name: str) -> Any:
+        """Call the agent with its view of the envelope; what it gives becomes plain data."""
+        session = self._orchestrator.state.sessions[pid]
+        token = session.running(run=run)
+        stage = session.pipeline_config.stage(stage_name)
+        assert stage is not None, stage_name
+        if token is None:
+            raise AgentFailed(f"nobody waits for run {run} of {stage_name} any more")
+        agent = self._orchestrator.agents.get(stage.agent_name)
+        clock = self._kernel.clock
+        began = clock.monotonic()
+        value = agent.call(session.view(token))
+        if hasattr(value, "__await__"):
+            timeout_s = stage.timeout_seconds or session.pipeline_config.default_timeout_seconds
+            value = await in_time(clock, value, timeout_s, stage.agent_name)
+        usage = None
+        if isinstance(value, Charged):
+            value, usage = value.value, value.usage
+        result = _result(stage, value)
+        metrics = result["metrics"] = {"duration_ms": round((clock.monotonic() - began) * 1000), **result["metrics"]}
+        if usage is not None:
+            for name, dimension in _SPENT.items():
+                metrics.setdefault(name, usage[dimension])
+        if self._kernel.journal is None:  # what the door makes of it for a journal: plain, and the session's own
+            result = codec.decode(codec.encode(result))
+        return result if usage is None else Charged(result, usage)
+
+    async def _ask(self, ctx: Context, ask: list[Any]) -> None:
+        """Put a branch's question to a human, and tell the session what came of it."""
+        process, questions = ctx._process, self._orchestrator.questions
+        kind, text, message = ask[:3]
+        number = ask[3] if len(ask) > 3 else self._number_of(process.pid, ask)
+        response: dict[str, Any] | None = None
+        unanswered = ""
+        try:
+            answer = await self._kernel.interrupts.ask(
+                process,
+                kind=kind,
+                key=next_key(process),
+                question=text or f"{kind}?",
+                message=message,
+                asked=lambda interrupt_id: questions.known_as(process.pid, number, interrupt_id),
+            )
+            response = response_data(answer)
+        except LyraError as error:  # it expired, or was taken back
+            if isinstance(error, Divergence):
+                raise
+            unanswered = error.message
+        session = self._orchestrator.state.sessions.get(process.pid)
+        question = session.question(number) if session is not None else None
+        if question is not None:  # else the session was told before: this is a replay, or it was answered there
+            questions.over(process.pid, question, response, unanswered=unanswered)
+
+    def _number_of(self, pid: str, ask: list[Any]) -> int:
+        """A plan from before questions had numbers means the last one that asks the same."""
+        session = self._orchestrator.state.sessions.get(pid)
+        waiting = session.waiting if session is not None else []
+        return next((each.number for each in reversed(waiting) if _asked(each)[:3] == ask[:3]), 0)
+
+
+def effect_name(stage: AgentConfig) -> str:
+    """What a run of the stage is called at the door."""
+    return f"pipeline:{stage.agent_name}"
+
+
+def _asked(question: Question) -> list[Any]:
+    asked = question.interrupt
+    return [question.kind, str(asked.get("question", "")), str(asked.get("message", "")), question.number]
+
+
+async def run_pipeline(ctx: Context) -> dict[str, Any]:
+    """The program of every pipeline; its session has the pid of its process."""
+    return await ctx._process.kernel.orchestrator.runner.run(ctx)
+
+
+def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:
+    """What an agent gave, as a report; a failure it only states is raised, so that it is retried like any other."""
+    data: dict[str, Any] = {"output": {}, "metrics": {}}
+    if isinstance(value, AgentResult):
+        if not value.success or value.error:
+            raise AgentFailed(value.error or f"{stage.agent_name} failed")
+        metrics_data(value.metrics)  # what is wrong with them is the stage's failure
+        data = {"output": value.output, "metrics": dict(value.metrics)}
+        if value.break_loop:
+            data["break_loop"] = True
+        if value.interrupt:
+            data["interrupt"] = asked_data(value.interrupt)  # a kind that there is not is the stage's failure, too
+    elif isinstance(value, Mapping):
+        data["output"] = dict(value)
+    elif isinstance(value, str) and stage.output_mode is OutputMode.TEXT:
+        data["output"] = {"text": value}
+    elif value is not None:
+        raise AgentFailed(
+            f"{stage.agent_name} gave {type(value).__name__}, not a mapping", hint="return a dict or an AgentResult"
+        )
+    wrong = stage.wrong_with(data["output"])
+    if wrong is not None:
+        raise AgentFailed(f"the output of {stage.agent_name} {wrong}")
+    return data

@@ -1,0 +1,261 @@
+"""The published JSON Schema (2020-12) of a declaration, made from the tables of `pipeline_keys`.
+
+For editors and for those who write declarations by machine. It says all that can be said of one place and its
+neighbours; what needs the whole (names that are declared, loops, stages that wait for one another) only the kernel's
+own check (`pipeline_check`) knows. Words may be written in capitals, and what is left out may be null, in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from lyra.core.limits import COUNTED_MAX, NAME_LENGTH_MAX, PIPELINE_STAGES_MAX, RETRY_ATTEMPTS_MAX
+from lyra.kernel.pipelines.keys import (
+    ALIASES,
+    EDGE_ALIASES,
+    EDGE_KEYS,
+    MILLISECONDS_MAX,
+    PIPELINE_KEYS,
+    SECONDS_MAX,
+    SPECIAL_TARGETS,
+    STAGE_KEYS,
+    Key,
+    MergeStrategy,
+)
+from lyra.kernel.pipelines.routing import JOINING, OPS, SCOPES, WITH_VALUE
+
+__all__ = ["json_schema"]
+
+_Schema = dict[str, Any]
+
+
+def json_schema() -> _Schema:
+    """The JSON Schema (2020-12) of a declaration, from the tables above."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Lyra pipeline",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "oneOf": [{"required": ["agents"]}, {"required": ["stages"]}],
+        "properties": _properties(PIPELINE_KEYS, "#/properties"),
+        "$defs": {
+            "stage": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name"],
+                "allOf": _TOGETHER,
+                "properties": _properties(STAGE_KEYS, "#/$defs/stage/properties"),
+            },
+            "rule": _RULE_SCHEMA,
+            "expression": _EXPRESSION_SCHEMA,
+            "field": _FIELD_SCHEMA,
+        },
+    }
+
+
+def _properties(table: Mapping[str, Key], at: str) -> _Schema:
+    aliases = {alias: {"$ref": f"{at}/{name}"} for alias, name in ALIASES.items() if name in table}
+    return {**{name: _schema(name, key) for name, key in table.items()}, **aliases}
+
+
+def _schema(name: str, key: Key) -> _Schema:
+    shapes: dict[str, _Schema] = {
+        "text": {"type": "string", "maxLength": NAME_LENGTH_MAX},
+        "flag": {"type": "boolean"},
+        "count": {"type": "integer", "minimum": key.least, "maximum": key.most},
+        "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": SECONDS_MAX},
+        "number": {"type": "number"},
+        "names": _TEXTS,
+        "word": _words(key.words),
+        "rules": {"type": "array", "items": {"$ref": "#/$defs/rule"}},
+        "retry": _RETRY_SCHEMA,
+        "generation": _GENERATION_SCHEMA,
+        "schema": {"type": "object"},
+        "state": _STATE_SCHEMA,
+        "edges": _EDGES_SCHEMA,
+        "stages": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": PIPELINE_STAGES_MAX,
+            "items": {"$ref": "#/$defs/stage"},
+        },
+    }
+    shape = shapes[key.type]
+    if name == "name":
+        shape = {**shape, "minLength": 1, "not": {"enum": list(SPECIAL_TARGETS)}} if key is _STAGE_NAME else _NAME
+    elif key.type != "stages":
+        shape = _or_null(shape)
+    default = {} if key.default in (None, "", (), {}) else {"default": key.default}
+    return {**shape, **default, "description": key.meaning}
+
+
+def _or_null(shape: _Schema) -> _Schema:
+    """What is left out may be null."""
+    if "type" in shape:
+        kinds = shape["type"] if isinstance(shape["type"], list) else [shape["type"]]
+        return {**shape, "type": [*kinds, "null"]}
+    return {"anyOf": [*shape["anyOf"], {"type": "null"}]}
+
+
+def _words(words: Iterable[str], *, underscores: bool = False) -> _Schema:
+    """One of these words, in any case; with `underscores` also NotExists for not_exists."""
+    plain = [str(word) for word in words]
+    gap = "_*" if underscores else ""
+    patterns = [gap.join(map(_letter, word.replace("_", "") if underscores else word)) for word in plain]
+    return {"anyOf": [{"enum": plain}, {"type": "string", "pattern": f"^{gap}(?:{'|'.join(patterns)}){gap}$"}]}
+
+
+def _letter(mark: str) -> str:
+    return f"[{mark.upper()}{mark}]" if mark.isalpha() else mark
+
+
+_NAME: Final[_Schema] = {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX}
+_TEXT: Final[_Schema] = {"type": "string", "minLength": 1}
+_TEXTS: Final[_Schema] = {"type": "array", "items": {"type": "string", "maxLength": NAME_LENGTH_MAX}}
+_STAGE_NAME: Final = STAGE_KEYS["name"]
+
+
+def _where(name: str, shape: _Schema) -> _Schema:
+    """The key is there, and looks like this."""
+    return {"required": [name], "properties": {name: shape}}
+
+
+_FORK: Final = _where("node_kind", _words(["fork"]))
+_SOME: Final[_Schema] = {"type": "array", "minItems": 1}
+_TOGETHER: Final[list[_Schema]] = [
+    {
+        "if": _FORK,
+        "then": {"anyOf": [_where(name, _SOME) for name in ("branches", "routing_rules", "routing")]},
+        "else": {"not": _where("branches", _SOME)},
+    },
+    {"if": _where("has_llm", {"const": True}), "then": _where("model_role", _TEXT)},
+    {
+        "if": _where("context_overflow", {"allOf": [{"type": "string"}, {"not": _words(["fail"])}]}),
+        "then": _where("max_context_tokens", {"type": "integer"}),
+    },
+]
+_STATE_SCHEMA: Final[_Schema] = {
+    "anyOf": [
+        {"type": "object", "propertyNames": {"minLength": 1}, "additionalProperties": _words(MergeStrategy)},
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["key"],
+                "properties": {"key": _TEXT, "merge": _or_null(_words(MergeStrategy))},
+            },
+        },
+    ]
+}
+_RETRY_SCHEMA: Final[_Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "max_retries": {"type": ["integer", "null"], "minimum": 0, "maximum": RETRY_ATTEMPTS_MAX - 1, "default": 0},
+        "initial_ms": {"type": ["number", "null"], "minimum": 0, "maximum": MILLISECONDS_MAX, "default": 1000},
+        "max_ms": {"type": ["number", "null"], "minimum": 0, "maximum": MILLISECONDS_MAX, "default": 30000},
+        "multiplier": {"type": ["number", "null"], "minimum": 1, "default": 2},
+    },
+}
+_GENERATION_SCHEMA: Final[_Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "stop": _or_null(_TEXTS),
+        "repeat_penalty": {"type": ["number", "null"], "minimum": 0},
+        "top_p": {"type": ["number", "null"], "minimum": 0},
+        "top_k": {"type": ["integer", "null"], "minimum": 0, "maximum": COUNTED_MAX},
+        "seed": {"type": ["integer", "null"], "minimum": -COUNTED_MAX, "maximum": COUNTED_MAX},
+    },
+}
+
+
+def _also(name: str) -> list[str]:
+    """How else an end of an edge is called."""
+    return [alias for alias, known in EDGE_ALIASES.items() if known == name]
+
+
+_MAX_COUNT: Final[_Schema] = {"type": "integer", "minimum": 1, "maximum": COUNTED_MAX}
+_EDGES_SCHEMA: Final[_Schema] = {
+    "anyOf": [
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["max_count"],
+                "allOf": [
+                    {"oneOf": [{"required": [each]} for each in (name, *_also(name))]}
+                    for name in EDGE_KEYS
+                    if name != "max_count"
+                ],
+                "properties": {
+                    **{each: {"type": "string"} for each in ("from", "to", *EDGE_ALIASES)},
+                    "max_count": _MAX_COUNT,
+                },
+            },
+        },
+        {"type": "object", "propertyNames": {"pattern": "->"}, "additionalProperties": _MAX_COUNT},
+    ]
+}
+_RULE_SCHEMA: Final[_Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["target"],
+    "properties": {
+        "condition": {"type": ["string", "null"], "description": "a key of the stage's output"},
+        "value": {"description": "what that key must equal"},
+        "expr": {"anyOf": [{"$ref": "#/$defs/expression"}, {"type": "null"}]},
+        "target": {**_NAME, "description": "a stage, end, clarification or confirmation"},
+    },
+    "if": _where("condition", {"type": "string"}),
+    "then": {"required": ["value"], "not": _where("expr", {"type": "object"})},
+}
+
+
+def _expression(words: Iterable[str], **parts: _Schema) -> _Schema:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["op", *parts],
+        "properties": {"op": _words(words, underscores=True), **parts},
+    }
+
+
+_AN_EXPRESSION: Final[_Schema] = {"$ref": "#/$defs/expression"}
+_A_FIELD: Final[_Schema] = {"$ref": "#/$defs/field"}
+_EXPRESSION_SCHEMA: Final[_Schema] = {
+    "anyOf": [
+        _expression(WITH_VALUE, field=_A_FIELD, value={}),
+        _expression(("exists", "not_exists"), field=_A_FIELD),
+        _expression(JOINING, exprs={"type": "array", "minItems": 1, "items": _AN_EXPRESSION}),
+        _expression(("not",), expr=_AN_EXPRESSION),
+        _expression(("always",)),
+    ],
+    "description": "; ".join(f"{op}: {meaning}" for op, meaning in OPS.items()),
+}
+_OTHER_SCOPES: Final = _words([scope for scope in SCOPES if scope != "agent"], underscores=True)
+_FIELD_SCHEMA: Final[_Schema] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["key"],
+            "properties": {
+                "scope": {**_or_null(_OTHER_SCOPES), "default": "current"},
+                "agent": {"type": "null"},
+                "key": _TEXT,
+            },
+        },
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["scope", "agent", "key"],
+            "properties": {"scope": _words(["agent"], underscores=True), "agent": _TEXT, "key": _TEXT},
+        },
+    ],
+    "description": "; ".join(f"{scope}: {meaning}" for scope, meaning in SCOPES.items()),
+}

@@ -1,0 +1,193 @@
+"""Links, monitors and exit signals: how one process learns that another has ended.
+
+    link      two-way. When one ends abnormally, the other is ended too (reason `linked`, and an error that says who
+              died of what), unless it traps exits: then it gets an `ExitSignal` message instead, also for normal ends.
+    monitor   one-way and never deadly: the watcher gets a `Down` message, once.
+
+As in Erlang: linking or monitoring the dead is answered at once (reason `noproc`), links are made once however
+often asked for, and ending one end removes the link. All of it is journaled; messages to a process that traps or
+watches are ordinary rows in its mailbox, so a restart neither loses nor repeats one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.errors import ProcessExit
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.process.process import Exit, Process
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Down", "ExitSignal", "Links", "Ready", "read_signal", "register_signal"]
+
+NO_PROCESS: Final = "noproc"
+LINKED: Final = "linked"
+
+
+class ExitSignal(msgspec.Struct, frozen=True):
+    """A linked process ended, and this one traps exits."""
+
+    pid: str
+    reason: str
+    message: str = ""  # the text of its error, if it had one
+
+
+class Down(msgspec.Struct, frozen=True):
+    """A monitored process ended."""
+
+    ref: str
+    pid: str
+    reason: str
+    message: str = ""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A child has called `ctx.ready()`."""
+
+    pid: str
+
+
+_SIGNALS: Final[dict[str, type[msgspec.Struct]]] = {"exit": ExitSignal, "down": Down, "ready": Ready}
+_FORMS: Final[dict[type[msgspec.Struct], str]] = {signal: form for form, signal in _SIGNALS.items()}
+
+
+def register_signal(form: str, signal: type[msgspec.Struct]) -> None:
+    """One more kind of message that only the kernel's own parts send; `form` marks its rows."""
+    _SIGNALS[form] = signal
+    _FORMS[signal] = form
+
+
+def form_of(message: Any) -> str:
+    """What a message row says about its message: empty for what users send."""
+    return _FORMS.get(type(message), "")
+
+
+def read_signal(form: str, data: bytes) -> Any:
+    """A message as its receiver sees it."""
+    signal = _SIGNALS.get(form)
+    return codec.decode(data) if signal is None else codec.decoder_for(signal)(data)
+
+
+class Links:
+    __slots__ = ("_kernel", "_links", "_monitors", "_watched", "_watching")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._links: dict[str, dict[str, None]] = {}
+        self._monitors: dict[str, tuple[str, str]] = {}  # ref → (watcher, watched)
+        self._watched: dict[str, dict[str, None]] = {}  # watched → refs
+        self._watching: dict[str, dict[str, None]] = {}  # watcher → refs
+
+    # ------------------------------------------------------------------ making and unmaking
+
+    def link(self, one: Process, other: Process) -> None:
+        """Tie two ends together; a dead end is a signal to the other at once."""
+        if one is other or other.pid in self._links.get(one.pid, ()):
+            return
+        if other.exit is not None:
+            self._signal(one, ExitSignal(other.pid, NO_PROCESS))
+            return
+        self._kernel.record(one.pid, "process.linked", rows.Linked(other.pid))
+        self.restore_link(one.pid, other.pid)
+
+    def unlink(self, one: Process, other: Process) -> None:
+        if other.pid in self._links.get(one.pid, ()):
+            self._kernel.record(one.pid, "process.unlinked", rows.Linked(other.pid))
+            self._cut(one.pid, other.pid)
+
+    def linked(self, pid: str) -> list[str]:
+        return list(self._links.get(pid, ()))
+
+    def monitor(self, watcher: Process, watched: Process, ref: str) -> None:
+        if watched.exit is not None:
+            self._kernel.mailboxes.deliver(watcher, Down(ref, watched.pid, NO_PROCESS))
+            return
+        self._kernel.record(watcher.pid, "process.monitored", rows.Monitored(watched.pid, ref))
+        self.restore_monitor(watcher.pid, watched.pid, ref)
+
+    def demonitor(self, watcher: Process, ref: str) -> bool:
+        if self._monitors.get(ref, ("", ""))[0] != watcher.pid:
+            return False
+        self._kernel.record(watcher.pid, "process.demonitored", rows.Monitored("", ref))
+        self._forget(ref)
+        return True
+
+    def watches(self, watcher: str, watched: str) -> bool:
+        return any(self._monitors[ref][0] == watcher for ref in self._watched.get(watched, ()))
+
+    def trap(self, process: Process, on: bool) -> None:
+        if process.traps != on:
+            self._kernel.record(process.pid, "process.trapping", rows.Trapping(on))
+            process.traps = on
+
+    def restore_link(self, one: str, other: str) -> None:
+        self._links.setdefault(one, {})[other] = None
+        self._links.setdefault(other, {})[one] = None
+
+    def restore_monitor(self, watcher: str, watched: str, ref: str) -> None:
+        self._monitors[ref] = (watcher, watched)
+        self._watched.setdefault(watched, {})[ref] = None
+        self._watching.setdefault(watcher, {})[ref] = None
+
+    # ------------------------------------------------------------------ the end of one
+
+    def ended(self, process: Process, how: Exit) -> None:
+        """Tell everybody tied to it, in the order they were tied."""
+        text = text_of(how.error) if how.error is not None else ""
+        for pid in self.linked(process.pid):
+            self._cut(process.pid, pid)
+            other = self._kernel.processes.get(pid)
+            if other is not None and other.exit is None:
+                self._signal(other, ExitSignal(process.pid, how.reason, text), how.error)
+        for ref in list(self._watched.get(process.pid, ())):
+            watcher = self._kernel.processes.get(self._monitors[ref][0])
+            self._forget(ref)
+            if watcher is not None and watcher.exit is None:
+                self._kernel.mailboxes.deliver(watcher, Down(ref, process.pid, how.reason, text))
+        for ref in list(self._watching.get(process.pid, ())):
+            self._forget(ref)
+
+    def _signal(self, process: Process, signal: ExitSignal, error: BaseException | None = None) -> None:
+        if process.traps:
+            self._kernel.mailboxes.deliver(process, signal)
+        elif signal.reason != "normal":
+            self._kernel.life.stop(process, LINKED, cause=_died_with(process.pid, signal, error))
+
+    def _cut(self, one: str, other: str) -> None:
+        _drop(self._links, one, other)
+        _drop(self._links, other, one)
+
+    def _forget(self, ref: str) -> None:
+        watcher, watched = self._monitors.pop(ref)
+        _drop(self._watched, watched, ref)
+        _drop(self._watching, watcher, ref)
+
+
+def _died_with(pid: str, signal: ExitSignal, error: BaseException | None) -> ProcessExit:
+    """Why a link ended a process: through whom, and who was the first. In a chain only the first has a cause to tell,
+    so that the text does not grow with the chain."""
+    first = {"origin": signal.pid, "origin_reason": signal.reason, "cause": signal.message}
+    if signal.reason == LINKED and isinstance(error, ProcessExit):
+        first = {key: str(error.fields.get(key, "")) for key in first}
+    told = f": {first['cause']}" if first["cause"] else ""
+    return ProcessExit(
+        f"process {pid} was linked to {signal.pid}; {first['origin']} ended: {first['origin_reason']}{told}",
+        pid=pid,
+        reason=LINKED,
+        linked=signal.pid,
+        **first,
+    )
+
+
+def _drop(table: dict[str, dict[str, None]], key: str, item: str) -> None:
+    items = table.get(key)
+    if items is not None:
+        items.pop(item, None)
+        if not items:
+            del table[key]

@@ -1,0 +1,292 @@
+"""Mailboxes: bounded, first in first out, and slow receivers slow their senders down.
+
+A message goes straight to a process that is waiting for one, else into its inbox, else (inbox full) its sender
+waits for room. The journal has one row for a message sent and one for a message received; between the two it is in
+the inbox, also after a restart. A message for a process that has ended is dropped, and an Event says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from lyra.core import codec
+from lyra.core.faultpoint import point
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX, MESSAGE_BYTES_MAX, WAITING_SENDERS_MAX
+from lyra.errors import LimitExceeded, Overloaded, ProcessError
+from lyra.kernel.journal import rows
+from lyra.kernel.process.links import form_of, read_signal
+from lyra.kernel.process.process import Process, resume, suspend
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["NOTHING", "Mailboxes", "Turn", "receive_within"]
+
+
+class _Nothing:
+    __slots__ = ()
+
+
+NOTHING = _Nothing()  # no message came in time
+
+
+class Mailboxes:
+    __slots__ = ("_kernel", "limit")
+
+    def __init__(self, kernel: Kernel, *, limit: int) -> None:
+        self._kernel = kernel
+        self.limit = limit
+
+    def full(self, process: Process) -> bool:
+        return process.inbox is not None and len(process.inbox) >= self.limit
+
+    def must_wait(self, process: Process) -> bool:
+        """No room, or others were here first."""
+        return bool(process.senders) or self.full(process)
+
+    def deliver(
+        self,
+        process: Process,
+        message: Any,
+        *,
+        sender: Process | None = None,
+        key: rows.Key | None = None,
+        digest: bytes = b"",
+    ) -> int:
+        """Hand over a message for which there is room; gives the journal seq of its row."""
+        data = b"" if self._kernel.journal is None else self.encoded(message)
+        return self._hand_over(process, message, data, sender, key, digest)
+
+    def encoded(self, message: Any) -> bytes:
+        """The message as its row holds it, so that one which has no such form fails in its sender's hands."""
+        if self._kernel.journal is None:
+            return b""
+        data = codec.encode(message)
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"a message of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit")
+        return data
+
+    def _hand_over(
+        self,
+        process: Process,
+        message: Any,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
+    ) -> int:
+        seq = 0
+        labels = self._kernel.labels
+        if labels.state.pids and sender is not None:
+            labels.pass_on(sender.pid, process.pid, "a message from")
+        journal = self._kernel.journal
+        if journal is not None:
+            seq, message = self._write(process, form_of(message), data, sender, key, digest)
+        elif self._kernel.listening:
+            self._kernel.publish(process.pid, "message.sent", {"to": process.pid})
+        if process.exit is not None:
+            self.dropped(process, 1, "process has ended")
+            return seq
+        point("mailbox.delivered")
+        receiver = process.receiver
+        if process.inbox is None:
+            process.inbox = deque()
+        process.inbox.append((seq, message))
+        if receiver is not None:
+            process.receiver = None
+            resume(receiver)
+        return seq
+
+    def _write(
+        self,
+        process: Process,
+        form: str,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
+    ) -> tuple[int, Any]:
+        journal = self._kernel.journal
+        assert journal is not None
+        blob = self._kernel.life.blob(data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+        row = rows.Sent(
+            process.pid,
+            rows.NIL if blob else rows.Raw(data),
+            sender.pid if sender is not None else "",
+            key,
+            digest,
+            # One that diverged may come back with the right program, and reads it then.
+            process.exit is not None and process.exit.reason != "divergence",
+            blob,
+            form,
+        )
+        seq = journal.write(process.pid, "message.sent", rows.encode(row))
+        # The receiver sees what the journal holds, now and after a restart.
+        return seq, read_signal(form, data)
+
+    def dropped(self, process: Process, count: int, why: str) -> None:
+        self._kernel.publish(process.pid, "message.dropped", {"count": count, "reason": why})
+
+    def take(self, process: Process, key: rows.Key) -> Any:
+        """The first message in the inbox, and the row that says it was read."""
+        assert process.inbox is not None
+        seq, message = process.inbox.popleft()
+        kernel = self._kernel
+        if kernel.journal is not None:
+            kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, seq)))
+        elif kernel.listening:
+            kernel.publish(process.pid, "message.received", {"key": key})
+        if process.senders:  # there is room again: the sender that waited longest goes on
+            self._next_sender(process)
+        return message
+
+    async def receive(self, process: Process, key: rows.Key | None) -> Any:
+        """`ctx.receive()` handed to another task; the second of two has no key left."""
+        if key is None or process.receiver is not None:
+            raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
+        return await receive_within(process, key, None)
+
+    def send_in_turn(
+        self,
+        process: Process,
+        message: Any,
+        *,
+        sender: Process | None = None,
+        key: rows.Key | None = None,
+        digest: bytes = b"",
+    ) -> Turn:
+        """Get in line for room. The mailbox itself takes the message when there is some, awaited or not."""
+        if process.senders is None:
+            process.senders = deque()
+        if len(process.senders) >= WAITING_SENDERS_MAX:
+            raise Overloaded(f"{len(process.senders)} messages wait for room in the mailbox of {process.pid} already")
+        turn = Turn(process, message, self.encoded(message), sender, key, digest)
+        process.senders.append(turn)
+        return turn
+
+    def _next_sender(self, process: Process) -> None:
+        assert process.senders is not None
+        turn = process.senders.popleft()
+        turn.seq = self._hand_over(process, turn.message, turn.data, turn.sender, turn.key, turn.digest)
+        turn.taken = True
+        if turn.waker is not None:
+            resume(turn.waker)
+
+    def close(self, process: Process) -> None:
+        """The process ended: say what was not read, and let waiting senders go on."""
+        if process.inbox:
+            self.dropped(process, len(process.inbox), "process ended before it was read")
+        process.inbox = None
+        while process.senders:
+            self._next_sender(process)
+        process.senders = None
+
+
+class Turn:
+    """A message that waits for room; awaiting it waits until it was taken, and gives its row's seq."""
+
+    __slots__ = ("data", "digest", "key", "message", "receiver", "sender", "seq", "taken", "waker")
+
+    def __init__(
+        self,
+        receiver: Process,
+        message: Any,
+        data: bytes,
+        sender: Process | None,
+        key: rows.Key | None,
+        digest: bytes,
+    ) -> None:
+        self.receiver = receiver
+        self.message = message
+        self.data = data
+        self.sender = sender
+        self.key = key
+        self.digest = digest
+        self.seq = 0
+        self.taken = False
+        self.waker: Any = None
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> int:
+        if self.taken:
+            return self.seq
+        kernel = self.receiver.kernel
+        try:
+            if self.sender is not None:
+                await suspend(self.sender, self)
+            else:
+                self.waker = kernel.loop.create_future()
+                await self.waker
+        except BaseException as error:
+            senders = self.receiver.senders
+            if senders is not None and self in senders:
+                senders.remove(self)
+            if self.sender is not None and self.key is not None:
+                kernel.door.cut_short(
+                    self.sender, self.key, error, form="send", name=self.receiver.pid, digest=self.digest
+                )
+            raise
+        return self.seq
+
+    # As the list of waiters that `suspend` wants:
+
+    def append(self, waker: Any) -> None:
+        self.waker = waker
+
+    def __contains__(self, waker: Any) -> bool:
+        return self.waker is waker
+
+    def remove(self, _waker: Any) -> None:
+        self.waker = None
+
+
+class Slot:
+    """Makes `process.receiver` look like the list of waiters that `suspend` wants."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def append(self, waker: Any) -> None:
+        self._process.receiver = waker
+
+    def __contains__(self, waker: Any) -> bool:
+        return self._process.receiver is waker
+
+    def remove(self, _waker: Any) -> None:
+        self._process.receiver = None
+
+
+async def receive_within(process: Process, key: rows.Key, timeout_s: float | None) -> Any:
+    """The next message, or NOTHING when time runs out first."""
+    kernel = process.kernel
+    if process.inbox:
+        return kernel.mailboxes.take(process, key)
+    timer = None
+    if timeout_s is not None:
+        clock = kernel.clock
+
+        def ring() -> None:
+            waker, process.receiver = process.receiver, None
+            if waker is not None:
+                resume(waker)
+
+        timer = clock.call_at(clock.monotonic() + timeout_s, ring)
+    try:
+        await suspend(process, Slot(process))
+    except BaseException as error:
+        kernel.door.cut_short(process, key, error, form="receive")
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+    if process.inbox:
+        return kernel.mailboxes.take(process, key)
+    if kernel.journal is not None:
+        kernel.journal.write(process.pid, "message.received", rows.encode(rows.Received(key, 0)))
+    return NOTHING

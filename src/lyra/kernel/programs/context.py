@@ -1,0 +1,570 @@
+"""What a program holds: `ctx`, its only way to anything outside itself.
+
+    async def review(ctx, path):
+        text = await ctx.do(read_page, path)             # an act, through the door
+        helper = ctx.spawn(summarise, text)              # a child process
+        ctx.send("editor", {"path": path})               # a message
+        answer = await ctx.ask("Publish?", kind="confirmation")
+        ...
+
+Every call takes the next key of the program (a number, or a path such as `0/3` inside parallel branches made by
+`gather` or a `TaskGroup`), by which a replay finds the journaled answer: see `keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from math import isnan
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lyra.core import codec
+from lyra.core.budgets.budget import Budget
+from lyra.core.checking.check import sendable_text
+from lyra.core.effect import Effect, canonical_hash
+from lyra.core.ids import ProcessRandom, seeded
+from lyra.core.limits import BLOB_INLINE_BYTES_MAX
+from lyra.core.rights.capability import Grant
+from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
+from lyra.kernel.effects.door import Diverged, met_again, recalled
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.error_rows import error_from_row, error_to_row
+from lyra.kernel.process.call_keys import Branch, after, comes_next, current_branch, next_key
+from lyra.kernel.process.links import Ready, read_signal
+from lyra.kernel.process.mailbox import NOTHING, receive_within
+from lyra.kernel.process.process import Exit, Process, suspend
+from lyra.kernel.programs.registry import program_of, unknown_program
+
+if TYPE_CHECKING:
+    from lyra.kernel.interrupts.service import Answer
+
+__all__ = ["ChildHandle", "Context", "ExitProgram"]
+
+
+class ExitProgram(BaseException):
+    """`ctx.exit(reason)`: leaves the program from any depth; not an Exception, so no handler swallows it."""
+
+    def __init__(self, reason: str, error: BaseException | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.error = error  # what more there is to say about it
+
+
+class Done:
+    """An awaitable that is ready: calls that need no waiting may be awaited or not, as the reader likes."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return ready(self._value)
+
+
+_DONE = Done()
+
+
+def ready(value: Any) -> Generator[Any, None, Any]:
+    """The body of an await that waits for nothing."""
+    yield from ()
+    return value
+
+
+class Context:
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    # ------------------------------------------------------------------ who and what
+
+    @property
+    def pid(self) -> str:
+        """Where others find it, also after a restart: with a `supervision` of its own, that is its guard's pid."""
+        return self._process.known_as
+
+    @property
+    def name(self) -> str | None:
+        return self._process.name
+
+    @property
+    def parent(self) -> str | None:
+        parent = self._process.parent
+        return parent.pid if parent is not None else None
+
+    @property
+    def grant(self) -> Grant:
+        return self._process.grant
+
+    @property
+    def budget(self) -> BudgetView:
+        return BudgetView(self._process)
+
+    @property
+    def restored(self) -> Any:
+        """What the last `checkpoint` of this process kept; None on a first run."""
+        return self._process.restored
+
+    @property
+    def replaying(self) -> bool:
+        """True while answers come from the journal: the place to skip progress output, nothing else."""
+        return self._process.recall is not None
+
+    # ------------------------------------------------------------------ acts
+
+    def do(self, act: Callable[..., Awaitable[Any]] | Effect, /, *args: Any, **options: Any) -> Awaitable[Any]:
+        """Perform an effect through the door.
+
+        Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any
+        other keyword goes to the function.
+        """
+        process = self._process
+        effect, kwargs = process.kernel.declared.of(act, options)
+        return process.kernel.door.perform(process, next_key(process), effect, args, kwargs)
+
+    def spawn(
+        self,
+        program: Any,
+        *args: Any,
+        pid: str | None = None,
+        name: str | None = None,
+        supervision: Any = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+    ) -> ChildHandle:
+        """Start a child process; its Budget lies inside this one's, its Grant can only be narrower."""
+        if supervision is None:
+            supervision = getattr(program, "supervision", None)
+        if budget is None:
+            budget = getattr(program, "budget", None)
+        if supervision is not None:
+            program, args = self._process.kernel.supervisors.guard(program, args, supervision)
+        program = program_of(program)
+        options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
+        return self._spawn(self._process.kernel.programs.name(program), program, args, options)
+
+    def _spawn(
+        self, word: str, program: Callable[..., Any] | None, args: Iterable[Any], options: dict[str, Any]
+    ) -> ChildHandle:
+        """Start the program of that name. A replay finds the child it started, and needs no function for that."""
+        process = self._process
+        kernel = process.kernel
+        args = tuple(args)
+        key = next_key(process)
+        digest = b""
+        if kernel.journal is not None:
+            digest = canonical_hash(word, args, {})
+            if process.recall is not None:
+                entry = recalled(process, key, "spawn", word, digest)
+                if entry is not None:
+                    if entry.error is not None:
+                        raise error_from_row(entry.error)
+                    return ChildHandle(process, kernel.find_again(entry.link))
+        try:
+            program = program or kernel.programs.get(word)
+            if program is None:
+                raise unknown_program(word)
+            child = kernel.life.start(program, args, parent=process, key=key, digest=digest, **options)
+        except LyraError as refusal:  # a name that is taken now may be free at a replay
+            kernel.door.cut_short(process, key, refusal, form="spawn", name=word, digest=digest)
+            raise
+        return ChildHandle(process, child)
+
+    def supervise(
+        self,
+        children: Iterable[Any] = (),
+        *,
+        name: str | None = None,
+        budget: Any = None,
+        grant: Any = None,
+        priority: str | None = None,
+        **flags: Any,
+    ) -> ChildHandle:
+        """Start a supervisor as `kernel.supervise` does, linked to this process: neither outlives the other.
+
+        With the strategy `stop`, a child that crashes is told here as `{"child", "supervisor", "reason"}`.
+        """
+        program, args = self._process.kernel.supervisors.program(children, **flags)
+        handle = self.spawn(program, *args, name=name, budget=budget, grant=grant, priority=priority)
+        self.link(handle)
+        return handle
+
+    def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
+        """Put a message in another process's mailbox; await it to be held back while that one is full."""
+        process = self._process
+        kernel = process.kernel
+        key = next_key(process)
+        target = to if isinstance(to, str) else to.pid
+        digest = b""
+        if kernel.journal is not None:
+            digest = canonical_hash("send", (target, message), {})
+            if process.recall is not None:
+                entry = recalled(process, key, "send", "", digest)
+                if entry is not None:
+                    if entry.error is None:
+                        return _DONE
+                    if entry.error.get("code") != "cancelled":
+                        raise error_from_row(entry.error)
+                    return met_again(process, entry.error)
+        receiver = kernel.lookup(target)
+        if receiver is None:
+            refusal = NoSuchProcess(f"no process {target!r}", pid=target)
+            # A fact like any other refusal: by the time of a replay there may be such a process.
+            kernel.door.cut_short(process, key, refusal, form="send", name=target, digest=digest)
+            raise refusal
+        if kernel.mailboxes.must_wait(receiver):
+            return kernel.mailboxes.send_in_turn(receiver, message, sender=process, key=key, digest=digest)
+        kernel.mailboxes.deliver(receiver, message, sender=process, key=key, digest=digest)
+        return _DONE
+
+    def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
+        """The next message; None when `timeout` seconds pass first."""
+        process = self._process
+        limit_s = _seconds(timeout if timeout_s is None else timeout_s, "a timeout")
+        key = next_key(process)
+        if process.receiver is not None:
+            raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
+        if process.recall is None and limit_s is None and process.stepping:
+            process.receive_key = key
+            return process
+        return self._receive(key, limit_s)
+
+    async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
+        process = self._process
+        if process.recall is not None:
+            entry = recalled(process, key, "receive", "", b"")
+            if entry is not None:
+                if entry.error is not None:
+                    await met_again(process, entry.error)
+                if entry.link == "timeout":
+                    return None
+                return read_signal(entry.link, await process.kernel.value_of(entry))
+        message = await receive_within(process, key, limit_s)
+        return None if message is NOTHING else message
+
+    def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
+        """Put a question to a human and wait for the answer, across restarts."""
+        process = self._process
+        return process.kernel.interrupts.ask(
+            process, kind=kind, key=next_key(process), question=question, message=message
+        )
+
+    # ------------------------------------------------------------------ time and chance
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a restart waits only for what is left."""
+        seconds = _seconds(seconds, "a sleep") or 0.0
+        process = self._process
+        kernel = process.kernel
+        key = next_key(process)
+        clock = kernel.clock
+        left_s = seconds
+        if kernel.journal is not None:
+            entry = recalled(process, key, "sleep", "", b"") if process.recall is not None else None
+            if entry is not None:
+                if entry.error is not None:
+                    await met_again(process, entry.error)
+                # A next call in the journal says that it was over, whatever the wall clock says by now.
+                went_on = process.recall is not None and after(key) in process.recall
+                left_s = 0.0 if went_on else min(seconds, entry.due - clock.now())
+            else:
+                row = rows.TimerSet(key, clock.now() + seconds)
+                kernel.journal.write(process.pid, "timer.set", rows.encode(row))
+        if left_s > 0:
+            try:
+                await kernel.pause(process, left_s)
+            except BaseException as error:
+                kernel.door.cut_short(process, key, error, form="sleep")
+                raise
+
+    def now(self) -> float:
+        """The wall clock, read once: a replay sees the same time."""
+        return float(self._read("clock", self._process.kernel.clock.now))
+
+    @property
+    def random(self) -> ProcessRandom:
+        """A generator whose seed is journaled; `ctx.random()` and all methods of random.Random."""
+        process = self._process
+        holder: Process | Branch = process if process.stepping else current_branch(process)
+        if holder.rng is None:
+            holder.rng = seeded(self._read("seed", process.kernel.entropy.bits))
+        rng: ProcessRandom = holder.rng
+        return rng
+
+    def _read(self, what: str, reading: Callable[[], Any]) -> Any:
+        return read(self._process, what, reading)
+
+    # ------------------------------------------------------------------ ties to other processes
+
+    def link(self, pid: str | ChildHandle | Any) -> None:
+        """Be ended with another process, and it with this one; or get its ExitSignal, if this one traps exits."""
+        self._tie("link", _pid(pid), lambda other: self._process.kernel.links.link(self._process, other))
+
+    def unlink(self, pid: str | ChildHandle | Any) -> None:
+        self._tie("unlink", _pid(pid), lambda other: self._process.kernel.links.unlink(self._process, other))
+
+    def monitor(self, pid: str | ChildHandle | Any) -> str:
+        """Get one Down message when another process ends; the result names the monitor."""
+        ref = f"{self._process.pid}#{next_key(self._process)}"
+        self._tie("monitor", _pid(pid), lambda other: self._process.kernel.links.monitor(self._process, other, ref))
+        return ref
+
+    def demonitor(self, ref: str) -> None:
+        once(self._process, "demonitor", ref, lambda: self._process.kernel.links.demonitor(self._process, ref))
+
+    def trap_exit(self, on: bool = True) -> None:
+        """From now on the end of a linked process is a message, not the end of this one."""
+        if not isinstance(on, bool):
+            raise ConfigError(f"trap_exit is True or False, not {on!r}")
+        once(self._process, "trap_exit", str(on), lambda: self._process.kernel.links.trap(self._process, on))
+
+    def stop(self, pid: str | ChildHandle | Any, *, grace_s: float | None = 5.0, reason: str = "shutdown") -> None:
+        """Tell a process that this one spawned (and all below it) to end: CancelledError where it waits.
+
+        After `grace_s` seconds (0: at once; None: never) one that still tidies up is killed.
+        """
+        target = _pid(pid)
+        limit_s = _seconds(grace_s, "a time to tidy up")
+        sendable_text(reason, "a reason to stop")
+
+        def tell(other: Process) -> None:
+            if other.parent is not self._process:
+                raise Denied(f"process {self._process.pid} did not spawn {target!r}", pid=target)
+            self._process.kernel.life.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
+
+        self._tie("stop", target, tell)
+
+    def ready(self) -> None:
+        """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
+        process, parent = self._process, self._process.parent
+        if parent is not None:
+            once(process, "ready", "", lambda: process.kernel.mailboxes.deliver(parent, Ready(process.pid)))
+        elif comes_next(process, "ready"):  # its parent was told and has ended since
+            once(process, "ready", "", lambda: None)
+
+    def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
+        kernel = self._process.kernel
+
+        def tie() -> None:
+            other = kernel.lookup(pid)
+            if other is None:
+                raise NoSuchProcess(f"no process {pid!r}", pid=pid)
+            make(other)
+
+        once(self._process, what, pid, tie)
+
+    # ------------------------------------------------------------------ its own life
+
+    def exit(self, reason: str = "normal") -> NoReturn:
+        """End this process now, with a reason."""
+        raise ExitProgram(sendable_text(reason, "a reason to exit"))
+
+    async def checkpoint(self, state: Any) -> None:
+        """Keep `state` and forget the answers so far: after a restart the program begins again with
+        `ctx.restored`."""
+        process = self._process
+        kernel = process.kernel
+        if not process.stepping:
+            raise ProcessError("checkpoint belongs in the program itself, not in a parallel branch", pid=process.pid)
+        key = next_key(process)
+        assert isinstance(key, int)
+        journal = kernel.journal
+        if journal is None:
+            return
+        if process.recall is not None:
+            recalled(process, key, "checkpoint", "", b"")
+        data = codec.encode(state)
+        blob = await kernel.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+        row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob, process.branches)
+        journal.write(process.pid, "program.checkpoint", rows.encode(row))
+        process.rng = None  # a restart begins here with a new seed, so this life does too
+        await suspend(process, journal.waiters)
+
+    def process(self, pid: str | ChildHandle | Any) -> ChildHandle:
+        """A handle on another process by pid or name: to send to it, or to wait for its end.
+
+        Whether there is one is found out when it is used: that is an act, and this is not.
+        """
+        return ChildHandle(self._process, None, _pid(pid))
+
+
+class BudgetView:
+    """The process's Budget as its program sees it: readings are journaled, since others spend from it too."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def remaining(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"budget.{dimension}", lambda: self._process.budget.remaining(dimension))
+
+    def used(self, dimension: str = "usd") -> Any:
+        return read(self._process, f"used.{dimension}", lambda: self._process.budget.used(dimension))
+
+    def limit(self, dimension: str = "usd") -> Any:
+        """Limits never change during a life, so reading one needs no row."""
+        return self._process.budget.limit(dimension)
+
+    @property
+    def scope(self) -> Budget:
+        return self._process.budget
+
+
+def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
+    """A reading of something that changes by itself. It needs no wait: later rows are behind it in the journal."""
+    journal = process.kernel.journal
+    key = next_key(process)
+    if journal is None:
+        return reading()
+    if process.recall is not None:
+        entry = recalled(process, key, "read", what, b"")
+        if entry is not None:
+            return _money(what, codec.decode(bytes(entry.value)))
+    value = reading()
+    row = rows.Finished(key, rows.Raw(codec.encode(value)), name=what, form="read")
+    journal.write(process.pid, "effect.finished", rows.encode(row))
+    return value
+
+
+def once(process: Process, what: str, name: str, act: Callable[[], object]) -> None:
+    """Something the kernel does at once and only the first time: a replay finds that it was done (or refused)."""
+    journal = process.kernel.journal
+    key = next_key(process)
+    if journal is None:
+        act()
+        return
+    if process.recall is not None:
+        entry = recalled(process, key, what, name, b"")
+        if entry is not None:
+            if entry.error is not None:
+                raise error_from_row(entry.error)
+            return
+    try:
+        act()
+    except LyraError as refusal:
+        process.kernel.door.cut_short(process, key, refusal, form=what, name=name)
+        raise
+    journal.write(process.pid, "effect.finished", rows.encode(rows.Finished(key, name=name, form=what)))
+
+
+def _seconds(value: Any, what: str) -> float | None:
+    if value is None or (type(value) in (int, float) and not isnan(value)):
+        return None if value is None else float(value)
+    raise ConfigError(f"{what} is a number of seconds, not {value!r}")
+
+
+def _pid(process: str | ChildHandle | Any) -> str:
+    return process if isinstance(process, str) else str(process.pid)
+
+
+def _money(what: str, value: Any) -> Any:
+    from lyra.core.budgets.money import Money
+
+    return Money(value) if what.endswith(".usd") and isinstance(value, int) else value
+
+
+class ChildHandle:
+    """A process as its parent's program holds it."""
+
+    __slots__ = ("_owner", "_process", "_target")
+
+    def __init__(self, owner: Process, process: Process | None, target: str = "") -> None:
+        self._owner = owner
+        self._process = process
+        self._target = process.pid if process is not None else target
+
+    def __await__(self) -> Generator[Any, None, ChildHandle]:
+        return ready(self)
+
+    def __repr__(self) -> str:
+        return f"<ChildHandle {self._found() or self._target!r}>"
+
+    def _found(self) -> Process | None:
+        if self._process is None:
+            self._process = self._owner.kernel.lookup(self._target)
+        return self._process
+
+    @property
+    def pid(self) -> str:
+        return self._target
+
+    @property
+    def name(self) -> str | None:
+        found = self._found()
+        return found.name if found is not None else None
+
+    @property
+    def alive(self) -> bool:
+        """As of now; a program that must decide the same way twice waits instead."""
+        found = self._found()
+        return found is not None and found.alive
+
+    def send(self, message: Any) -> Awaitable[Any]:
+        return Context(self._owner).send(self, message)
+
+    async def wait(self) -> Exit:
+        """How it ended; on replay, how it ended then."""
+        owner = self._owner
+        kernel = owner.kernel
+        key = next_key(owner)
+        if kernel.journal is not None and owner.recall is not None:
+            entry = recalled(owner, key, "wait", self._target, b"")
+            if entry is not None:
+                if entry.error is not None:
+                    await met_again(owner, entry.error)
+                kept = await kernel.value_of(entry)
+                fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
+                if fault is not None:
+                    raise Corrupt(f"the end of {self._target} that {owner.pid} waited for: {fault}", pid=owner.pid)
+                value = codec.decode(kept)
+                error = error_from_row(value["error"]) if value["error"] is not None else None
+                return Exit(value["reason"], value["result"], error)
+        try:
+            process = self._found()
+            if process is None:
+                raise NoSuchProcess(f"no process {self._target!r}", pid=self._target)
+            if process.exit is None:
+                await suspend(owner, _Watchers(process))
+        except BaseException as cut:
+            kernel.door.cut_short(owner, key, cut, form="wait", name=self._target)
+            raise
+        ended = process.exit
+        assert ended is not None
+        if kernel.labels.state.pids:
+            kernel.labels.pass_on(process.pid, owner.pid, "what came of")
+        if isinstance(ended.error, Divergence) and ended.reason == "divergence":
+            # Not an end that may be written down: with the right program the child goes on, and so must its parent.
+            owner.recall = Diverged(ended.error.message, **ended.error.fields)
+            raise owner.recall.error
+        if kernel.journal is not None:
+            value = {
+                "reason": ended.reason,
+                "result": ended.result,
+                "error": error_to_row(ended.error) if ended.error is not None else None,
+            }
+            data = codec.encode(value)
+            blob = await kernel.door.put_blob("wait", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+            row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=self._target, form="wait")
+            kernel.journal.write(owner.pid, "effect.finished", rows.encode(row))
+        return ended
+
+
+class _Watchers:
+    """Makes a process's watchers look like the list that `suspend` wants."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def append(self, waker: Any) -> None:
+        self._process.watch(waker)
+
+    def __contains__(self, waker: Any) -> bool:
+        return waker in (self._process.watchers or ())
+
+    def remove(self, waker: Any) -> None:
+        if self._process.watchers is not None:
+            self._process.watchers.remove(waker)

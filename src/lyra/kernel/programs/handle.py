@@ -1,0 +1,135 @@
+"""What the outside holds: a process by its Handle, an act of the kernel by its Ack.
+
+Both may be awaited or not. Awaiting waits until the store has it: that is what "acknowledged" means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Self
+
+from lyra.core.budgets.budget import Budget
+from lyra.core.rights.capability import Grant
+from lyra.errors import Denied, ProcessExit
+from lyra.kernel.process.process import Exit, Process
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Ack", "Handle", "stopped_before"]
+
+
+class Ack:
+    """A promise of the kernel: await it to know that the act is durable (and, for a send, that there was room)."""
+
+    __slots__ = ("_kernel", "_seq")
+
+    def __init__(self, kernel: Kernel, seq: int | Any) -> None:
+        self._kernel = kernel
+        self._seq = seq
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        seq = self._seq if isinstance(self._seq, int) else await self._seq
+        if self._kernel.journal is not None:
+            await self._kernel.journal.acknowledged(seq)
+
+
+class Handle:
+    """A process as the outside holds it."""
+
+    __slots__ = ("_kernel", "_process")
+
+    def __init__(self, kernel: Kernel, process: Process) -> None:
+        self._kernel = kernel
+        self._process = process
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._durable().__await__()
+
+    async def _durable(self) -> Self:
+        journal = self._kernel.journal
+        if journal is not None:
+            await journal.acknowledged(journal.seq)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Handle {self._process!r}>"
+
+    @property
+    def pid(self) -> str:
+        return self._process.pid
+
+    @property
+    def name(self) -> str | None:
+        return self._process.name
+
+    @property
+    def state(self) -> str:
+        return (self._process.stands_for or self._process).state
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    @property
+    def budget(self) -> Budget:
+        return self._process.budget
+
+    @property
+    def grant(self) -> Grant:
+        return self._process.grant
+
+    def regrant(self, grant: Any) -> None:
+        """Give it other rights from now on, inside the kernel's; for whoever spawned it from outside any process.
+
+        Children that it has keep theirs. After a restart it has again those that it was spawned with.
+        """
+        process = self._process
+        if process.parent is not None:
+            raise Denied(f"process {process.pid} has its rights from process {process.parent.pid}", pid=process.pid)
+        process.grant = self._kernel.grant.narrow(Grant.of(grant))
+
+    @property
+    def children(self) -> list[str]:
+        return list(self._process.children or ())
+
+    @property
+    def parent(self) -> str | None:
+        return self._process.parent.pid if self._process.parent is not None else None
+
+    def send(self, message: Any) -> Ack:
+        return self._kernel.send(self, message)
+
+    def kill(self, reason: str = "killed") -> Ack:
+        return self._kernel.kill(self, reason)
+
+    async def wait(self) -> Exit:
+        """How it ended, once that is durable."""
+        kernel, process = self._kernel, self._process
+        kernel.raise_if_failed()
+        if process.exit is None:
+            if kernel.stopping:
+                raise stopped_before(process.pid)
+            future: asyncio.Future[None] = kernel.loop.create_future()
+            process.watch(future)
+            try:
+                await future
+            finally:
+                if process.watchers is not None and future in process.watchers:
+                    process.watchers.remove(future)
+        if kernel.journal is not None:
+            await kernel.journal.acknowledged(process.exit_seq)
+        assert process.exit is not None
+        return process.exit
+
+
+def stopped_before(pid: str) -> ProcessExit:
+    return ProcessExit(
+        f"the kernel stopped before process {pid} ended",
+        hint="open the store again and it goes on",
+        pid=pid,
+    )

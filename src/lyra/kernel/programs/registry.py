@@ -1,0 +1,126 @@
+"""Programs: async functions known by name, so that a journal can find them again.
+
+A process remembers its program as `module:function`. `Programs` maps those names to functions; a name in a journal
+is only ever looked up here, never imported. Arguments come back through the same form as results: what a program
+gets is what its journal holds, read as the types that its parameters declare.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.limits import PROGRAMS_KEPT
+from lyra.core.naming import qualified_name
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process
+
+__all__ = ["Programs", "Spawnable", "program_of", "unknown_program"]
+
+H_co = TypeVar("H_co", covariant=True)
+
+
+class Spawnable(Protocol[H_co]):
+    """A declaration (an Agent) that knows the program it runs as, and the handle that its users hold."""
+
+    @property
+    def __lyra_program__(self) -> Callable[..., Any]: ...
+
+    @property
+    def __lyra_handle__(self) -> Callable[[Kernel, Process], H_co]: ...
+
+
+def program_of(thing: Any) -> Callable[..., Any]:
+    """The async function behind what was given to spawn: itself, or what a declaration (an Agent) runs as."""
+    program: Callable[..., Any] = getattr(thing, "__lyra_program__", thing)
+    return program
+
+
+class Programs:
+    __slots__ = ("_by_name", "_kernel", "_names", "_types")
+
+    def __init__(self, kernel: Kernel, programs: Iterable[Any] = ()) -> None:
+        self._kernel = kernel
+        self._by_name: dict[str, Callable[..., Any]] = {}
+        self._names: dict[Callable[..., Any], str] = {}
+        self._types: dict[Callable[..., Any], list[Any]] = {}
+        for program in programs:
+            self.name(program)
+
+    def name(self, program: Callable[..., Any]) -> str:
+        """The program's name; from now on it is known by it, and processes that waited for it go on."""
+        name = self._names.get(program)
+        return name if name is not None else self._add(program_of(program))
+
+    def _add(self, program: Callable[..., Any]) -> str:
+        if not inspect.iscoroutinefunction(program):
+            raise ConfigError(f"a program is an async function, not {program!r}", hint="write `async def main(ctx, …)`")
+        name = qualified_name(program)
+        new = name not in self._by_name
+        if len(self._names) >= PROGRAMS_KEPT:  # functions made anew for each spawn must not pile up
+            self._names.clear()
+            self._types.clear()
+        self._by_name[name] = program
+        self._names[program] = name
+        if new:
+            self._kernel.start_dormant(name)
+        return name
+
+    def get(self, name: str) -> Callable[..., Any] | None:
+        return self._by_name.get(name)
+
+    def begin(self, program: Callable[..., Any], ctx: Any, args: Iterable[Any]) -> Coroutine[Any, Any, Any]:
+        try:
+            started: Coroutine[Any, Any, Any] = program(ctx, *args)
+        except TypeError as error:
+            raise ConfigError(f"{qualified_name(program)} cannot be called like this: {error}") from error
+        return started
+
+    def arguments(self, program: Callable[..., Any], data: bytes) -> list[Any]:
+        """Saved arguments as the program's parameters want them."""
+        return list(self._converted(program, codec.decode(data)))
+
+    def taken(self, program: Callable[..., Any], args: tuple[Any, ...], data: bytes) -> Sequence[Any]:
+        """The same for arguments that were just saved: what saving does not change is not read back."""
+        for value in args:
+            if type(value) not in codec.UNCHANGED:
+                return self.arguments(program, data)
+        return self._converted(program, args)
+
+    def _converted(self, program: Callable[..., Any], values: Sequence[Any]) -> Sequence[Any]:
+        types = self._types.get(program)
+        if types is None:
+            types = self._types[program] = _parameter_types(program)
+        if not types:
+            return values
+        return [_convert(value, types[i] if i < len(types) else None) for i, value in enumerate(values)]
+
+
+def unknown_program(name: str) -> ConfigError:
+    hint = "register it: Kernel(…, programs=[…]) or kernel.register(program)"
+    return ConfigError(f"this kernel does not know the program {name!r}", hint=hint, program=name)
+
+
+def _parameter_types(program: Callable[..., Any]) -> list[Any]:
+    try:
+        hints = inspect.get_annotations(program, eval_str=True)
+    except Exception:  # noqa: BLE001 - an annotation that cannot be looked up: plain values will do
+        return []
+    parameters = list(inspect.signature(program).parameters.values())[1:]
+    return [hints.get(parameter.name) for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+
+
+def _convert(value: Any, wanted: Any) -> Any:
+    if wanted is None or wanted is Any or type(value) is wanted:
+        return value
+    try:
+        return msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, TypeError):
+        return value

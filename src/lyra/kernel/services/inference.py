@@ -1,0 +1,46 @@
+"""What an inference request is: which services have a model, what their input may be, and who is out of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lyra.core.checking.check import known_keys
+from lyra.errors import ConfigError, DeadlineExceeded
+
+__all__ = ["has_model", "out_of_time", "texts_of"]
+
+
+def has_model(found: Mapping[str, Any], model: str) -> bool:
+    metadata = found["metadata"]
+    models = metadata.get("models")
+    return (
+        model == found["name"]
+        or model in found["capabilities"]
+        or metadata.get("model") == model
+        or (isinstance(models, list) and model in models)
+    )
+
+
+def texts_of(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        known_keys(value, ("text", "texts"), "an inference input")
+        text, texts = value.get("text"), value.get("texts", ())
+        if not isinstance(texts, (list, tuple)):
+            raise ConfigError(f"texts is a list of texts, not {type(texts).__name__}", key="texts")
+        found = [*([] if text is None else [text]), *texts]
+    else:
+        found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    for one in found:
+        if not isinstance(one, str):
+            raise ConfigError(f"an inference input is text or a list of texts, not {type(one).__name__}", key="input")
+    return found
+
+
+def out_of_time(pid: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"process {pid} is over its quota: timeout_exceeded",
+        hint="adjust_quota raises it",
+        pid=pid,
+        reason="timeout_exceeded",
+    )

@@ -1,0 +1,481 @@
+"""The service registry: named handlers, each with a health and a capacity.
+
+A service is registered (`ServiceInfo`), given a handler, and dispatched to. `dispatch` asks in this order: is there
+such a service, does its health let it accept, is a slot free, is there a handler. Then it runs the handler in one slot,
+within a time-out, again by error class while retries are left; the slot is free again however that ends. Nobody
+queues: a full service is `Overloaded`, and the caller decides.
+
+    status      accepts
+    healthy     up to max_concurrent
+    degraded    half of it, at least one
+    unhealthy   nothing
+    unknown     nothing until somebody reports its health
+
+Registrations and health are durable (`ServiceState`). Handlers, health checks and load are not: after a restart a
+program registers its handlers again, and the first registration under a restored name takes it over instead of being
+a duplicate. A program reaches a service inside an effect, so what comes back is journaled there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import one_of, real, sendable_text, whole
+from lyra.core.envelope import Envelope
+from lyra.core.limits import RETRY_ATTEMPTS_MAX, SERVICE_HEALTH_CHECK_S, SERVICES_MAX
+from lyra.core.policies.retry import Backoff, Retry, has_status
+from lyra.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    EffectFailed,
+    InvalidTransition,
+    LimitExceeded,
+    LyraError,
+    NameTaken,
+    NoSuchService,
+    Overloaded,
+)
+from lyra.kernel.deadline import within
+from lyra.kernel.journal.error_rows import text_of
+from lyra.kernel.process.process import resume
+from lyra.kernel.programs.handle import Ack
+from lyra.kernel.services.health_checks import ServiceCheck
+from lyra.kernel.services.inference import has_model, out_of_time, texts_of
+from lyra.kernel.services.service import (
+    SERVICE_TYPES,
+    STATUSES,
+    HealthCheck,
+    InferenceResponse,
+    ServiceHandler,
+    ServiceInfo,
+    ServiceRequest,
+    ServiceResponse,
+    ServiceState,
+    ServiceStatus,
+    lower,
+    response_of,
+)
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = [
+    "SERVICE_TYPES",
+    "STATUSES",
+    "InferenceResponse",
+    "ServiceHandler",
+    "ServiceInfo",
+    "ServiceRegistry",
+    "ServiceRequest",
+    "ServiceResponse",
+    "ServiceState",
+    "ServiceStatus",
+]
+
+_BACKOFF: Final = Backoff(initial_s=0.05, max_s=5.0)
+
+
+class _Live:
+    """What a registration has in this life of the kernel; requests in flight hold on to theirs."""
+
+    __slots__ = ("check", "checked_at", "claimed", "dispatched", "failed", "handler", "load")
+
+    def __init__(self, *, claimed: bool) -> None:
+        self.claimed = claimed  # registered in this life, not only remembered from an earlier one
+        self.handler: ServiceHandler | None = None
+        self.check: ServiceCheck | None = None
+        self.checked_at: float | None = None
+        self.load = 0
+        self.dispatched = 0
+        self.failed = 0
+
+
+class ServiceRegistry:
+    __slots__ = ("_kernel", "_live", "state")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = ServiceState()
+        self._live: dict[str, _Live] = {}
+
+    # ------------------------------------------------------------------ who there is
+
+    def register_service(self, info: ServiceInfo | Mapping[str, Any]) -> Ack:
+        """Make a service known; a second of the same name is NameTaken."""
+        self._kernel._raise_if_closed()
+        self._kernel.lifecycle.raise_if_closing("service")
+        wanted = ServiceInfo.of(info)
+        live = self._live.get(wanted.name)
+        if live is not None and live.claimed:
+            raise NameTaken(
+                f"there is a service {wanted.name!r} already", hint="unregister_service first", name=wanted.name
+            )
+        if live is None and len(self.state.services) >= SERVICES_MAX:
+            raise Overloaded(
+                f"{SERVICES_MAX} services are registered, the most there may be",
+                hint="unregister_service makes room",
+                limit=SERVICES_MAX,
+            )
+        data = wanted.to_data()
+        for own in ("name", "current_load", "last_health_check"):
+            data.pop(own, None)
+        data["metadata"] = codec.decode(codec.encode(wanted.metadata))  # what cannot be kept fails here, unchanged
+        row = {"service_name": wanted.name, **data, "at": self._kernel.clock.now()}
+        seq = self._kernel.fact(self.state, "", "service.registered", row)
+        if live is None:
+            self._live[wanted.name] = _Live(claimed=True)
+        else:
+            live.claimed = True
+        return Ack(self._kernel, seq)
+
+    def unregister_service(self, name: str) -> Ack:
+        """Forget a service and its handler; requests in flight come to their end."""
+        self._kernel._raise_if_closed()
+        found = self._find(name)
+        live = self._live.pop(name)
+        if live.check is not None:
+            live.check.stop()
+        seq = self._kernel.fact(
+            self.state, "", "service.unregistered", {"service_name": name, "service_type": found["service_type"]}
+        )
+        return Ack(self._kernel, seq)
+
+    def register_handler(self, name: str, handler: ServiceHandler) -> None:
+        """Say what runs a service's requests: a plain or async function of a ServiceRequest.
+
+        It gives a ServiceResponse, an Envelope, a mapping (of a response's fields, or anything: then it is the
+        response's metadata) or None. A plain function runs on the loop and must be quick. A new handler takes the
+        place of the old one.
+        """
+        self._find(name)
+        if not callable(handler):
+            raise ConfigError(f"a handler is a function of one request, not {handler!r}", name=name)
+        self._live[name].handler = handler
+
+    def get_service(self, name: str) -> ServiceInfo:
+        found = self._find(name)
+        live = self._live[name]
+        checked_at = live.checked_at if live.checked_at is not None else found["last_health_check"]
+        own = {"metadata": codec.decode(codec.encode(found["metadata"]))} if found["metadata"] else {}
+        return ServiceInfo(**{**found, **own, "current_load": live.load, "last_health_check": checked_at})
+
+    def list_services(self) -> list[ServiceInfo]:
+        """All, in the order of registration."""
+        return [self.get_service(name) for name in self.state.services]
+
+    def list_services_by_type(self, service_type: str) -> list[ServiceInfo]:
+        wanted = one_of(lower(service_type), SERVICE_TYPES, "service_type")
+        return [
+            self.get_service(name) for name, found in self.state.services.items() if found["service_type"] == wanted
+        ]
+
+    def get_stats(self) -> dict[str, Any]:
+        """Figures of the whole registry."""
+        services = self.list_services()
+        live = self._live.values()
+        return {
+            "total_services": len(services),
+            **{f"{word}_services": sum(info.status == word for info in services) for word in STATUSES},
+            "services_by_type": {
+                word: count for word in SERVICE_TYPES if (count := sum(info.service_type == word for info in services))
+            },
+            "total_handlers": sum(one.handler is not None for one in live),
+            "total_load": sum(info.current_load for info in services),
+            "total_capacity": sum(info.max_concurrent for info in services),
+            "dispatched": sum(one.dispatched for one in live),
+            "failed": sum(one.failed for one in live),
+        }
+
+    # ------------------------------------------------------------------ health
+
+    def update_health(self, name: str, status: str) -> Ack:
+        """Report a service's health; only a change is a row and an Event."""
+        self._kernel._raise_if_closed()
+        found = self._find(name)
+        word = one_of(lower(status), STATUSES, "status")
+        now = self._live[name].checked_at = self._kernel.clock.now()
+        if found["status"] == word:
+            return self._kernel._acknowledge()
+        data = {"service_name": name, "status": word, "old_status": found["status"], "at": now}
+        return Ack(self._kernel, self._kernel.fact(self.state, "", "service.health_changed", data))
+
+    def check_health(
+        self,
+        name: str,
+        check: HealthCheck,
+        *,
+        interval_s: float = SERVICE_HEALTH_CHECK_S,
+        degraded_after: int = 1,
+        unhealthy_after: int = 3,
+    ) -> Callable[[], None]:
+        """Ask `check()` every `interval_s` seconds and report what it says; gives a callable that ends it.
+
+        True or None is healthy, a status word is that status, False or an error is a failure; so many failures in a
+        row make it degraded and unhealthy. A check that takes longer than the interval is a failure. A new check
+        takes the place of the old one.
+        """
+        self._kernel._raise_if_closed()
+        self._find(name)
+        if not callable(check):
+            raise ConfigError(f"a health check is a function without arguments, not {check!r}", name=name)
+        watch = ServiceCheck(
+            self,
+            name,
+            check,
+            interval_s=real(interval_s, "interval_s", above=0.0),
+            degraded_after=whole(degraded_after, "degraded_after", least=1),
+            unhealthy_after=whole(unhealthy_after, "unhealthy_after", least=1),
+        )
+        live = self._live[name]
+        if live.check is not None:
+            live.check.stop()
+        live.check = watch
+        watch.arm()
+        return watch.stop
+
+    # ------------------------------------------------------------------ slots
+
+    def can_accept(self, name: str) -> bool:
+        """Whether its health and its load leave room for one more request. One that is only remembered from before a
+        restart has nobody to take it."""
+        found = self._find(name)
+        live = self._live[name]
+        return self._room(found, live) > 0 and (live.claimed or live.handler is not None)
+
+    def acquire_slot(self, name: str) -> bool:
+        """Take a slot for work outside `dispatch`; Overloaded when there is none."""
+        self._acquire(name)
+        return True
+
+    def release_slot(self, name: str) -> bool:
+        """Give a slot back."""
+        self._find(name)
+        live = self._live[name]
+        if live.load == 0:
+            raise InvalidTransition(f"no slot of service {name!r} is taken", hint="acquire_slot takes one", name=name)
+        live.load -= 1
+        return True
+
+    def _acquire(self, name: str) -> _Live:
+        found = self._find(name)
+        live = self._live[name]
+        if self._room(found, live) <= 0:
+            raise _refusal(found, live)
+        live.load += 1
+        return live
+
+    @staticmethod
+    def _room(found: Mapping[str, Any], live: _Live) -> int:
+        return STATUSES[found["status"]](found["max_concurrent"]) - live.load
+
+    # ------------------------------------------------------------------ dispatch
+
+    async def dispatch(
+        self,
+        name: str,
+        request: ServiceRequest | Mapping[str, Any] | Envelope | None = None,
+        timeout_s: float | None = None,
+        max_retries: int = 0,
+        *,
+        backoff: Backoff | Mapping[str, Any] | str | None = None,
+    ) -> ServiceResponse:
+        """Have a service do a piece of work, in one of its slots.
+
+        `timeout_s` bounds the whole, pauses between tries included. What the handler raises is tried again
+        `max_retries` times, each time with the request as it was, also a response with an `error`; Lyra's own errors
+        and those with an HTTP status only if a later try may not meet them. What the handler raised in the end is
+        raised: Lyra's own errors as they are, others as EffectFailed.
+        """
+        self._kernel._raise_if_closed()
+        limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
+        retry = Retry(
+            max_attempts=1 + whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1),
+            backoff=_BACKOFF if backoff is None else Backoff.of(backoff),
+        )
+        wanted = ServiceRequest.of(request, self._kernel.orchestrator.envelope_of)
+        found = self._find(name)
+        live = self._live[name]
+        if self._room(found, live) <= 0:
+            raise _refusal(found, live)
+        if live.handler is None:
+            raise ConfigError(
+                f"service {name!r} has no handler", hint="kernel.register_handler(name, fn), also after a restart"
+            )
+        live.load += 1
+        live.dispatched += 1
+        try:
+            with self._kernel.flight:
+                work = self._tries(name, live.handler, wanted, retry)
+                if limit_s is None:
+                    response = await work
+                else:
+                    late = DeadlineExceeded(
+                        f"dispatch timeout: service {name} gave no answer within {limit_s:g} s",
+                        hint="raise timeout_s, or look at the service's load",
+                        name=name,
+                        timeout_s=limit_s,
+                    )
+                    response = await within(self._kernel.clock, work, limit_s, late)
+            live.failed += response.error is not None
+            return response
+        except BaseException:
+            live.failed += 1
+            raise
+        finally:
+            live.load = max(live.load - 1, 0)  # somebody may have given back a slot that was not theirs
+
+    async def _tries(
+        self, name: str, handler: ServiceHandler, request: ServiceRequest, retry: Retry
+    ) -> ServiceResponse:
+        kernel = self._kernel
+        began = kernel.clock.monotonic()
+        spare = _copied(request) if retry.max_attempts > 1 else request  # as it was, for the tries after the first
+        attempt = 1
+        while True:
+            failure: Exception
+            response: ServiceResponse | None = None
+            try:
+                response = response_of(
+                    name, request, await _result(handler, request), self._kernel.orchestrator.envelope_of
+                )
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything; it is sorted below
+                failure = error
+            else:
+                failure = EffectFailed(response.error or "")
+            if (response is not None and response.error is None) or not _worth_another(retry, failure, attempt):
+                break
+            await self._pause(retry.delay(attempt, kernel.rng, failure))
+            attempt += 1
+            request = _copied(spare)
+        if response is None:
+            raise failure if isinstance(failure, LyraError) else _wrapped(name, failure) from failure
+        took_s = kernel.clock.monotonic() - began
+        answer: ServiceResponse = msgspec.structs.replace(response, retries=attempt - 1, duration_s=took_s)
+        return answer
+
+    async def _pause(self, seconds: float) -> None:
+        clock = self._kernel.clock
+        over: asyncio.Future[None] = self._kernel.loop.create_future()
+        timer = clock.call_at(clock.monotonic() + seconds, lambda: resume(over))
+        try:
+            await over
+        finally:
+            timer.cancel()
+
+    async def dispatch_inference(
+        self,
+        model: str,
+        input: Any,  # noqa: A002 (a settled name)
+        *,
+        pid: str = "",
+        timeout_s: float | None = None,
+        max_retries: int = 0,
+    ) -> InferenceResponse:
+        """Ask the least busy inference service that has this model.
+
+        `input` is text, a list of texts, or a mapping with `text` and `texts`. With a `pid`, its quota must leave room:
+        the request and its characters are counted before it runs, so no number of requests at once passes the quota;
+        when the time of its quota is over, before or meanwhile, that is DeadlineExceeded. The handler finds the text
+        in the envelope's `raw_input`, and `model` and `input` in the request's metadata.
+        """
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        name = self._service_for(model)
+        texts = texts_of(input)
+        limit_s = None if timeout_s is None else real(timeout_s, "timeout_s", above=0.0)
+        whole(max_retries, "max_retries", most=RETRY_ATTEMPTS_MAX - 1)
+        if sendable_text(pid, "a pid"):
+            self._check_quota(kernel.lifecycle.checked_pid(pid))
+        envelope = Envelope.create(kernel.entropy, now=kernel.clock.now(), raw_input="\n".join(texts))
+        request = ServiceRequest(pid=pid, envelope=envelope, metadata={"model": model, "input": input})
+        chars = sum(map(len, texts))
+        if pid:
+            with kernel.listeners.act:
+                kernel.resources.take(pid, {"inference_requests": 1, "inference_input_chars": chars})
+        work = self.dispatch(name, request, limit_s, max_retries)
+        left_s = kernel.time_limits.left_s(pid)
+        found = await (work if left_s is None else within(kernel.clock, work, left_s, out_of_time(pid)))
+        return InferenceResponse(**msgspec.structs.asdict(found), model=model, service=name, input_chars=chars)
+
+    def _service_for(self, model: str) -> str:
+        best: tuple[bool, bool, float, str] | None = None
+        for name, found in self.state.services.items():
+            if found["service_type"] == "inference" and has_model(found, model):
+                live = self._live[name]
+                rank = (live.handler is None, self._room(found, live) <= 0, live.load / found["max_concurrent"], name)
+                best = rank if best is None or rank[:3] < best[:3] else best
+        if best is None:
+            raise NoSuchService(
+                f"no inference service has the model {model!r}",
+                hint="register one with the model among its capabilities",
+                model=model,
+            )
+        return best[3]
+
+    def _check_quota(self, pid: str) -> None:
+        result = self._kernel.check_quota(pid)
+        if not result.within_bounds:
+            reason = result.exceeded_reason
+            if reason == "timeout_exceeded":
+                raise out_of_time(pid)
+            raise LimitExceeded(
+                f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
+            )
+
+    # ------------------------------------------------------------------ coming and going
+
+    def restored(self) -> None:
+        """After a restart: what is remembered has no handler yet, and may be claimed by its program."""
+        for name in self.state.services:
+            self._live.setdefault(name, _Live(claimed=False))
+
+    def stop(self) -> None:
+        """The kernel closes: no more checks."""
+        for live in self._live.values():
+            if live.check is not None:
+                live.check.stop()
+
+    def _find(self, name: Any) -> dict[str, Any]:
+        found = self.state.services.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise NoSuchService(f"no service {name!r}", hint="kernel.services.list_services() lists them", name=name)
+        return found
+
+
+# ---------------------------------------------------------------------- small things
+
+
+async def _result(handler: ServiceHandler, request: ServiceRequest) -> Any:
+    result = handler(request)
+    return await result if hasattr(type(result), "__await__") else result
+
+
+def _refusal(found: Mapping[str, Any], live: _Live) -> Overloaded:
+    name, status = found["name"], found["status"]
+    if STATUSES[status](1) == 0:
+        hint = "update_health reports that it is well again"
+        return Overloaded(f"service {name} is {status} and accepts nothing", hint=hint, name=name, status=status)
+    hint = "try again when a request has ended, or register it with a larger max_concurrent"
+    return Overloaded(f"service {name} is at capacity", hint=hint, name=name, status=status, load=live.load)
+
+
+def _copied(request: ServiceRequest) -> ServiceRequest:
+    envelope = request.envelope.clone() if request.envelope is not None else None
+    return ServiceRequest(pid=request.pid, envelope=envelope, metadata=deepcopy(request.metadata))
+
+
+def _worth_another(retry: Retry, failure: Exception, attempt: int) -> bool:
+    """What a handler raises may be gone the next time; Lyra's own errors, and a server's status, say whether."""
+    if isinstance(failure, LyraError) or has_status(failure):
+        return retry.should_retry(failure, attempt)
+    return attempt < retry.max_attempts
+
+
+def _wrapped(name: str, error: Exception) -> EffectFailed:
+    return EffectFailed(f"service {name} failed: {text_of(error)}", name=name, type=type(error).__name__)

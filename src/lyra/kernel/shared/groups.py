@@ -1,0 +1,306 @@
+"""Process groups: processes that hear the same broadcasts and share a blackboard.
+
+Owns who is in which group, and what is written on each group's blackboard; both are durable. A group is made by
+`create` and outlives its members; a process joins and leaves, and its end leaves every group it was in. `broadcast`
+puts one message in every member's mailbox, by the rules of `kernel.send`. Blackboard values are plain data: what is
+written and what is read are copies.
+
+A program reaches its groups inside an effect: `await ctx.do(vote, …)` with an async function that calls
+`kernel.groups.bb_set(…)`; a replay then does not write again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.limits import BLACKBOARD_KEYS_MAX, GROUPS_MAX, MESSAGE_BYTES_MAX, NAME_LENGTH_MAX
+from lyra.errors import (
+    ConfigError,
+    InvalidTransition,
+    LimitExceeded,
+    LyraError,
+    NameTaken,
+    NoSuchGroup,
+    NoSuchProcess,
+    Overloaded,
+)
+from lyra.kernel.programs.handle import Ack
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.programs.handle import Handle
+
+__all__ = ["Group", "GroupState", "Groups"]
+
+Listener = Callable[[str, str], Any]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A group as it was when asked for."""
+
+    name: str
+    members: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    created_at: float = 0.0
+
+
+class _Kept(msgspec.Struct):
+    """What the state holds of one group; members in the order they joined."""
+
+    created_at: float
+    members: dict[str, float] = {}  # pid → since when
+    board: dict[str, Any] = {}
+
+
+class GroupState:
+    """What survives. Rows about a member carry its pid."""
+
+    NAME: ClassVar[str] = "groups"
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"group.created", "group.deleted", "group.joined", "group.left", "group.set", "group.unset"}
+    )
+
+    __slots__ = ("groups", "of_pid")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, _Kept] = {}
+        self.of_pid: dict[str, dict[str, None]] = {}
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        name = data["group"]
+        if kind == "group.created":
+            self.groups[name] = _Kept(time)
+        elif kind == "group.deleted":
+            del self.groups[name]
+        elif kind == "group.joined":
+            self.groups[name].members[pid] = time
+            self.of_pid.setdefault(pid, {})[name] = None
+        elif kind == "group.left":
+            del self.groups[name].members[pid]
+            del self.of_pid[pid][name]
+            if not self.of_pid[pid]:
+                del self.of_pid[pid]
+        elif kind == "group.set":
+            self.groups[name].board[data["key"]] = data["value"]
+        else:
+            del self.groups[name].board[data["key"]]
+
+    def dump(self) -> Any:
+        return self.groups
+
+    def load(self, data: Any) -> None:
+        self.groups = msgspec.convert(data, dict[str, _Kept])
+        for name, group in self.groups.items():
+            for pid in group.members:
+                self.of_pid.setdefault(pid, {})[name] = None
+
+
+class Groups:
+    __slots__ = ("_join_listeners", "_kernel", "_leave_listeners", "state")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = GroupState()
+        self._join_listeners: list[tuple[str | None, Listener]] = []
+        self._leave_listeners: list[tuple[str | None, Listener]] = []
+
+    # ------------------------------------------------------------------ groups
+
+    def create(self, name: str, *, exist_ok: bool = False) -> Ack:
+        """Make an empty group; one of that name is NameTaken, unless that is fine."""
+        self._kernel._raise_if_closed()
+        _check_name(name)
+        if name in self.state.groups:
+            if exist_ok:
+                return self._kernel._acknowledge()
+            raise NameTaken(f"there is a group {name!r} already", group=name)
+        if len(self.state.groups) >= GROUPS_MAX:
+            raise Overloaded(f"there are {GROUPS_MAX} groups, the most there may be", limit=GROUPS_MAX)
+        return self._fact("", "group.created", {"group": name})
+
+    def get(self, name: str) -> Group:
+        group = self._find(name)
+        return Group(name, tuple(group.members), tuple(group.board), group.created_at)
+
+    def names(self) -> list[str]:
+        return list(self.state.groups)
+
+    def delete_group(self, name: str) -> Ack:
+        """Forget a group and its blackboard; refused while somebody is in it."""
+        self._kernel._raise_if_closed()
+        group = self._find(name)
+        if group.members:
+            raise InvalidTransition(
+                f"group {name!r} has {len(group.members)} members", hint="let them leave first", group=name
+            )
+        return self._fact("", "group.deleted", {"group": name})
+
+    # ------------------------------------------------------------------ members
+
+    def join(self, name: str, process: str | Handle) -> bool:
+        """Put a live process in a group; False if it was in it."""
+        self._kernel._raise_if_closed()
+        group = self._find(name)
+        found = self._kernel._find(process)
+        if found.exit is not None:
+            raise NoSuchProcess(f"process {found.pid} has ended and joins no group", pid=found.pid)
+        if found.pid in group.members:
+            return False
+        self._fact(found.pid, "group.joined", {"group": name})
+        self._tell(self._join_listeners, name, found.pid)
+        return True
+
+    def leave(self, name: str, process: str | Handle) -> bool:
+        """Take a process out of a group; False if it was not in it."""
+        self._kernel._raise_if_closed()
+        group = self._find(name)
+        pid = process if isinstance(process, str) and process in group.members else self._kernel._find(process).pid
+        if pid not in group.members:
+            return False
+        self._leave(name, pid, "asked")
+        return True
+
+    def members(self, name: str) -> list[str]:
+        """Pids, in the order they joined."""
+        return list(self._find(name).members)
+
+    def groups_of(self, process: str | Handle) -> list[str]:
+        pid = process if isinstance(process, str) and process in self.state.of_pid else self._kernel._find(process).pid
+        return list(self.state.of_pid.get(pid, ()))
+
+    def left(self, pid: str) -> None:
+        """The process ended: it is in no group any more. Called where processes end."""
+        if pid in self.state.of_pid:
+            for name in list(self.state.of_pid[pid]):
+                self._leave(name, pid, "ended")
+
+    def _leave(self, name: str, pid: str, reason: str) -> None:
+        self._fact(pid, "group.left", {"group": name, "reason": reason})
+        self._tell(self._leave_listeners, name, pid)
+
+    def on_join(self, fn: Listener, *, group: str | None = None) -> Callable[[], None]:
+        """Have `fn(group, pid)` called after each join, of one group or of all; gives a callable that ends it."""
+        return _listen(self._join_listeners, fn, group)
+
+    def on_leave(self, fn: Listener, *, group: str | None = None) -> Callable[[], None]:
+        return _listen(self._leave_listeners, fn, group)
+
+    def _tell(self, listeners: list[tuple[str | None, Listener]], name: str, pid: str) -> None:
+        for wanted, fn in list(listeners):
+            if wanted is not None and wanted != name:
+                continue
+            try:
+                fn(name, pid)
+            except Exception as error:  # noqa: BLE001 - a listener's mistake is its own; membership stands
+                self._kernel.loop.call_exception_handler(
+                    {"message": f"a listener of group {name} failed", "exception": error}
+                )
+
+    def broadcast(self, name: str, message: Any, *, exclude: Iterable[str] = ()) -> dict[str, LyraError | None]:
+        """Put a message in every member's mailbox; gives what went wrong for each, or None.
+
+        As with `kernel.send`, a message for a full mailbox waits in line for room.
+        """
+        self._kernel._raise_if_closed()
+        group = self._find(name)
+        self._kernel.mailboxes.encoded(message)  # one that has no form reaches nobody
+        left_out = {exclude} if isinstance(exclude, str) else set(exclude)
+        outcome: dict[str, LyraError | None] = {}
+        for pid in list(group.members):
+            if pid in left_out:
+                continue
+            try:
+                self._kernel.send(pid, message)
+            except LyraError as error:
+                outcome[pid] = error
+            else:
+                outcome[pid] = None
+        return outcome
+
+    # ------------------------------------------------------------------ the blackboard
+
+    def bb_set(self, name: str, key: str, value: Any) -> Ack:
+        """Write a value for all members to read."""
+        self._kernel._raise_if_closed()
+        group = self._find(name)
+        _check_key(key)
+        data = codec.encode(value)
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"a value of {len(data)} bytes; at most {MESSAGE_BYTES_MAX} fit on a blackboard")
+        if key not in group.board and len(group.board) >= BLACKBOARD_KEYS_MAX:
+            raise LimitExceeded(
+                f"the blackboard of {name!r} holds {BLACKBOARD_KEYS_MAX} values, the most there may be", group=name
+            )
+        return self._fact("", "group.set", {"group": name, "key": key, "value": codec.decode(data)})
+
+    def bb_get(self, name: str, key: str, default: Any = None) -> Any:
+        board = self._find(name).board
+        return _copy(board[key]) if key in board else default
+
+    def bb_delete(self, name: str, key: str) -> bool:
+        """Wipe a value off; False if there was none."""
+        self._kernel._raise_if_closed()
+        if key not in self._find(name).board:
+            return False
+        self._fact("", "group.unset", {"group": name, "key": key})
+        return True
+
+    def bb_keys(self, name: str) -> list[str]:
+        return list(self._find(name).board)
+
+    def bb_snapshot(self, name: str) -> dict[str, Any]:
+        """Everything on it, as a copy that is yours."""
+        found: dict[str, Any] = _copy(self._find(name).board)
+        return found
+
+    # ------------------------------------------------------------------ coming back
+
+    def restored(self) -> None:
+        """After a restart: members that the table does not know any more have left."""
+        for pid in list(self.state.of_pid):
+            process = self._kernel.processes.get(pid)
+            # One that diverged has no last row: with the right program it is back, and still a member.
+            if process is None or (process.exit is not None and process.exit.reason != "divergence"):
+                self.left(pid)
+
+    def _fact(self, pid: str, kind: str, data: dict[str, Any]) -> Ack:
+        return Ack(self._kernel, self._kernel.fact(self.state, pid, kind, data))
+
+    def _find(self, name: Any) -> _Kept:
+        found = self.state.groups.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise NoSuchGroup(f"no group {name!r}", hint="kernel.groups.create(name) makes one", group=name)
+        return found
+
+
+def _listen(listeners: list[tuple[str | None, Listener]], fn: Listener, group: str | None) -> Callable[[], None]:
+    if not callable(fn):
+        raise ConfigError(f"a listener is a function of a group and a pid, not {fn!r}")
+    entry = (group, fn)
+    listeners.append(entry)
+
+    def stop() -> None:
+        for index, one in enumerate(listeners):
+            if one is entry:
+                del listeners[index]
+                return
+
+    return stop
+
+
+def _copy(value: Any) -> Any:
+    return codec.decode(codec.encode(value))
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
+        raise ConfigError(f"a group's name is 1 to {NAME_LENGTH_MAX} printable characters, not {name!r}", key="name")
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= NAME_LENGTH_MAX or not key.isprintable():
+        raise ConfigError(f"a blackboard's key is 1 to {NAME_LENGTH_MAX} printable characters, not {key!r}", key="key")

@@ -1,0 +1,149 @@
+"""Memories: short texts that outlive the process that learned them, by scope, with search.
+
+Owns the items; both are durable and in snapshots. What an agent makes of them (recall in its prompt, tools) is the
+agents' affair. A scope is a name that those who share memories agree on. An item that is there already (same scope,
+kind and text) is not added twice, so adding is idempotent. Where a scope is full, its oldest item goes. What looks like
+a key is blotted out before it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from lyra.core.checking.check import sendable_text, short_text, whole
+from lyra.core.limits import MEMORY_ITEMS_MAX, MEMORY_TEXT_MAX, NAME_LENGTH_MAX
+from lyra.core.ranking import Index
+from lyra.core.secrets.redact import redact
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["Memories", "MemoryItem", "MemoryState"]
+
+
+class MemoryItem(msgspec.Struct, frozen=True):
+    """One thing remembered; `pid` is who learned it, "" for somebody outside."""
+
+    id: int
+    scope: str
+    kind: str
+    text: str
+    time: float
+    pid: str = ""
+    tainted: bool = False  # who learned it had read text from outside
+
+
+class MemoryState:
+    """What survives."""
+
+    NAME: ClassVar[str] = "memory"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"memory.added", "memory.forgotten"})
+
+    __slots__ = ("last_id", "scopes")
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.scopes: dict[str, dict[int, MemoryItem]] = {}
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        scope, number = data["scope"], data["id"]
+        if kind == "memory.added":
+            self.last_id = max(self.last_id, number)
+            item = MemoryItem(number, scope, data["kind"], data["text"], time, pid, data.get("tainted", False) is True)
+            self.scopes.setdefault(scope, {})[number] = item
+        else:
+            del self.scopes[scope][number]
+            if not self.scopes[scope]:
+                del self.scopes[scope]
+
+    def dump(self) -> Any:
+        return [self.last_id, [item for items in self.scopes.values() for item in items.values()]]
+
+    def load(self, data: Any) -> None:
+        self.last_id, items = data[0], msgspec.convert(data[1], list[MemoryItem])
+        for item in items:
+            self.scopes.setdefault(item.scope, {})[item.id] = item
+
+
+class Memories:
+    """`kernel.memories`. A program reaches it inside an effect; a replay then does not write again."""
+
+    __slots__ = ("_indexes", "_kernel", "_known", "state")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = MemoryState()
+        self._indexes: dict[str, Index] = {}  # made at the first search in a scope
+        self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
+
+    def add(self, scope: str, text: str, *, kind: str = "fact", pid: str = "", tainted: bool = False) -> MemoryItem:
+        """Remember something; gives the item, the one from before where it was known. What a marked process (or
+        `tainted`) adds carries the mark to whoever recalls it."""
+        self._kernel._raise_if_closed()
+        _word(scope, "a scope")
+        _word(kind, "a kind of memory")
+        text = redact(sendable_text(short_text(text, "a memory", most=MEMORY_TEXT_MAX), "a memory")).strip()
+        if not text:
+            raise ConfigError("there is nothing in this memory", key="text")
+        index, known = self._scope(scope)
+        found = known.get((kind, text))
+        if found is not None:
+            return self.state.scopes[scope][found]
+        items = self.state.scopes.get(scope, {})
+        if len(items) >= MEMORY_ITEMS_MAX:
+            self.forget(next(iter(items)), scope=scope)
+        number = self.state.last_id + 1
+        data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
+        if tainted or self._kernel.labels.tainted(pid):
+            data["tainted"] = True
+        self._kernel.fact(self.state, pid, "memory.added", data)
+        index.add(number, text)
+        known[kind, text] = number
+        return self.state.scopes[scope][number]
+
+    def forget(self, number: int, *, scope: str) -> bool:
+        """Drop an item; False where there was none."""
+        self._kernel._raise_if_closed()
+        item = self.state.scopes.get(scope, {}).get(number)
+        if item is None:
+            return False
+        index, known = self._scope(scope)
+        self._kernel.fact(self.state, item.pid, "memory.forgotten", {"id": number, "scope": scope})
+        index.remove(number, item.text)
+        del known[item.kind, item.text]
+        return True
+
+    def items(self, scope: str, *, kind: str | None = None) -> list[MemoryItem]:
+        """All of a scope, oldest first."""
+        return [item for item in self.state.scopes.get(scope, {}).values() if kind is None or item.kind == kind]
+
+    def search(self, scope: str, question: str, *, most: int = 8, kind: str | None = None) -> list[MemoryItem]:
+        """Those that share words with the question, the best first."""
+        whole(most, "most", least=1)
+        items = self.state.scopes.get(scope)
+        if not items:
+            return []
+        index, _ = self._scope(scope)
+        found = index.search(question, most if kind is None else len(items))
+        return [items[number] for number, _ in found if kind is None or items[number].kind == kind][:most]
+
+    def scopes(self) -> list[str]:
+        return list(self.state.scopes)
+
+    def _scope(self, scope: str) -> tuple[Index, dict[tuple[str, str], int]]:
+        index = self._indexes.get(scope)
+        if index is None:
+            index = self._indexes[scope] = Index()
+            known = self._known[scope] = {}
+            for item in self.state.scopes.get(scope, {}).values():
+                index.add(item.id, item.text)
+                known[item.kind, item.text] = item.id
+        return index, self._known[scope]
+
+
+def _word(value: Any, what: str) -> None:
+    if not sendable_text(short_text(value, what, most=NAME_LENGTH_MAX), what):
+        raise ConfigError(f"{what} has a name")

@@ -1,0 +1,321 @@
+"""Supervisors from outside: commands in, answers out, and the handle that people hold.
+
+`Supervisors` is the kernel's side: it starts supervisors, carries commands to them through their mailboxes and knows
+the tables of those that run. A command is durable like any message; its answer is only for who waits in this life of
+the kernel. What a supervisor does with a command is in `supervisor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lyra.core.policies.policy import Supervision
+from lyra.errors import ConfigError, Corrupt, NoSuchProcess, ProcessError, error_from_data
+from lyra.kernel.process.process import Process, looked_at
+from lyra.kernel.programs.handle import Ack, Handle
+from lyra.kernel.supervision.child import Child, make_plan, make_spec
+from lyra.kernel.supervision.children import Order, Row, Table
+from lyra.kernel.supervision.preview import preview
+from lyra.kernel.supervision.supervisor import supervise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["ChildInfo", "SupervisorHandle", "Supervisors"]
+
+
+class ChildInfo(msgspec.Struct, frozen=True):
+    """One line of `which_children`."""
+
+    id: str
+    pid: str | None
+    state: str  # running | stopped | restarting
+    kind: str  # worker | supervisor
+    restart: str
+    significant: bool
+    program: str
+    starts: int  # how often it was started so far
+
+
+class Supervisors:
+    """Carries commands to supervisors and their answers back, and knows the tables of those that run."""
+
+    __slots__ = ("_ahead_s", "_count", "_kernel", "_life", "_plans", "_waiters", "_waiting", "tables")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._life = ""
+        self._ahead_s: float | None = None  # of the wall clock before the monotonic one, when first asked
+        self._count = 0
+        self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
+        self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
+        self.tables: dict[str, Table] = {}
+        self._waiting: dict[str, dict[str, None]] = {}  # program → supervisors that wait until it is known
+
+    def begin(
+        self, children: Iterable[Any], *, pid: str | None, name: str | None, options: dict[str, Any], **flags: Any
+    ) -> SupervisorHandle:
+        kernel = self._kernel
+        plan = make_plan(kernel, children, **flags)
+        if pid is not None and pid in kernel.processes:
+            return self.get(pid)
+        process = kernel.life.start(supervise, (plan,), parent=None, pid=pid, name=name, **options)
+        return SupervisorHandle(kernel, process)
+
+    def program(self, children: Iterable[Any], **flags: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The program and arguments of a supervisor of these children."""
+        return supervise, (make_plan(self._kernel, children, **flags),)
+
+    def guard(
+        self, program: Callable[..., Any], args: tuple[Any, ...], supervision: Any
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The program and arguments of a supervisor that stands for one process."""
+        policy = Supervision.of(supervision)
+        plan = make_plan(self._kernel, [Child("process", program, args, restart="transient")], **policy.to_data())
+        plan.guards = True
+        return supervise, (plan,)
+
+    def get(self, pid_or_name: str | Handle) -> SupervisorHandle:
+        """A supervisor by pid or name."""
+        process = self._kernel._find(pid_or_name)
+        if process.program != self._kernel.programs.name(supervise):
+            raise ProcessError(f"process {process.pid} is not a supervisor", pid=process.pid)
+        return SupervisorHandle(self._kernel, process)
+
+    def came_back(self, process: Process, args: list[Any]) -> None:
+        """Recovery found one; until its program runs, its table is what its journal says."""
+        if process.program == self._kernel.programs.name(supervise) and args:
+            self._plans[process.pid] = args[0]
+
+    def table(self, process: Process) -> Table | None:
+        """What a supervisor knows; None of one that has ended, or not begun."""
+        table = self.tables.get(process.pid)
+        if table is not None or process.exit is not None or process.pid not in self._plans:
+            return table
+        try:
+            return preview(process, self._plans[process.pid])
+        except Corrupt:  # it will say so itself
+            return None
+
+    def began(self, pid: str, table: Table) -> None:
+        """Its program runs: from now on this is what it knows."""
+        self.tables[pid] = table
+        self._plans.pop(pid, None)
+
+    def now(self) -> float:
+        """The wall clock as it would be if nobody set it while this kernel lives: restarts are counted by it."""
+        clock = self._kernel.clock
+        if self._ahead_s is None:
+            self._ahead_s = clock.now() - clock.monotonic()
+        return self._ahead_s + clock.monotonic()
+
+    def wait_for(self, program: str, pid: str) -> None:
+        """A supervisor cannot go on without a program; it gets a message when there is one."""
+        waiting = self._waiting.setdefault(program, {})
+        if pid not in waiting:
+            waiting[pid] = None
+            self._kernel.publish(pid, "process.dormant", {"program": program})
+
+    def known(self, program: str) -> None:
+        """A program has been registered: supervisors that want to start it go on."""
+        for pid in self._waiting.pop(program, ()):
+            process = self._kernel.processes.get(pid)
+            if process is not None and process.exit is None:
+                self._kernel.mailboxes.deliver(process, Order("known", id=program))
+
+    def command(self, process: Process, verb: str, child_id: str = "", **data: Any) -> Command:
+        kernel = self._kernel
+        if process.exit is not None:
+            raise NoSuchProcess(f"supervisor {process.pid} has ended: {process.exit.reason}", pid=process.pid)
+        # A command may be read in a later life of the kernel, where its answer must find nobody.
+        self._life = self._life or kernel.entropy.text(8)
+        self._count += 1
+        token = f"{self._life}.{self._count}"
+        future: asyncio.Future[Any] = kernel.loop.create_future()
+        future.add_done_callback(looked_at)
+        future.add_done_callback(lambda _: self._waiters.pop(token, None))
+        kernel.mailboxes.deliver(process, Order(verb, token, _text(child_id), **data))
+        self._waiters[token] = process, future
+        process.watch(future)
+        return Command(kernel, process, future)
+
+    def answer(self, token: str, answer: dict[str, Any]) -> None:
+        found = self._waiters.pop(token, None)
+        if found is None:
+            return
+        process, future = found
+        if process.watchers is not None and future in process.watchers:
+            process.watchers.remove(future)
+        if not future.done():
+            future.set_result(answer)
+
+
+def _text(child_id: Any) -> str:
+    if not isinstance(child_id, str):
+        raise ConfigError(f"a child is named by its id, not by {child_id!r}")
+    return child_id
+
+
+class Command:
+    """A request to a supervisor, on its way; await it for the answer, once that is durable."""
+
+    __slots__ = ("_future", "_kernel", "_process", "_read")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        process: Process,
+        future: asyncio.Future[Any],
+        read: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._process = process
+        self._future = future
+        self._read = read
+
+    def then(self, read: Callable[[Any], Any]) -> Command:
+        return Command(self._kernel, self._process, self._future, read)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Any:
+        answer = await asyncio.shield(self._future)
+        if self._kernel.journal is not None:
+            await self._kernel.journal.acknowledged(self._kernel.journal.seq)
+        if answer is None:
+            raise self._ended()
+        if "error" in answer:
+            raise error_from_data(answer["error"])
+        return answer["value"] if self._read is None else self._read(answer["value"])
+
+    def _ended(self) -> BaseException:
+        ended = self._process.exit
+        if ended is not None and ended.error is not None:
+            return ended.error
+        reason = ended.reason if ended is not None else "unknown"
+        return NoSuchProcess(f"supervisor {self._process.pid} ended before it answered: {reason}", reason=reason)
+
+
+class Listing(list[ChildInfo]):
+    """The children as of now; awaited, as of when everything asked before has happened."""
+
+    def __init__(self, rows: Iterable[ChildInfo], again: Callable[[], Any]) -> None:
+        super().__init__(rows)
+        self._again = again
+
+    def __await__(self) -> Generator[Any, None, list[ChildInfo]]:
+        awaited: Generator[Any, None, list[ChildInfo]] = self._again().__await__()
+        return awaited
+
+
+class Counts(dict[str, int]):
+    """`specs`, `active`, `supervisors`, `workers`; may be awaited like a Listing."""
+
+    def __init__(self, counts: dict[str, int], again: Callable[[], Any]) -> None:
+        super().__init__(counts)
+        self._again = again
+
+    def __await__(self) -> Generator[Any, None, dict[str, int]]:
+        awaited: Generator[Any, None, dict[str, int]] = self._again().__await__()
+        return awaited
+
+
+class SupervisorHandle(Handle):
+    """A supervisor as the outside holds it; awaiting it waits until its children are started."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, SupervisorHandle]:
+        return self._begun().__await__()
+
+    async def _begun(self) -> SupervisorHandle:
+        if self._process.exit is None:
+            await self._command("started")
+        elif self._process.exit.error is not None:
+            raise self._process.exit.error
+        return self
+
+    def _command(self, verb: str, child_id: str = "", **data: Any) -> Command:
+        self._kernel._raise_if_closed()
+        return self._kernel.supervisors.command(self._process, verb, child_id, **data)
+
+    def which_children(self) -> Listing:
+        """The children in the order in which they are started."""
+        return Listing(self._infos(), lambda: self._after(self._infos))
+
+    def count_children(self) -> Counts:
+        return Counts(self._counts(), lambda: self._after(self._counts))
+
+    def start_child(self, child: Child | Mapping[str, Any] | None = None, *, args: Iterable[Any] = ()) -> Command:
+        """Add a child and start it; gives its Handle. NameTaken, if there is one of that id.
+
+        A dynamic supervisor knows what to start; it takes `args`, which come after those of its template.
+        """
+        self._kernel._raise_if_closed()
+        spec = None if child is None else make_spec(self._kernel, Child.of(child))
+        return self._command("start_child", spec=spec, args=list(args)).then(self._kernel.process)
+
+    def terminate_child(self, child_id: str) -> Command:
+        """Stop a child; it stays in the table (a temporary one does not) until it is restarted or deleted."""
+        return self._command("terminate_child", child_id)
+
+    def restart_child(self, child_id: str) -> Command:
+        """Start a stopped child; gives its Handle."""
+        return self._command("restart_child", child_id).then(self._kernel.process)
+
+    def delete_child(self, child_id: str) -> Command:
+        """Forget a stopped child."""
+        return self._command("delete_child", child_id)
+
+    def stop(self) -> Ack:
+        """Stop all children in reverse order, then the supervisor; awaiting it waits until that is done."""
+        if self._process.exit is not None:
+            return Ack(self._kernel, self._process.exit_seq)
+        self._command("stop")
+        return Ack(self._kernel, self._stopped())
+
+    async def _stopped(self) -> int:
+        await self.wait()
+        return self._process.exit_seq
+
+    async def _after(self, read: Callable[[], Any]) -> Any:
+        if self._process.exit is None:
+            with suppress(ProcessError):  # it may end meanwhile
+                await self._command("started")
+        return read()
+
+    def _rows(self) -> list[Row]:
+        table = self._kernel.supervisors.table(self._process)
+        return table.rows if table is not None else []
+
+    def _infos(self) -> list[ChildInfo]:
+        return [
+            ChildInfo(
+                row.spec.id,
+                row.pid,
+                row.state,
+                row.spec.kind,
+                row.spec.restart,
+                row.spec.significant,
+                row.spec.program,
+                row.starts,
+            )
+            for row in self._rows()
+        ]
+
+    def _counts(self) -> dict[str, int]:
+        rows = self._rows()
+        return {
+            "specs": len(rows),
+            "active": sum(row.pid is not None for row in rows),
+            "supervisors": sum(row.spec.kind == "supervisor" for row in rows),
+            "workers": sum(row.spec.kind == "worker" for row in rows),
+        }

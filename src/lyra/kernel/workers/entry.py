@@ -1,0 +1,255 @@
+"""An entry of the process table, as it is kept and as it is shown.
+
+`Entry` is what the kernel keeps of a process that somebody outside drives, `LifecycleState` is the fold of their rows
+with the line of those that are ready, and `ProcessControlBlock` is the picture of a process that callers get. Who may
+move an entry, and when, is in `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from enum import StrEnum
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from lyra.kernel.journal.durable_value import Kept
+from lyra.kernel.process.process import TRANSITIONS
+from lyra.kernel.workers.usage import ResourceQuota, ResourceUsage
+
+__all__ = [
+    "STATES",
+    "TERMINAL",
+    "Entry",
+    "LifecycleState",
+    "Owner",
+    "ProcessControlBlock",
+    "ProcessState",
+    "SchedulingPriority",
+]
+
+STATES: Final = tuple(TRANSITIONS)
+TERMINAL: Final = frozenset({"terminated", "zombie"})
+
+
+class ProcessState(StrEnum):
+    """The states of the table, as words."""
+
+    NEW = "new"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
+    TERMINATED = "terminated"
+    ZOMBIE = "zombie"
+
+
+class SchedulingPriority(StrEnum):
+    """Who goes first, as words."""
+
+    REALTIME = "realtime"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    IDLE = "idle"
+
+
+class ProcessControlBlock(Kept, msgspec.Struct, frozen=True, dict=True):
+    """One process as the table shows it. Times are wall-clock seconds; `pending_interrupt` is the kind of the oldest
+    unanswered question and `interrupt_data` says which (or, for a blocked one, why it is blocked)."""
+
+    pid: str
+    state: str
+    priority: str
+    quota: ResourceQuota
+    usage: ResourceUsage
+    request_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+    created_at: float | None = None
+    started_at: float | None = None
+    completed_at: float | None = None
+    last_scheduled_at: float | None = None
+    current_stage: str = ""
+    current_service: str = ""
+    pending_interrupt: str | None = None
+    interrupt_data: Any = None
+    parent_pid: str = ""
+    child_pids: tuple[str, ...] = ()
+    termination_reason: str = ""
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    def to_data(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+
+class Owner(NamedTuple):
+    """Whose a process is, and its state."""
+
+    state: str
+    request_id: str = ""
+    user_id: str = ""
+    session_id: str = ""
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+class Entry(msgspec.Struct):
+    request_id: str
+    user_id: str
+    session_id: str
+    priority: int
+    created_at: float
+    parent_pid: str
+    order: int  # its place in line: when it was submitted, or became ready again
+    state: str = "new"
+    started_at: float | None = None
+    completed_at: float | None = None
+    last_scheduled_at: float | None = None
+    current_stage: str = ""
+    current_service: str = ""
+    reason: str = ""  # of its last move
+    child_pids: list[str] = msgspec.field(default_factory=list)
+    waited_s: float = 0.0  # in `waiting`, until the last time it left that
+    waiting_since: float | None = None
+    pipeline: bool = False  # nobody submitted it: it came with its pipeline, and goes with it
+
+    def elapsed_s(self, now: float) -> float:
+        """Since it first ran until it ended or now, without the time in `waiting`: that is somebody else's."""
+        if self.started_at is None:
+            return 0.0
+        until = now if self.completed_at is None else self.completed_at
+        waited_s = self.waited_s + (max(0.0, until - self.waiting_since) if self.waiting_since is not None else 0.0)
+        return max(0.0, until - self.started_at - waited_s)
+
+
+class LifecycleState:
+    """The entries and their line: a fold of four kinds of rows."""
+
+    NAME: ClassVar[str] = "lifecycle"
+    KINDS: ClassVar[frozenset[str]] = frozenset({"pcb.submitted", "pcb.moved", "pcb.noted", "pcb.forgotten"})
+
+    __slots__ = ("adopted", "counts", "ended", "entries", "line", "orders")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.counts: dict[str, int] = dict.fromkeys(STATES, 0)
+        self.ended: OrderedDict[str, None] = OrderedDict()  # in the order of their end; the first goes in O(1)
+        self.orders = 0
+        self.adopted: dict[str, dict[str, None]] = {}  # parents that are no entries: programs → their entries
+        self.line: list[tuple[int, int, str]] = []  # a heap of (priority, order, pid); stale ones are skipped
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        del time  # rows say their own
+        if kind == "pcb.submitted":
+            self._submitted(pid, data)
+        elif kind == "pcb.moved":
+            self._moved(pid, self.entries[pid], data)
+        elif kind == "pcb.noted":
+            entry = self.entries[pid]
+            entry.current_stage = data.get("current_stage", entry.current_stage)
+            entry.current_service = data.get("current_service", entry.current_service)
+        else:
+            self._forgotten(pid)
+
+    def _submitted(self, pid: str, data: dict[str, Any]) -> None:
+        if pid in self.entries:
+            raise ValueError(f"{pid} is submitted a second time")
+        self.orders += 1
+        self.entries[pid] = msgspec.convert({**data, "order": self.orders}, Entry)
+        self.counts["new"] += 1
+        parent = self.entries.get(data["parent_pid"])
+        if parent is not None:
+            parent.child_pids.append(pid)
+        else:
+            self._adopt(pid, data["parent_pid"])
+
+    def _adopt(self, pid: str, parent_pid: str) -> None:
+        if parent_pid and parent_pid not in self.entries:
+            self.adopted.setdefault(parent_pid, {})[pid] = None
+
+    def _moved(self, pid: str, entry: Entry, data: dict[str, Any]) -> None:
+        state, old, at = data["new_state"], entry.state, data["at"]
+        if state not in TRANSITIONS[old]:
+            raise ValueError(f"{pid} cannot go from {old} to {state}")
+        self.counts[old] -= 1
+        self.counts[state] += 1
+        entry.state = state
+        if old != "terminated":  # why it ended is not forgotten when it becomes a zombie
+            entry.reason = data["reason"]
+        if entry.waiting_since is not None:
+            entry.waited_s += max(0.0, at - entry.waiting_since)
+            entry.waiting_since = None
+        if state == "waiting":
+            entry.waiting_since = at
+        if state == "ready":
+            if old != "new":  # back at the end of its level's line
+                self.orders += 1
+                entry.order = self.orders
+            self._queue(pid, entry)
+        elif state == "running":
+            entry.started_at = at if entry.started_at is None else entry.started_at
+            entry.last_scheduled_at = at
+        elif state == "terminated":
+            entry.completed_at = at
+            self.ended[pid] = None
+
+    def _forgotten(self, pid: str) -> None:
+        entry = self.entries.pop(pid)
+        self.ended.pop(pid, None)
+        self.counts[entry.state] -= 1
+        parent = self.entries.get(entry.parent_pid)
+        if parent is not None and pid in parent.child_pids:
+            parent.child_pids.remove(pid)
+        siblings = self.adopted.get(entry.parent_pid)
+        if siblings is not None:
+            siblings.pop(pid, None)
+            if not siblings:
+                del self.adopted[entry.parent_pid]
+
+    def queue_again(self, pid: str) -> None:
+        """One that was passed over may have its turn now, at its old place."""
+        entry = self.entries.get(pid)
+        if entry is not None and entry.state == "ready":
+            self._queue(pid, entry)
+
+    def pass_over(self) -> None:
+        """The first in line cannot have its turn."""
+        heapq.heappop(self.line)
+
+    def _queue(self, pid: str, entry: Entry) -> None:
+        heapq.heappush(self.line, (entry.priority, entry.order, pid))
+        if len(self.line) > 64 + 2 * self.counts["ready"]:  # most have left the line since
+            self._line_up()
+
+    def _line_up(self) -> None:
+        self.line = [(one.priority, one.order, pid) for pid, one in self.entries.items() if one.state == "ready"]
+        heapq.heapify(self.line)
+
+    def first(self) -> str | None:
+        """Whose turn it is."""
+        while self.line:
+            _, order, pid = self.line[0]
+            entry = self.entries.get(pid)
+            if entry is not None and entry.state == "ready" and entry.order == order:
+                return pid
+            heapq.heappop(self.line)
+        return None
+
+    def dump(self) -> Any:
+        return {"entries": self.entries, "orders": self.orders, "ended": list(self.ended)}
+
+    def load(self, data: Any) -> None:
+        self.entries = msgspec.convert(data["entries"], dict[str, Entry])
+        self.orders = data["orders"]
+        self.ended = OrderedDict.fromkeys(data["ended"])
+        for pid, entry in self.entries.items():
+            self.counts[entry.state] += 1
+            self._adopt(pid, entry.parent_pid)
+        self._line_up()

@@ -1,0 +1,521 @@
+"""The lifecycle of processes that somebody outside drives: submitted, scheduled, taken, moved, ended.
+
+A `ProcessControlBlock` is an entry of the process table without a program: a worker takes it with `get_next_runnable`,
+does its work elsewhere and reports. `TRANSITIONS` (in `process`) is the whole state machine. Among ready entries the
+higher priority always goes first, and inside a level the one that has waited longest: since it was submitted, or since
+it became ready again. Program processes share the pids and are shown here as blocks too, but move by themselves.
+
+What callers get is a value, a picture of the entry at that moment (`pcb`). Quotas are kept by `resources`, questions by
+`interrupts`; this module only joins them into the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lyra.core import codec
+from lyra.core.checking.check import one_of, sendable_text, short_text
+from lyra.core.limits import ENDED_PROCESSES_KEPT, NAME_LENGTH_MAX
+from lyra.errors import (
+    ConfigError,
+    InvalidTransition,
+    LimitExceeded,
+    NameTaken,
+    NoSuchProcess,
+    Overloaded,
+    ProcessError,
+)
+from lyra.kernel.journal.durable_value import kept
+from lyra.kernel.process.process import PRIORITIES, TRANSITIONS, Process
+from lyra.kernel.workers.entry import STATES, TERMINAL, Entry, LifecycleState, Owner, ProcessControlBlock
+from lyra.kernel.workers.usage import ResourceQuota
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = ["STATES", "TERMINAL", "LifecycleManager", "LifecycleState", "ProcessControlBlock"]
+
+_ASKED: Final = "interrupt"  # why an entry waits that the kernel itself put there
+
+
+class LifecycleManager:
+    __slots__ = ("_kernel", "closed", "state")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = LifecycleState()
+        self.closed = False  # `shutdown` began: nothing new is taken
+
+    # ------------------------------------------------------------------ entering
+
+    def submit(
+        self,
+        pid: str,
+        *,
+        request_id: str = "",
+        user_id: str = "",
+        session_id: str = "",
+        priority: str = "normal",
+        quota: ResourceQuota | Mapping[str, Any] | None = None,
+        parent_pid: str = "",
+    ) -> ProcessControlBlock:
+        """Put an entry in the table, as `new`. A pid that is there already gives what is there, unchanged."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        self.raise_if_closing("process")
+        self.checked_pid(pid)
+        if self.find(pid) is None:
+            given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "parent_pid": parent_pid}
+            level = PRIORITIES.index(one_of(_lower(priority), PRIORITIES, "priority"))
+            self._enter(pid, level, kernel.resources.resolve(quota), given)
+        return kept(kernel, self.get_process(pid))
+
+    def enter_with_pipeline(self, pid: str, *, request_id: str, user_id: str, session_id: str) -> None:
+        """A pipeline begins under a pid that nobody submitted: its entry is at work at once, in nobody's line."""
+        kernel = self._kernel
+        self.checked_pid(pid)
+        given = {"request_id": request_id, "user_id": user_id, "session_id": session_id, "pipeline": True}
+        with kernel.listeners.act:
+            self._enter(pid, PRIORITIES.index("normal"), kernel.resources.default_quota, given)
+            for state in ("ready", "running"):
+                self._move(pid, self.state.entries[pid], state, "its pipeline began")
+
+    def _enter(self, pid: str, level: int, limits: ResourceQuota, given: dict[str, Any]) -> None:
+        kernel = self._kernel
+        if pid in kernel.names:
+            raise NameTaken(f"{pid!r} is the name of another process", hint="use another pid", pid=pid)
+        if given.get("parent_pid"):
+            self.must_exist(given["parent_pid"])
+        if kernel.live + self.active >= kernel.processes_max:
+            raise Overloaded(
+                "there are as many processes as there may be",
+                hint="end some, or raise kernel.processes_max",
+                limit=kernel.processes_max,
+            )
+        user_id = short_text(sendable_text(given["user_id"], "user_id"), "user_id", most=NAME_LENGTH_MAX)
+        row = {
+            **given,
+            "request_id": sendable_text(given["request_id"], "request_id"),
+            "user_id": user_id,
+            "session_id": sendable_text(given["session_id"], "session_id"),
+            "priority": level,
+            "created_at": kernel.clock.now(),
+            "parent_pid": given.get("parent_pid", ""),
+        }
+        with kernel.listeners.act:
+            kernel.fact(self.state, pid, "pcb.submitted", row)
+            kernel.resources.open(pid, limits, user_id=user_id)  # what was counted before it was submitted stays
+            self._tell(pid, "process.created", {**row, "priority": PRIORITIES[level], "state": "new"})
+
+    def raise_if_closing(self, what: str) -> None:
+        """A kernel that goes down takes nothing new."""
+        if self.closed or self._kernel.draining:
+            raise ProcessError(f"the kernel is shutting down and takes no {what}", hint="open the store again")
+
+    def raise_if_ended(self, pid: Any) -> None:
+        """The pid of a process that has ended is its own until it is cleaned up; one that came with a pipeline makes
+        way for another pipeline."""
+        entry = self._entry(pid)
+        if entry is not None and entry.state in TERMINAL and not entry.pipeline:
+            raise InvalidTransition(
+                f"process {pid} has ended", hint="cleanup_process frees its pid", pid=pid, old_state=entry.state
+            )
+
+    def _tell(self, pid: str, kind: str, data: dict[str, Any]) -> None:
+        kernel = self._kernel
+        if kernel.listening:
+            if kernel.listeners_want_states:
+                data["pcb"] = msgspec.to_builtins(self.get_process(pid))
+            kernel.listeners.tell(pid, kind, data)
+
+    @staticmethod
+    def checked_pid(pid: Any) -> str:
+        fits = isinstance(pid, str) and 0 < len(pid) <= NAME_LENGTH_MAX and pid.isprintable()
+        if not fits or pid.startswith("~"):
+            hint = f"use 1 to {NAME_LENGTH_MAX} printable characters, the first not ~"
+            raise ConfigError(f"pid is {pid!r}", hint=hint)
+        return str(pid)
+
+    # ------------------------------------------------------------------ moving
+
+    def schedule(self, pid: str) -> ProcessControlBlock:
+        """Put a new entry in line. One that has used up its quota is refused."""
+        self._kernel._raise_if_closed()
+        entry = self._own(pid)
+        if entry.state != "new":
+            raise InvalidTransition(
+                f"cannot schedule {pid}: its state is {entry.state}, not new",
+                hint="transition_state moves one that is on its way",
+                pid=pid,
+                old_state=entry.state,
+            )
+        checked = self._kernel.resources.check_quota(pid)
+        if not checked.within_bounds:
+            raise LimitExceeded(
+                f"process {pid} has used up its quota: {checked.exceeded_reason}",
+                hint="adjust_quota raises it",
+                pid=pid,
+                reason=checked.exceeded_reason,
+            )
+        with self._kernel.listeners.act:
+            self._move(pid, entry, "ready", "scheduled")
+            return kept(self._kernel, self.get_process(pid))
+
+    def get_next_runnable(self) -> ProcessControlBlock | None:
+        """Take the entry whose turn it is; it is `running` now. None when nobody waits. One with a question that is
+        open keeps its place and is passed over until it is answered."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        with kernel.listeners.act:
+            while (pid := self.state.first()) is not None and kernel.interrupts.get_pending_interrupt(pid) is not None:
+                self.state.pass_over()
+            if pid is None:
+                return None
+            self._move(pid, self.state.entries[pid], "running", "its turn")
+            return kept(kernel, self.get_process(pid))
+
+    def transition_state(self, pid: str, state: str, reason: str = "") -> ProcessControlBlock:
+        """Move an entry, if the table allows it."""
+        self._kernel._raise_if_closed()
+        entry = self._own(pid)
+        word = _lower(state)
+        if word not in STATES:
+            one_of(word, STATES, "a process's state")
+        if word == entry.state == "terminated" and pid in self._kernel.orchestrator.state.sessions:
+            return kept(self._kernel, self.get_process(pid))  # its pipeline was quicker
+        if word not in TRANSITIONS[entry.state]:
+            raise InvalidTransition(
+                f"process {pid} cannot go from {entry.state} to {word}",
+                pid=pid,
+                hint=f"from {entry.state}: {', '.join(TRANSITIONS[entry.state]) or 'nowhere'}",
+                old_state=entry.state,
+                new_state=word,
+            )
+        with self._kernel.listeners.act:
+            asked = self._kernel.interrupts.get_pending_interrupt(pid) if word in ("ready", "running") else None
+            if asked is not None and entry.state in ("waiting", "ready"):
+                raise InvalidTransition(
+                    f"process {pid} waits for an answer and cannot go to {word}",
+                    hint=f"resolve_interrupt or cancel {asked.id}",
+                    pid=pid,
+                    old_state=entry.state,
+                    new_state=word,
+                )
+            self._move(pid, entry, word, sendable_text(reason, "a reason"))
+            return kept(self._kernel, self.get_process(pid))
+
+    def terminate(self, pid: str, reason: str = "", *, force: bool = False) -> ProcessControlBlock:
+        """End a process; one that has ended stays as it is, one that runs is only ended by force. A program is told to
+        end and tidies up first: until then its block has the reason and not yet the state."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        sendable_text(reason, "a reason")
+        block = kept(kernel, self.get_process(pid))
+        if block.terminal:
+            return block
+        if block.state == "running" and not force:
+            raise InvalidTransition(
+                f"process {pid} is running", hint="force=True ends it", pid=pid, old_state="running"
+            )
+        entry = self.state.entries.get(pid)
+        if entry is None:
+            kernel.life.stop_tree(kernel.processes[pid], reason or "killed")
+        else:
+            self._move(pid, entry, "terminated", reason or "terminated")
+        return kept(kernel, self.get_process(pid))
+
+    def put_back(self, pid: str, reason: str) -> None:
+        """The kernel goes down: one that runs is in line again when the store is opened the next time; one that came
+        with a pipeline was in no line."""
+        entry = self.state.entries.get(pid)
+        if entry is not None and entry.state == "running" and not entry.pipeline:
+            self._move(pid, entry, "ready", reason)
+
+    def pipeline_over(self, pid: str, reason: str) -> None:
+        """The pipeline of an entry that is at work came to its end, and the entry with it."""
+        entry = self.state.entries.get(pid)
+        if entry is not None and entry.state in ("ready", "running", "waiting", "blocked"):
+            self._move(pid, entry, "terminated", reason)
+
+    def came_with_pipeline(self, pid: str) -> bool:
+        entry = self.state.entries.get(pid)
+        return entry is not None and entry.pipeline
+
+    def forget_with_pipeline(self, pid: str) -> None:
+        """Its pipeline was forgotten: so is an entry that came with it."""
+        if self.came_with_pipeline(pid):
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._move(pid, entry, "terminated", "its pipeline was forgotten")
+            self.cleanup_process(pid)
+
+    def make_way(self, pid: str) -> None:
+        """A process of this kernel takes the pipeline of an entry over, under the same pid."""
+        if not self.came_with_pipeline(pid):
+            return
+        with self._kernel.listeners.act:
+            entry = self.state.entries[pid]
+            if entry.state not in TERMINAL:
+                self._record_move(pid, entry, "terminated", "a process of this kernel took its pipeline over")
+            self._kernel.fact(self.state, pid, "pcb.forgotten", {})
+
+    def _move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
+        """An entry changes its state, and its end ends all that is its own."""
+        kernel = self._kernel
+        with kernel.listeners.act:
+            self._record_move(pid, entry, state, reason)
+            if state == "terminated":
+                kernel.rate_limiter.loosen(pid, entry.user_id)
+                kernel.orchestrator.entry_ended(pid, reason)
+                kernel.interrupts.cancel_all(pid, "its process ended")
+                event = {"reason": reason, "user_id": entry.user_id, "request_id": entry.request_id, "error": None}
+                self._tell(pid, "process.terminated", event)
+                while len(self.state.ended) > ENDED_PROCESSES_KEPT:  # tidied up by hand, they go sooner
+                    self.cleanup_process(next(iter(self.state.ended)))
+
+    def _record_move(self, pid: str, entry: Entry, state: str, reason: str) -> None:
+        """The one place where an entry changes its state."""
+        kernel = self._kernel
+        row = {"old_state": entry.state, "new_state": state, "reason": reason}
+        kernel.fact(self.state, pid, "pcb.moved", {**row, "at": kernel.clock.now()})
+        self._tell(pid, "process.state_changed", row)
+        kernel.time_limits.moved(pid)
+
+    # ------------------------------------------------------------------ questions
+
+    def asked(self, pid: str) -> None:
+        """A question about it waits for a human: one that runs waits with it."""
+        entry = self.state.entries.get(pid)
+        if entry is not None and entry.state == "running":
+            self._move(pid, entry, "waiting", _ASKED)
+
+    def answered(self, pid: str) -> None:
+        """A question of it ended: if that was the last, it may go on. One that waits for a reason of its own does."""
+        entry = self.state.entries.get(pid)
+        if entry is None or self._kernel.interrupts.has_pending(pid):
+            return
+        if entry.state == "waiting" and entry.reason == _ASKED:
+            self._move(pid, entry, "ready", "interrupt over")
+            if entry.pipeline:  # whoever drives it goes on by itself
+                self._move(pid, entry, "running", "interrupt over")
+        elif entry.state == "ready":
+            self.state.queue_again(pid)
+
+    def note(self, pid: str, *, current_stage: str | None = None, current_service: str | None = None) -> None:
+        """Where its work is at the moment: shown, and nothing else."""
+        self._kernel._raise_if_closed()
+        entry = self._own(pid)
+        given = {"current_stage": current_stage, "current_service": current_service}
+        row = {
+            name: sendable_text(value, name)
+            for name, value in given.items()
+            if value is not None and value != getattr(entry, name)
+        }
+        if row:
+            self._kernel.fact(self.state, pid, "pcb.noted", row)
+
+    # ------------------------------------------------------------------ looking
+
+    def get_process(self, pid: str) -> ProcessControlBlock:
+        entry = self._entry(pid)
+        if entry is not None:
+            return self._block(pid, entry)
+        process = self._kernel.processes.get(pid) if _is_text(pid) else None
+        if process is None:
+            raise _unknown(pid)
+        return self._view(process)
+
+    def owner(self, pid: str) -> Owner:
+        """Whose it is and how it stands: what many ask, without the rest of the picture."""
+        entry = self._entry(pid)
+        if entry is not None:
+            return Owner(entry.state, entry.request_id, entry.user_id, entry.session_id)
+        process = self._kernel.processes.get(pid) if _is_text(pid) else None
+        if process is None:
+            raise _unknown(pid)
+        return Owner(process.state)
+
+    def list_processes(self, state: str | None = None, user_id: str | None = None) -> list[ProcessControlBlock]:
+        """Entries and program processes, the oldest first; of one state, of one user, or all."""
+        word = None if not state else one_of(_lower(state), STATES, "a process's state")
+        entries = [
+            self._block(pid, entry)
+            for pid, entry in self.state.entries.items()
+            if (word is None or entry.state == word) and (not user_id or entry.user_id == user_id)
+        ]
+        if user_id:  # programs belong to no user
+            return entries
+        programs = self._kernel.processes.values()
+        found = entries + [self._view(process) for process in programs if word is None or process.state == word]
+        return sorted(found, key=lambda block: block.created_at or 0.0)
+
+    def get_process_counts(self) -> dict[str, int]:
+        """How many processes there are in each state; every state is there."""
+        counts = dict(self.state.counts)
+        for state in self._kernel.processes.states():
+            counts[state] += 1
+        return counts
+
+    @property
+    def total(self) -> int:
+        return len(self.state.entries) + len(self._kernel.processes)
+
+    @property
+    def queue_depth(self) -> int:
+        """Entries in line for a worker."""
+        return self.state.counts["ready"]
+
+    @property
+    def active(self) -> int:
+        """Entries that have not ended."""
+        return len(self.state.entries) - self.state.counts["terminated"] - self.state.counts["zombie"]
+
+    def find(self, pid: Any) -> Entry | Process | None:
+        return self.state.entries.get(pid) or self._kernel.processes.get(pid)
+
+    def must_exist(self, pid: Any) -> None:
+        if not (_is_text(pid) and (self.find(pid) is not None or self._is_used(pid))):
+            raise _unknown(pid)
+
+    def _is_used(self, pid: str) -> bool:
+        """A pid without an entry: somebody counts its usage, or drives a pipeline under it."""
+        return self._kernel.resources.is_tracked(pid) or pid in self._kernel.orchestrator.state.sessions
+
+    def is_live(self, pid: str) -> bool:
+        """Whether it is a process that has not ended."""
+        entry = self.state.entries.get(pid)
+        if entry is not None:
+            return entry.state not in TERMINAL
+        process = self._kernel.processes.get(pid)
+        return process is not None and process.exit is None
+
+    def elapsed_s(self, pid: str) -> float:
+        """Since it first ran, until it ended or now; an entry's time in `waiting` does not count."""
+        entry = self.state.entries.get(pid)
+        if entry is not None:
+            return entry.elapsed_s(self._kernel.clock.now())
+        process = self._kernel.processes.get(pid)
+        if process is None or process.created_at is None:
+            return 0.0
+        return max(
+            0.0, (self._kernel.clock.now() if process.ended_at is None else process.ended_at) - process.created_at
+        )
+
+    def is_timed(self, pid: str) -> bool:
+        """Whether its time runs: it has been given to a worker, does not wait for anybody and has not ended."""
+        entry = self.state.entries.get(pid)
+        stopped = entry is None or entry.state in TERMINAL or entry.state == "waiting"
+        return entry is not None and not stopped and entry.started_at is not None
+
+    def _entry(self, pid: Any) -> Entry | None:
+        return self.state.entries.get(pid) if isinstance(pid, str) else None
+
+    def _own(self, pid: Any) -> Entry:
+        """An entry that is moved from outside."""
+        entry = self._entry(pid)
+        if entry is not None:
+            return entry
+        if _is_text(pid) and pid in self._kernel.processes:
+            raise InvalidTransition(
+                f"process {pid} runs a program and moves by itself", hint="terminate it, or send it a message", pid=pid
+            )
+        raise _unknown(pid)
+
+    def _block(self, pid: str, entry: Entry) -> ProcessControlBlock:
+        resources = self._kernel.resources
+        kind, data = self._question(pid)
+        if kind is None and entry.state == "blocked":
+            data = {"block_reason": entry.reason}
+        return ProcessControlBlock(
+            pid,
+            entry.state,
+            PRIORITIES[entry.priority],
+            resources.get_quota(pid),
+            resources.get_usage(pid),
+            request_id=entry.request_id,
+            user_id=entry.user_id,
+            session_id=entry.session_id,
+            created_at=entry.created_at,
+            started_at=entry.started_at,
+            completed_at=entry.completed_at,
+            last_scheduled_at=entry.last_scheduled_at,
+            current_stage=self._stage(pid, entry.current_stage),
+            current_service=entry.current_service,
+            pending_interrupt=kind,
+            interrupt_data=data,
+            parent_pid=entry.parent_pid,
+            child_pids=tuple(entry.child_pids),
+            termination_reason=entry.reason if entry.state in TERMINAL else "",
+        )
+
+    def _view(self, process: Process) -> ProcessControlBlock:
+        """A program process, shown as a block. It starts with its creation: no worker has to take it."""
+        resources = self._kernel.resources
+        kind, data = self._question(process.pid)
+        seen = process.stands_for or process  # of a guard, the run that it guards is what people ask about
+        return ProcessControlBlock(
+            process.pid,
+            seen.state,
+            PRIORITIES[process.priority],
+            resources.get_quota(process.pid),
+            resources.get_usage(process.pid),
+            created_at=process.created_at,
+            started_at=process.created_at,
+            completed_at=process.ended_at,
+            current_stage=self._stage(process.pid, ""),
+            current_service=seen.program,
+            pending_interrupt=kind,
+            interrupt_data=data,
+            parent_pid=process.parent.pid if process.parent is not None else "",
+            child_pids=(*(process.children or ()), *self.state.adopted.get(process.pid, ())),
+            termination_reason=process.exit.reason if process.exit is not None else process.kill_reason or "",
+        )
+
+    def _stage(self, pid: str, noted: str) -> str:
+        """Where its pipeline is; without one, what was noted."""
+        session = self._kernel.orchestrator.state.sessions.get(pid)
+        return noted if session is None else session.envelope.current_stage
+
+    def _question(self, pid: str) -> tuple[str | None, Any]:
+        pending = self._kernel.interrupts.get_pending_interrupt(pid)
+        if pending is None:
+            return None, None
+        asked = {"id": pending.id, "question": pending.question, "message": pending.message, "data": pending.data}
+        return pending.kind, codec.decode(codec.encode(asked))
+
+    # ------------------------------------------------------------------ leaving
+
+    def cleanup_process(self, pid: str) -> None:
+        """Forget an ended process with its books, its questions and its pipeline. What it used stays in the totals. An
+        ended program stays in the table for as long as its journal is kept: its pid still means that process."""
+        kernel = self._kernel
+        kernel._raise_if_closed()
+        block = self.get_process(pid)
+        if not block.terminal:
+            raise InvalidTransition(
+                f"process {pid} is {block.state} and not over", hint="terminate ends it", pid=pid, old_state=block.state
+            )
+        with kernel.listeners.act:
+            if pid in self.state.entries or kernel.journal is None:  # else its pid still means that run
+                kernel.orchestrator.forget_session(pid)
+            kernel.interrupts.cleanup_process_interrupts(pid)
+            kernel.resources.close(pid)
+            if pid in self.state.entries:
+                kernel.fact(self.state, pid, "pcb.forgotten", {})
+            elif kernel.journal is None:
+                kernel.life.forget(pid)
+
+
+def _lower(word: Any) -> Any:
+    return word.lower() if isinstance(word, str) else word
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _unknown(pid: Any) -> NoSuchProcess:
+    return NoSuchProcess(f"no process {pid!r}", hint="list_processes shows them", pid=pid)

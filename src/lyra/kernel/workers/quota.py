@@ -1,0 +1,198 @@
+"""A quota, what is counted against it, and when it is passed: plain values and two questions.
+
+`CHECKS` is the order in which a quota is looked at. Whose quota it is, and what was used, is kept by `resources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from lyra.core.checking.check import Declaration, known_keys, real, whole
+from lyra.core.limits import (
+    COUNTED_MAX,
+    INFERENCE_INPUT_CHARS_MAX,
+    INFERENCE_REQUESTS_MAX,
+    QUOTA_DEFAULTS,
+    QUOTA_WARN_PERCENT,
+)
+from lyra.errors import ConfigError
+from lyra.kernel.journal.durable_value import Kept
+
+__all__ = [
+    "CHECKS",
+    "COUNTED",
+    "LEFT",
+    "LIMITS",
+    "QuotaResult",
+    "RemainingBudget",
+    "ResourceQuota",
+    "ResourceUsage",
+    "SystemUsage",
+    "first_over",
+    "how_far",
+]
+
+_DEFAULTS: Final[dict[str, float]] = {
+    "max_input_tokens": QUOTA_DEFAULTS["input_tokens"],
+    "max_output_tokens": QUOTA_DEFAULTS["output_tokens"],
+    "max_context_tokens": QUOTA_DEFAULTS["context_tokens"],
+    "max_llm_calls": QUOTA_DEFAULTS["llm_calls"],
+    "max_tool_calls": QUOTA_DEFAULTS["tool_calls"],
+    "max_agent_hops": QUOTA_DEFAULTS["agent_hops"],
+    "max_iterations": QUOTA_DEFAULTS["iterations"],
+    "timeout_seconds": QUOTA_DEFAULTS["timeout_s"],
+    "soft_timeout_seconds": QUOTA_DEFAULTS["soft_timeout_s"],
+    "max_inference_requests": INFERENCE_REQUESTS_MAX,
+    "max_inference_input_chars": INFERENCE_INPUT_CHARS_MAX,
+}
+_SECONDS: Final = ("timeout_seconds", "soft_timeout_seconds")
+
+
+class ResourceQuota(Kept, Declaration, frozen=True, dict=True):
+    """What a process may use. A field left out, or 0 as a wire sends it, takes its default; the three rates have none:
+    where they are set, they tighten the limits of the process's user while the process lives."""
+
+    WORD: ClassVar[str] = "quota"
+
+    max_input_tokens: int = 0
+    max_output_tokens: int = 0
+    max_context_tokens: int = 0
+    max_llm_calls: int = 0
+    max_tool_calls: int = 0
+    max_agent_hops: int = 0
+    max_iterations: int = 0
+    timeout_seconds: float = 0.0
+    soft_timeout_seconds: float = 0.0
+    rate_limit_rpm: int = 0
+    rate_limit_rph: int = 0
+    rate_limit_burst: int = 0
+    max_inference_requests: int = 0
+    max_inference_input_chars: int = 0
+
+    def __post_init__(self) -> None:
+        given = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            checked = real(value, name) if name in _SECONDS else whole(value, name, most=COUNTED_MAX)
+            if checked:
+                given.append(name)
+            self._put(**{name: checked or (float if name in _SECONDS else int)(_DEFAULTS.get(name, 0))})
+        self._put(_given=tuple(given))
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The fields that were given; the others took their defaults."""
+        return {name: getattr(self, name) for name in self.__dict__["_given"]}
+
+    def changed(self, changes: Any) -> ResourceQuota:
+        """This one with the fields that are named; 0 leaves a field as it is here."""
+        if not isinstance(changes, Mapping):
+            raise ConfigError(f"{self.WORD} is a mapping of settings, not {changes!r}")
+        known_keys(changes, self.__struct_fields__, self.WORD)
+        return ResourceQuota(**{**self.to_data(), **{name: value for name, value in changes.items() if value != 0}})
+
+
+class ResourceUsage(Kept, msgspec.Struct, frozen=True, dict=True):
+    """What was used. `context_tokens` is the largest single model call seen."""
+
+    llm_calls: int = 0
+    tool_calls: int = 0
+    agent_hops: int = 0
+    iterations: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    elapsed_seconds: float = 0.0
+    inference_requests: int = 0
+    inference_input_chars: int = 0
+    context_tokens: int = 0
+
+
+class QuotaResult(NamedTuple):
+    within_bounds: bool
+    exceeded_reason: str
+    usage: ResourceUsage
+    quota: ResourceQuota
+
+
+class RemainingBudget(msgspec.Struct, frozen=True):
+    """What is left of each, never below 0."""
+
+    llm_calls_remaining: int
+    tool_calls_remaining: int
+    agent_hops_remaining: int
+    iterations_remaining: int
+    tokens_in_remaining: int
+    tokens_out_remaining: int
+    inference_requests_remaining: int
+    inference_input_chars_remaining: int
+    time_remaining_seconds: float
+
+
+class SystemUsage(msgspec.Struct, frozen=True):
+    """Everything that was ever used here, also by processes that are forgotten."""
+
+    total_processes: int
+    active_processes: int
+    llm_calls: int
+    tool_calls: int
+    agent_hops: int
+    iterations: int
+    tokens_in: int
+    tokens_out: int
+    inference_requests: int
+    inference_input_chars: int
+
+
+class Check(NamedTuple):
+    resource: str  # a field of the usage
+    limit: str  # a field of the quota
+    reason: str
+
+
+# In the order in which they are looked at; the first that is over is the reason.
+CHECKS: Final[tuple[Check, ...]] = (
+    Check("llm_calls", "max_llm_calls", "max_llm_calls_exceeded"),
+    Check("tool_calls", "max_tool_calls", "max_tool_calls_exceeded"),
+    Check("agent_hops", "max_agent_hops", "max_agent_hops_exceeded"),
+    Check("iterations", "max_iterations", "max_iterations_exceeded"),
+    Check("tokens_in", "max_input_tokens", "max_input_tokens_exceeded"),
+    Check("tokens_out", "max_output_tokens", "max_output_tokens_exceeded"),
+    Check("context_tokens", "max_context_tokens", "max_context_tokens_exceeded"),
+    Check("inference_requests", "max_inference_requests", "max_inference_requests_exceeded"),
+    Check("inference_input_chars", "max_inference_input_chars", "max_inference_input_chars_exceeded"),
+    Check("elapsed_seconds", "timeout_seconds", "timeout_exceeded"),
+)
+
+COUNTED: Final = (
+    "llm_calls",
+    "tool_calls",
+    "agent_hops",
+    "iterations",
+    "tokens_in",
+    "tokens_out",
+    "inference_requests",
+    "inference_input_chars",
+)
+
+LIMITS: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS}
+LEFT: Final[dict[str, str]] = {check.resource: check.limit for check in CHECKS if check.resource in COUNTED}
+
+
+def first_over(usage: ResourceUsage, quota: ResourceQuota, *, timed: bool) -> str:
+    """The first reason why usage is above a quota; empty if it is not."""
+    for check in CHECKS:
+        if getattr(usage, check.resource) > getattr(quota, check.limit) and (timed or check.limit != "timeout_seconds"):
+            return check.reason
+    return ""
+
+
+def how_far(resource: str, used: float, limit: float, quota: ResourceQuota) -> str:
+    """Whether there is a `warning` to give, or the limit is `exceeded`, or neither."""
+    if used > limit:
+        return "exceeded"
+    if resource == "elapsed_seconds":
+        return "warning" if used >= quota.soft_timeout_seconds else ""
+    return "warning" if used * 100 >= limit * QUOTA_WARN_PERCENT else ""

@@ -1,0 +1,402 @@
+"""Quotas: how much of everything a process may use, what it has used, and what is left.
+
+`ResourceTracker` counts model calls, tool calls, hops, iterations, tokens and inference requests by pid, by user and
+for the whole kernel; time is read from the lifecycle's `started_at`, and watched by `time_limits`. A quota is exceeded
+when usage is above it (`>`), and `CHECKS` is the order in which that is looked at. Passing four fifths of a limit, or
+the soft time-out, is said once as a `resource.warning`; passing the limit once as a `resource.exceeded`. Nothing here
+stops a process: whoever drives it asks `check_quota`, and the lifecycle refuses to schedule one that is over.
+
+Money and the budgets of programs are another matter: see `lyra.core.budgets.budget` and the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import msgspec
+
+from lyra.core.checking.check import sendable_text, whole
+from lyra.core.limits import COUNTED_MAX, QUOTA_WARN_PERCENT, USERS_KEPT
+from lyra.errors import LimitExceeded, NoSuchProcess
+from lyra.kernel.journal.durable_value import kept
+from lyra.kernel.process.process import Process
+from lyra.kernel.workers.quota import (
+    CHECKS,
+    COUNTED,
+    LEFT,
+    LIMITS,
+    QuotaResult,
+    RemainingBudget,
+    ResourceQuota,
+    ResourceUsage,
+    SystemUsage,
+    first_over,
+    how_far,
+)
+
+if TYPE_CHECKING:
+    from lyra.kernel.kernel import Kernel
+
+__all__ = [
+    "CHECKS",
+    "COUNTED",
+    "QuotaResult",
+    "RemainingBudget",
+    "ResourceQuota",
+    "ResourceState",
+    "ResourceTracker",
+    "ResourceUsage",
+    "SystemUsage",
+]
+
+
+class _Account(msgspec.Struct):
+    """The books of one pid."""
+
+    quota: ResourceQuota
+    user_id: str = ""
+    used: dict[str, int] = msgspec.field(default_factory=dict)
+    said: dict[str, str] = msgspec.field(default_factory=dict)  # resource → warning | exceeded: each is said once
+    at: float = 0.0  # when it was last used
+
+
+class ResourceState:
+    NAME: ClassVar[str] = "resources"
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {"pcb.quota", "pcb.used", "pcb.said", "pcb.books_closed", "pcb.default_quota"}
+    )
+
+    __slots__ = ("_last", "accounts", "default", "opened", "total", "users")
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, _Account] = {}
+        self.users: dict[str, dict[str, int]] = {}  # the least recently active first
+        self.total: dict[str, int] = {}
+        self.opened = 0
+        self.default = ResourceQuota()
+        self._last: tuple[dict[str, Any], ResourceQuota] = ({}, ResourceQuota())
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        del time
+        if kind == "pcb.quota":
+            self._quota(pid, data)
+        elif kind == "pcb.used":
+            self.accounts[pid].at = data["at"]
+            self._used(self.accounts[pid], data["amounts"])
+        elif kind == "pcb.said":
+            self.accounts[pid].said[data["resource"]] = data["level"]
+        elif kind == "pcb.default_quota":
+            self.default = ResourceQuota(**data["quota"])
+        else:
+            del self.accounts[pid]
+
+    def _quota(self, pid: str, data: dict[str, Any]) -> None:
+        quota = self._known_quota(data["quota"])
+        account = self.accounts.get(pid)
+        if account is None:
+            self.accounts[pid] = _Account(quota, data["user_id"], at=data["at"])
+            self.opened += 1
+        else:
+            account.user_id = account.user_id or data["user_id"]
+            account.quota = quota
+            account.said = {}  # under a new quota everything may be said again
+
+    def _known_quota(self, data: dict[str, Any]) -> ResourceQuota:
+        """The quota of a row; the last one again if it says the same, as it does for most pids."""
+        if data != self._last[0]:
+            self._last = data, ResourceQuota(**data)
+        return self._last[1]
+
+    def _used(self, account: _Account, data: dict[str, int]) -> None:
+        amounts = data
+        if "context_tokens" in data:
+            amounts = dict(data)
+            peak = amounts.pop("context_tokens")
+            account.used["context_tokens"] = max(account.used.get("context_tokens", 0), peak)
+        _add(account.used, amounts)
+        _add(self.total, amounts)
+        if account.user_id:
+            spent = self.users.pop(account.user_id, {})
+            _add(spent, amounts)
+            self.users[account.user_id] = spent
+            if len(self.users) > USERS_KEPT:
+                del self.users[next(iter(self.users))]
+
+    def dump(self) -> Any:
+        accounts = {
+            pid: {**msgspec.structs.asdict(one), "quota": one.quota.to_data()} for pid, one in self.accounts.items()
+        }
+        default = self.default.to_data()
+        return {
+            "accounts": accounts,
+            "users": self.users,
+            "total": self.total,
+            "opened": self.opened,
+            "default": default,
+        }
+
+    def load(self, data: Any) -> None:
+        for pid, one in data["accounts"].items():
+            self.accounts[pid] = _Account(**{**one, "quota": ResourceQuota(**one["quota"])})
+        self.users = data["users"]
+        self.total = data["total"]
+        self.opened = data["opened"]
+        self.default = ResourceQuota(**data.get("default", {}))
+
+
+class ResourceTracker:
+    __slots__ = ("_kernel", "_said", "state")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.state = ResourceState()
+        self._said = self.default_quota, self.default_quota.to_data()
+
+    # ------------------------------------------------------------------ quotas
+
+    def set_default_quota(self, quota: ResourceQuota | Mapping[str, Any]) -> ResourceQuota:
+        """What processes that come after get where they say nothing, also after a restart."""
+        row = {"quota": self.resolve(quota).to_data()}
+        self._kernel.setting(self.state, "pcb.default_quota", row)
+        return self.default_quota
+
+    @property
+    def default_quota(self) -> ResourceQuota:
+        return self.state.default
+
+    def resolve(self, quota: ResourceQuota | Mapping[str, Any] | None) -> ResourceQuota:
+        """A quota with nothing left open: what was not said is this kernel's default."""
+        if quota is None:
+            return self.default_quota
+        return self.default_quota.changed(quota.said if isinstance(quota, ResourceQuota) else quota)
+
+    def open(self, pid: str, quota: ResourceQuota, *, user_id: str = "") -> None:
+        """Begin the books of a pid."""
+        if quota is not self._said[0]:  # most pids have the default
+            self._said = quota, quota.to_data()
+        row = {"quota": self._said[1], "user_id": user_id, "at": self._kernel.clock.now()}
+        self._kernel.fact(self.state, pid, "pcb.quota", row)
+        if user_id and (quota.rate_limit_rpm or quota.rate_limit_rph or quota.rate_limit_burst):
+            self._kernel.rate_limiter.tighten(pid, user_id, quota)
+
+    def close(self, pid: str) -> None:
+        """Forget a pid; what it used stays in the totals."""
+        if pid in self.state.accounts:
+            self._kernel.fact(self.state, pid, "pcb.books_closed", {})
+
+    def close_idle(self, age_s: float) -> int:
+        """Forget pids that nobody submitted, runs or drives, and that used nothing for so long; gives how many."""
+        before = self._kernel.clock.now() - age_s
+        idle = [pid for pid, one in self.state.accounts.items() if one.at <= before and self._is_stray(pid)]
+        for pid in idle:
+            self.close(pid)
+        return len(idle)
+
+    def _is_stray(self, pid: str) -> bool:
+        kernel = self._kernel
+        return kernel.lifecycle.find(pid) is None and pid not in kernel.orchestrator.state.sessions
+
+    def is_tracked(self, pid: str) -> bool:
+        return pid in self.state.accounts
+
+    def get_quota(self, pid: str) -> ResourceQuota:
+        account = self.state.accounts.get(_text(pid))
+        return account.quota if account is not None else self.default_quota
+
+    def adjust_quota(self, pid: str, changes: Mapping[str, Any]) -> ResourceQuota:
+        """Change the fields that are named; the others, and those given as 0, stay as they are."""
+        self._kernel._raise_if_closed()
+        account = self.state.accounts.get(_text(pid))
+        if account is None:
+            raise NoSuchProcess(f"no process {pid!r} has a quota here", hint="submit it first", pid=pid)
+        quota = account.quota.changed(changes)
+        with self._kernel.listeners.act:
+            self.open(pid, quota, user_id=account.user_id)
+            self._look(pid)
+            self._kernel.time_limits.watch(pid)
+            return kept(self._kernel, msgspec.structs.replace(quota))
+
+    def check_quota(self, pid: str) -> QuotaResult:
+        """Whether a pid is within its quota, and if not, the first reason why; one that nobody tracks is."""
+        result = self._check(_text(pid))
+        if not self._kernel.stopping:
+            with self._kernel.listeners.act:
+                self._look(pid)
+        return result
+
+    def _check(self, pid: str) -> QuotaResult:
+        usage, quota = self.get_usage(pid), self.get_quota(pid)
+        reason = first_over(usage, quota, timed=pid not in self._kernel.processes)  # a program's time is its budget's
+        return QuotaResult(not reason, reason, usage, quota)
+
+    def first_over(self, pid: str, *, timed: bool) -> str:
+        """Why a pid is over its quota; empty if it is not."""
+        return first_over(self.get_usage(pid), self.get_quota(pid), timed=timed)
+
+    def take(self, pid: str, amounts: dict[str, int]) -> None:
+        """Count before it happens: what would pass a quota is said and refused, and changes nothing."""
+        quota, usage = self.get_quota(pid), self.get_usage(pid)
+        for name, amount in amounts.items():
+            limit = getattr(quota, LIMITS[name])
+            if getattr(usage, name) + amount > limit:
+                self._refused(pid, name, getattr(usage, name) + amount, limit)
+        self.count(pid, amounts)
+
+    def _refused(self, pid: str, resource: str, wanted: int, limit: int) -> NoReturn:
+        account = self.state.accounts.get(pid)
+        if account is None or account.said.get(resource) != "exceeded":
+            if account is not None:
+                self._kernel.fact(self.state, pid, "pcb.said", {"resource": resource, "level": "exceeded"})
+            user = account.user_id if account is not None else ""
+            event = {"resource": resource, "usage": wanted, "quota": limit, "user_id": user}
+            self._kernel.listeners.tell(pid, "resource.exceeded", event)
+        reason = f"{LIMITS[resource]}_exceeded"
+        raise LimitExceeded(
+            f"process {pid} is over its quota: {reason}", hint="adjust_quota raises it", pid=pid, reason=reason
+        )
+
+    def get_remaining_budget(self, pid: str) -> RemainingBudget:
+        self._kernel.lifecycle.must_exist(pid)
+        usage, quota = self.get_usage(pid), self.get_quota(pid)
+        left = {
+            f"{resource}_remaining": max(0, getattr(quota, limit) - getattr(usage, resource))
+            for resource, limit in LEFT.items()
+        }
+        return RemainingBudget(**left, time_remaining_seconds=self._time_left_s(pid, quota, usage))
+
+    def _time_left_s(self, pid: str, quota: ResourceQuota, usage: ResourceUsage) -> float:
+        process = self._kernel.processes.get(pid)
+        if process is None:
+            return max(0.0, quota.timeout_seconds - usage.elapsed_seconds)
+        due = self._kernel.life.due(process.budget)  # a program is held to its budget
+        return quota.timeout_seconds if due is None else max(0.0, due - self._kernel.clock.monotonic())
+
+    # ------------------------------------------------------------------ usage
+
+    def record_usage(
+        self,
+        pid: str,
+        *,
+        llm_calls: int = 0,
+        tool_calls: int = 0,
+        agent_hops: int = 0,
+        iterations: int = 0,
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        inference_requests: int = 0,
+        inference_input_chars: int = 0,
+    ) -> ResourceUsage:
+        """Add to what a pid has used; one that nobody tracks yet gets the default quota."""
+        self._kernel._raise_if_closed()
+        given = (
+            llm_calls,
+            tool_calls,
+            agent_hops,
+            iterations,
+            tokens_in,
+            tokens_out,
+            inference_requests,
+            inference_input_chars,
+        )
+        amounts = {
+            name: whole(value, name, most=COUNTED_MAX) for name, value in zip(COUNTED, given, strict=True) if value
+        }
+        if self.state.accounts.get(_text(pid)) is None:
+            self._kernel.lifecycle.raise_if_closing("usage of a new process")
+        with self._kernel.listeners.act:
+            self.count(pid, amounts)
+            return kept(self._kernel, self.get_usage(pid))
+
+    def count(self, pid: str, amounts: dict[str, int]) -> None:
+        """The same for amounts that are known to be whole numbers."""
+        tokens = amounts.get("tokens_in", 0) + amounts.get("tokens_out", 0)
+        if tokens and amounts.get("llm_calls", 0) <= 1:  # one call's worth: what its context held
+            amounts = {**amounts, "context_tokens": min(tokens, COUNTED_MAX)}
+        account = self.state.accounts.get(pid)
+        if account is None:
+            self.open(self._kernel.lifecycle.checked_pid(pid), self.default_quota)
+            account = self.state.accounts[pid]
+        if amounts:
+            self._kernel.fact(self.state, pid, "pcb.used", {"amounts": amounts, "at": self._kernel.clock.now()})
+        process = self._kernel.processes.get(pid)
+        if pid not in self.state.accounts:  # a listener tidied it up
+            return
+        if self._is_near(pid, account, amounts) or (process is not None and _has_own_budget(process)):
+            with self._kernel.listeners.act:
+                self._look(pid)
+
+    def _is_near(self, pid: str, account: _Account, amounts: dict[str, int]) -> bool:
+        """Whether there may be something new to say of what was just counted, or of the time."""
+        quota, used, said = account.quota, account.used, account.said
+        for name in amounts:
+            limit = getattr(quota, LIMITS[name])
+            if used[name] * 100 >= limit * QUOTA_WARN_PERCENT and said.get(name) != "exceeded":
+                return True
+        return self._kernel.lifecycle.elapsed_s(pid) >= min(quota.soft_timeout_seconds, quota.timeout_seconds)
+
+    def record_tool_call(self, pid: str) -> ResourceUsage:
+        return self.record_usage(pid, tool_calls=1)
+
+    def record_agent_hop(self, pid: str) -> ResourceUsage:
+        return self.record_usage(pid, agent_hops=1)
+
+    def get_usage(self, pid: str) -> ResourceUsage:
+        """What a pid has used; nothing, if nobody tracks it. A program's own spending counts, if its budget is its
+        own."""
+        account = self.state.accounts.get(_text(pid))
+        counted = dict(account.used) if account is not None else {}
+        process = self._kernel.processes.get(pid)
+        if process is not None:
+            _add(counted, _spent(process))
+        return ResourceUsage(**counted, elapsed_seconds=self._kernel.lifecycle.elapsed_s(pid))
+
+    def get_user_usage(self, user_id: str) -> ResourceUsage:
+        """What all processes of a user have used, ended ones included."""
+        return ResourceUsage(**self.state.users.get(user_id, {}))
+
+    def get_system_usage(self) -> SystemUsage:
+        total = {name: self.state.total.get(name, 0) for name in COUNTED}
+        return SystemUsage(total_processes=self.state.opened, active_processes=self._kernel.lifecycle.active, **total)
+
+    # ------------------------------------------------------------------ saying so, once
+
+    def _look(self, pid: str) -> None:
+        account = self.state.accounts.get(pid)
+        if account is None:
+            return
+        usage = self.get_usage(pid)
+        for check in CHECKS:
+            if check.resource == "elapsed_seconds" and pid in self._kernel.processes:
+                continue
+            used, limit = getattr(usage, check.resource), getattr(account.quota, check.limit)
+            said = account.said.get(check.resource)
+            level = how_far(check.resource, used, limit, account.quota)
+            if level == "" or said == level or said == "exceeded":
+                continue
+            self._kernel.fact(self.state, pid, "pcb.said", {"resource": check.resource, "level": level})
+            event = {"resource": check.resource, "usage": used, "quota": limit, "user_id": account.user_id}
+            self._kernel.listeners.tell(pid, f"resource.{level}", event)
+
+
+def _text(pid: Any) -> str:
+    return pid if type(pid) is str else sendable_text(pid, "a pid")
+
+
+def _has_own_budget(process: Process) -> bool:
+    parent = process.parent.budget if process.parent is not None else process.kernel.budget
+    return process.budget is not parent and process.budget is not process.kernel.budget
+
+
+def _spent(process: Process) -> dict[str, int]:
+    """What a program spent through the door, where its budget is not shared with others."""
+    if not _has_own_budget(process):
+        return {}
+    spent = process.budget.usage.to_data()
+    words = {"hops": "agent_hops", "input_tokens": "tokens_in", "output_tokens": "tokens_out"}
+    return {words.get(name, name): amount for name, amount in spent.items() if name != "usd"}
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = min(total.get(name, 0) + amount, COUNTED_MAX)

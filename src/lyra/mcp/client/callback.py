@@ -1,0 +1,63 @@
+"""What a server may ask back: a form for a person, or a piece of text from a model, in the words of the protocol.
+
+A form is answered by `elicit(message, schema)` with the values, or None to decline; a page that a person should open is
+always declined. Text is given by `sample(request)`, or None to refuse. Who they are is found out by `askers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mcp_types import (
+    INVALID_REQUEST,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitResult,
+    ErrorData,
+    TextContent,
+)
+
+from lyra.core.checking.schema import mismatch
+from lyra.mcp.client.schema import checkable
+
+__all__ = ["elicitation", "sampling"]
+
+_TOKENS_MAX: Final = 4_096
+
+
+def elicitation(elicit: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any] | None]]) -> Any:
+    async def answer(_context: Any, params: Any) -> ElicitResult | ErrorData:
+        if not isinstance(params, ElicitRequestFormParams):
+            return ElicitResult(action="decline")
+        schema = dict(params.requested_schema)
+        given = await elicit(params.message, schema)
+        if given is None:
+            return ElicitResult(action="decline")
+        wrong = mismatch(given, checkable(schema)) if schema.get("type") == "object" else None
+        if wrong is not None:
+            return ErrorData(code=INVALID_REQUEST, message=f"the answer does not fit the form: {wrong}")
+        return ElicitResult(action="accept", content=given)
+
+    return answer
+
+
+def sampling(sample: Callable[[dict[str, Any]], Awaitable[str | None]]) -> Any:
+    async def answer(_context: Any, params: CreateMessageRequestParams) -> CreateMessageResult | ErrorData:
+        request = {
+            "system": params.system_prompt or "",
+            "messages": [{"role": each.role, "text": _text(each.content)} for each in params.messages],
+            "max_tokens": min(params.max_tokens, _TOKENS_MAX),
+        }
+        text = await sample(request)
+        if text is None:
+            return ErrorData(code=INVALID_REQUEST, message="refused")
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=text), model="lyra")
+
+    return answer
+
+
+def _text(content: Any) -> str:
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in parts)

@@ -1,0 +1,100 @@
+"""What a server offers, read page by page with an end to it: tools, resources, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.mcp.client.schema import problem
+from lyra.mcp.client.tool import Offered
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+__all__ = ["Listing", "list_prompts", "list_resources", "list_tools"]
+
+_PAGES_MAX: Final = 100
+_TOOLS_MAX: Final = 500
+_ENTRIES_MAX: Final = 1_000
+_NAME_CHARS_MAX: Final = 200
+_LINE_CHARS_MAX: Final = 300
+
+
+class Listing(NamedTuple):
+    """The tools that can be used, and why others cannot."""
+
+    offered: dict[str, Offered]
+    skipped: tuple[str, ...] = ()
+
+
+async def list_tools(client: Client) -> Listing:
+    if client.server_capabilities.tools is None:
+        return Listing({})
+    offered: dict[str, Offered] = {}
+    skipped: list[str] = []
+    async for tool in _entries(client.list_tools, "tools"):
+        wrong = _wrong(tool, offered)
+        if wrong is None:
+            offered[tool.name] = Offered(tool.name, tool.description or "", tool.input_schema, tool.output_schema)
+        elif len(skipped) < _TOOLS_MAX:
+            skipped.append(f"{tool.name[:_NAME_CHARS_MAX]}: {wrong}")
+    return Listing(offered, tuple(skipped))
+
+
+def _wrong(tool: Any, offered: dict[str, Offered]) -> str | None:
+    if not tool.name or len(tool.name) > _NAME_CHARS_MAX:
+        return "it has no usable name"
+    if tool.name in offered:
+        return "there is another of this name"
+    if len(offered) >= _TOOLS_MAX:
+        return f"a server may have {_TOOLS_MAX} tools"
+    return problem(tool.input_schema)
+
+
+async def list_resources(client: Client) -> list[dict[str, str]]:
+    if client.server_capabilities.resources is None:
+        return []
+    found = [
+        {"uri": str(each.uri), "name": each.name, "description": _short(each.description)}
+        async for each in _entries(client.list_resources, "resources")
+    ]
+    templates = [
+        {"uri_template": each.uri_template, "name": each.name, "description": _short(each.description)}
+        async for each in _entries(client.list_resource_templates, "resource_templates")
+    ]
+    return [*found, *templates]
+
+
+async def list_prompts(client: Client) -> list[dict[str, Any]]:
+    if client.server_capabilities.prompts is None:
+        return []
+    return [
+        {
+            "name": each.name,
+            "description": _short(each.description),
+            "arguments": [
+                {"name": argument.name, "required": bool(argument.required)} for argument in each.arguments or ()
+            ],
+        }
+        async for each in _entries(client.list_prompts, "prompts")
+    ]
+
+
+async def _entries(ask: Any, field: str) -> AsyncIterator[Any]:
+    """Page after page; a server that never stops is not followed for ever."""
+    cursor: str | None = None
+    given = 0
+    for _ in range(_PAGES_MAX):
+        page = await ask(cursor=cursor, cache_mode="refresh")
+        for entry in getattr(page, field):
+            given += 1
+            if given > _ENTRIES_MAX:
+                return
+            yield entry
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _short(text: str | None) -> str:
+    return (text or "")[:_LINE_CHARS_MAX]

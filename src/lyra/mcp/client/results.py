@@ -1,0 +1,140 @@
+"""What came back from a server, as a tool's output: text, pictures, or plain data; never more than a model reads.
+
+Text stays text. Pictures that a model can see become Images, sound and other bytes a line that says what they were.
+Structured content is used where there is no text that says it. A result that is marked as an error becomes a
+ToolError with the server's words.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any, Final
+
+import msgspec
+
+from lyra.agents.declaration.content import Image
+from lyra.errors import ConfigError, ToolError
+
+__all__ = ["OUTPUT_CHARS_MAX", "output_of", "prompt_of", "resource_of"]
+
+OUTPUT_CHARS_MAX: Final = 100_000
+_ERROR_CHARS_MAX: Final = 4_000
+_IMAGES_MAX: Final = 8
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SEEN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def output_of(result: Any, tool: str) -> Any:
+    """The output of one call; a ToolError where the server says that it failed."""
+    parts = _parts(result.content)
+    if result.is_error:
+        text = "\n".join(part for part in parts if isinstance(part, str)).strip()
+        raise ToolError(
+            _cut(text, _ERROR_CHARS_MAX) or "the tool failed and did not say why", tool=tool, reason="exec_failed"
+        )
+    if not parts and result.structured_content is not None:
+        return _structured(result.structured_content)
+    return _joined(parts)
+
+
+def resource_of(result: Any) -> Any:
+    """What a resource holds."""
+    return _joined([_held(each) for each in result.contents])
+
+
+def prompt_of(result: Any) -> str:
+    """A prompt as the text it stands for."""
+    said = [f"{message.role}: {_joined(_parts([message.content]))}" for message in result.messages]
+    return _cut("\n\n".join(said), OUTPUT_CHARS_MAX)
+
+
+def _parts(content: Any) -> list[str | Image]:
+    return [_READERS.get(part.type, _unknown)(part) for part in content]
+
+
+def _joined(parts: list[str | Image]) -> Any:
+    """One text, or a list where there are pictures among the texts; cut to what a model reads."""
+    images = [part for part in parts if isinstance(part, Image)]
+    if not images:
+        return _cut("\n".join(str(part) for part in parts), OUTPUT_CHARS_MAX)
+    left, shown, made = OUTPUT_CHARS_MAX, 0, []
+    for part in parts:
+        if isinstance(part, Image):
+            shown += 1
+            made.append(part if shown <= _IMAGES_MAX else "[one more image]")
+        else:
+            text = _cut(part, max(left, 0))
+            left -= len(text)
+            made.append(text)
+    return made
+
+
+def _structured(value: Any) -> Any:
+    """Plain data as it is, while it is small enough to be shown whole."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        raise ToolError("the result is nested too deeply", reason="io_error") from None
+    return value if len(text) <= OUTPUT_CHARS_MAX else _cut(text, OUTPUT_CHARS_MAX)
+
+
+def _cut(text: str, most: int) -> str:
+    """So much of it; what a terminal would act on, and what turns text around, stands as its code."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", _shortened(text, most))
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[len(text) - half :]}"
+
+
+# ---------------------------------------------------------------- one reader a kind of content
+def _text(part: Any) -> str:
+    return str(part.text)
+
+
+def _image(part: Any) -> str | Image:
+    return _picture(part.data, part.mime_type)
+
+
+def _audio(part: Any) -> str:
+    return f"[{_plain(part.mime_type)}, {len(part.data)} characters of base64]"
+
+
+def _link(part: Any) -> str:
+    return f"[resource {part.uri}{f': {part.name}' if part.name else ''}]"
+
+
+def _embedded(part: Any) -> str | Image:
+    return _held(part.resource)
+
+
+def _held(resource: Any) -> str | Image:
+    text = getattr(resource, "text", None)
+    if text is not None:
+        return str(text)
+    return _picture(resource.blob, resource.mime_type or "", what=f"resource {resource.uri}")
+
+
+def _picture(data: str, kind: str, what: str = "image") -> str | Image:
+    kind = _plain(kind)
+    if kind in _SEEN:
+        try:
+            return Image.from_bytes(base64.b64decode(data, validate=True), kind)
+        except (ConfigError, ValueError):  # no picture, or no base64
+            return f"[an {kind} that cannot be read]"
+    return f"[{what}: {kind or 'bytes'}, {len(data)} characters of base64]"
+
+
+def _plain(kind: str) -> str:
+    return kind.partition(";")[0].strip().lower()[:80]
+
+
+def _unknown(part: Any) -> str:
+    return f"[{str(part.type)[:40]}]"
+
+
+_READERS: Final = {"text": _text, "image": _image, "audio": _audio, "resource_link": _link, "resource": _embedded}

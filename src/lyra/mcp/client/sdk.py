@@ -1,0 +1,23 @@
+"""Everything of ours that needs the SDK, under one name: importing this imports it."""
+
+from __future__ import annotations
+
+from mcp import Client
+from mcp_types import Implementation
+
+from lyra.mcp.client.callback import elicitation, sampling
+from lyra.mcp.client.oauth import Login, Tokens, client_of
+from lyra.mcp.client.stdio import stdio
+from lyra.mcp.client.web import web
+
+__all__ = [
+    "Client",
+    "Implementation",
+    "Login",
+    "Tokens",
+    "client_of",
+    "elicitation",
+    "sampling",
+    "stdio",
+    "web",
+]

@@ -1,0 +1,90 @@
+"""The SDK's client for one server: made here, with everything that it must not do by itself switched off.
+
+`open_client` gives a client that is not connected yet; entering it starts the program or makes the first request. This
+is the one place that imports the SDK, so that a program without servers never pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lyra._version import __version__
+from lyra.errors import ConfigError
+from lyra.mcp.client.callback_routes import Askers
+from lyra.mcp.client.shared import Host
+from lyra.mcp.settings import ServerSettings
+from lyra.mcp.state import Failed
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client.session import MessageHandlerFnT
+
+__all__ = ["Ears", "open_client", "unchecked"]
+
+
+class Ears:
+    """Who is told what happens on a connection."""
+
+    def __init__(
+        self, ended: Callable[[Failed], None], answered: Callable[[int], None], heard: MessageHandlerFnT, askers: Askers
+    ) -> None:
+        self.ended = ended
+        self.answered = answered
+        self.heard = heard
+        self.askers = askers
+
+
+async def open_client(settings: ServerSettings, host: Host, ears: Ears) -> Client:
+    try:
+        # A second of imports: other work goes on meanwhile.
+        await asyncio.get_running_loop().run_in_executor(None, import_module, "lyra.mcp.client.sdk")
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise ConfigError("MCP servers need the mcp extra", hint="pip install 'lyra-agents[mcp]'") from None
+    from lyra.mcp.client import sdk
+
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # what it has to say is in the server's state
+    return sdk.Client(
+        _transport(settings, host, ears),
+        client_info=sdk.Implementation(name="lyra", version=__version__),
+        read_timeout_seconds=max(settings.timeout_s, host.start_s),
+        message_handler=ears.heard,
+        elicitation_callback=sdk.elicitation(ears.askers.elicit),
+        sampling_callback=sdk.sampling(ears.askers.sample),
+    )
+
+
+@asynccontextmanager
+async def _transport(settings: ServerSettings, host: Host, ears: Ears) -> AsyncIterator[Any]:
+    from lyra.mcp.client import sdk
+
+    if settings.transport == "stdio":
+        async with sdk.stdio(
+            settings, sandbox=host.sandbox, workspace=host.workspace, ended=ears.ended, denied=host.denied
+        ) as streams:
+            yield streams
+        return
+    tokens = sdk.Tokens(host.folder, settings.fingerprint(host.workspace), sdk.client_of(settings))
+    login = sdk.Login(settings, tokens, host.authorize)
+    try:
+        auth = await login.provider() if settings.auth_kind == "oauth" else None
+        async with sdk.web(settings, login=auth, answered=ears.answered, ended=ears.ended) as streams:
+            yield streams
+    finally:
+        login.close()
+
+
+def unchecked(client: Client) -> Client:
+    """The SDK would hold results against the server's own patterns, one of which may take for ever."""
+
+    async def no_check(name: str, result: Any) -> None:
+        del name, result
+
+    setattr(client.session, "validate_tool_result", no_check)  # noqa: B010 - a method, for this session alone
+    return client

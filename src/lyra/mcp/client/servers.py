@@ -1,0 +1,265 @@
+"""All MCP servers of a program: started together when they are first needed, their tools under one roof.
+
+    async with McpServers.load() as servers:
+        tools = await servers.tools()
+        print([state.to_data() for state in servers.states()])
+
+A server that cannot be started is left out, and its state says why; the others go on. Nothing is started, and the SDK
+not imported, before somebody asks for tools, resources or prompts. Closing ends every program that was started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from lyra.config import Config
+from lyra.core.checking.check import did_you_mean
+from lyra.core.rights.capability import Capability
+from lyra.core.tool import Tool
+from lyra.errors import ConfigError
+from lyra.mcp.client.approvals import Approvals, own_folder
+from lyra.mcp.client.connection import Connection
+from lyra.mcp.client.project_file import passed_over, read_file
+from lyra.mcp.client.shared import Host
+from lyra.mcp.client.tool import tool_of
+from lyra.mcp.names import server_keys
+from lyra.mcp.settings import ServerSettings, settings_of
+from lyra.mcp.state import ServerState
+from lyra.tools.function import tool
+
+__all__ = ["McpServers", "load_settings"]
+
+
+def load_settings(
+    config: Config | None = None, folder: str | None = None, env: Mapping[str, str] | None = None
+) -> list[ServerSettings]:
+    """Every server that lyra.toml and the folder's `.mcp.json` name; of two with one name lyra.toml's counts."""
+    where = os.path.realpath(folder or os.getcwd())
+    env = os.environ if env is None else env
+    config = config if config is not None else Config.load(where, env)
+    found = {
+        name: settings_of(
+            name,
+            entry,
+            origin="project" if name in config.project_servers else "user",
+            place=config.origin(f"mcp.servers.{name}.{next(iter(entry))}").place or "",
+        )
+        for name, entry in config.mcp_servers.items()
+    }
+    for settings in read_file(where, env):
+        found.setdefault(settings.name, settings)
+    return list(found.values())
+
+
+class McpServers:
+    """`options` are those of `Host`: `consent`, `reapprove`, `elicit`, `sample`, `authorize`, `supervision`, …"""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerSettings] = (),
+        *,
+        workspace: str | None = None,
+        approvals: Approvals | None = None,
+        deferred: bool = False,
+        **options: Any,
+    ) -> None:
+        settings = list({each.name: each for each in servers}.values())
+        keys = server_keys(each.name for each in settings)
+        options.setdefault("folder", own_folder(os.environ))
+        self._host = Host(
+            workspace=os.path.realpath(workspace or os.getcwd()),
+            approvals=approvals if approvals is not None else Approvals.of_user(),
+            **options,
+        )
+        self._deferred = deferred
+        self.warning = passed_over(settings)  # what their file says besides, in a line
+        self._tools: dict[str, tuple[str, Tool]] = {}
+        self._has: set[str] = set()
+        self._resource_tool = self._tool(self._resource, "McpResource")
+        self._prompt_tool = self._tool(self._prompt, "McpPrompt")
+        self._connections = {each.name: Connection(each, keys[each.name], self._host) for each in settings}
+
+    @classmethod
+    def load(cls, config: Config | None = None, folder: str | None = None, **options: Any) -> Self:
+        """Those of lyra.toml and of the folder's `.mcp.json`; what the permission files deny is `denied` to them."""
+        settings = load_settings(config, folder)
+        if "denied" not in options:
+            options["denied"] = _denied(os.path.realpath(folder or os.getcwd())) if settings else ()
+        return cls(settings, workspace=folder, **options)
+
+    # ------------------------------------------------------------ life
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self, *names: str, within_s: float | None = None) -> list[ServerState]:
+        """Connect these, or all, at once; gives back when each is connected or has failed.
+
+        After `within_s` seconds it gives back all the same: those that are slower go on, and are there when they are.
+        """
+        chosen = [self[name] for name in names] or list(self._connections.values())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await asyncio.gather(*(each.start() for each in chosen))
+        return [each.state for each in chosen]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(each.close() for each in self._connections.values()))
+        await self._host.tasks.close()
+
+    async def reconnect(self, name: str) -> ServerState:
+        """Start one anew, whatever became of it."""
+        await self[name].close()
+        await self[name].start()
+        return self[name].state
+
+    # ------------------------------------------------------------ what there is
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __getitem__(self, name: str) -> Connection:
+        found = self._connections.get(name)
+        if found is None:
+            near = did_you_mean(name, self._connections)
+            hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(self._connections) or 'none'}"
+            raise ConfigError(f"there is no MCP server {name!r}", hint=hint, key=name)
+        return found
+
+    def fingerprint(self, name: str) -> str:
+        """What a consent, the pins and the tokens of a server are kept under."""
+        return self[name].settings.fingerprint(self._host.workspace)
+
+    def expected(self) -> list[ServerState]:
+        """The states as far as they can be told without starting anything or asking anybody."""
+        return [_expected(each) for each in self._connections.values()]
+
+    def states(self) -> list[ServerState]:
+        return [each.state for each in self._connections.values()]
+
+    async def tools(self) -> list[Tool]:
+        """The tools of every server that can be reached, and two for resources and prompts where one has any."""
+        await self.start()
+        return list(self.__lyra_tools__())
+
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        """Those that there are now. An Agent that was given the servers themselves asks at each message anew."""
+        found = [
+            self._made(each, name, called)
+            for each in self._connections.values()
+            for name, called in each.names().items()
+            if name in each.offered
+        ]
+        return (*found, *self._extra())
+
+    def _made(self, connection: Connection, name: str, called: str) -> Tool:
+        """The same object for as long as the tool says the same."""
+        offered = connection.offered[name]
+        known = self._tools.get(called)
+        if known is None or known[0] != offered.pin:
+            made = tool_of(connection, offered, called, deferred=self._deferred)
+            known = self._tools[called] = (offered.pin, made)
+        return known[1]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A line for each server that is not there, and for each tool that is withheld."""
+        found = []
+        for state in self.states():
+            if state.failure is not None:
+                found.append(f"MCP server {state.name}: {state.state}: {state.failure.message}")
+            found += [f"{name} is withheld: it has changed what it says of itself" for name in state.withheld]
+        return tuple(found)
+
+    def _extra(self) -> list[Tool]:
+        """Once a server had any, they stay: whether one can be read now is said when it is asked for."""
+        for each in self._connections.values():
+            self._has |= each.has
+        made = []
+        if "resources" in self._has:
+            made.append(self._resource_tool)
+        if "prompts" in self._has:
+            made.append(self._prompt_tool)
+        return made
+
+    def _tool(self, function: Any, name: str) -> Tool:
+        needs = (Capability.of(f"tool.use:{name}"),)
+        return tool(function, name=name, needs=needs, untrusted=True, guarded=True, deferred=self._deferred)
+
+    async def _resource(self, server: str, uri: str = "") -> Any:
+        """Read a resource of an MCP server, or list its resources.
+
+        Args:
+            server: the server's name
+            uri: which resource; left out, what there is
+        """
+        return await (self.read_resource(server, uri) if uri else self.resources(server))
+
+    async def _prompt(self, server: str, name: str = "", arguments: dict[str, str] | None = None) -> Any:
+        """Get a prompt of an MCP server, or list its prompts.
+
+        Args:
+            server: the server's name
+            name: which prompt; left out, what there is
+            arguments: the prompt's own
+        """
+        return await (self.get_prompt(server, name, arguments) if name else self.prompts(server))
+
+    # ------------------------------------------------------------ resources and prompts
+    async def resources(self, server: str) -> list[dict[str, str]]:
+        """What there is to read: `uri` or `uri_template`, `name`, `description`."""
+        from lyra.mcp.client.listing import list_resources
+
+        connection = await self._started(server)
+        found: list[dict[str, str]] = await connection.ask(list_resources(connection.client()))
+        return found
+
+    async def read_resource(self, server: str, uri: str) -> Any:
+        from lyra.mcp.client.results import resource_of
+
+        connection = await self._started(server)
+        return resource_of(await connection.ask(connection.client().read_resource(uri)))
+
+    async def prompts(self, server: str) -> list[dict[str, Any]]:
+        """What can be asked for: `name`, `description`, `arguments`."""
+        from lyra.mcp.client.listing import list_prompts
+
+        connection = await self._started(server)
+        found: list[dict[str, Any]] = await connection.ask(list_prompts(connection.client()))
+        return found
+
+    async def get_prompt(self, server: str, name: str, arguments: dict[str, str] | None = None) -> str:
+        from lyra.mcp.client.results import prompt_of
+
+        connection = await self._started(server)
+        return prompt_of(await connection.ask(connection.client().get_prompt(name, arguments)))
+
+    async def _started(self, server: str) -> Connection:
+        connection = self[server]
+        if connection.state.state == "disconnected":
+            await connection.start()
+        return connection
+
+
+def _denied(folder: str) -> tuple[Capability, ...]:
+    """What the permission files that hold for a folder deny to be read or written."""
+    from lyra.tools.permissions.settings import load_layers, permissions_of
+
+    home = os.path.expanduser("~")
+    return permissions_of(load_layers(folder, home=home), workspace=folder, home=home).denied
+
+
+def _expected(connection: Connection) -> ServerState:
+    state = connection.state
+    failed = connection.unready() if state.state == "disconnected" else None
+    return state if failed is None else msgspec.structs.replace(state, state=failed.state, failure=failed.failure)

@@ -1,0 +1,92 @@
+"""A server's tool as a Tool of ours: the same schema, its arguments checked, its output text from outside.
+
+Every one is `guarded` (nothing calls it without a rule or an answer) and `untrusted` (what it says marks the session).
+None counts as idempotent, whatever the server says of it. Holds no connection of its own: it asks for the one that is
+there at the moment of the call, and a server that is gone is an error at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.core.checking.schema import mismatch
+from lyra.core.rights.capability import Capability
+from lyra.core.secrets.redact import redact
+from lyra.core.tool import Tool
+from lyra.errors import ToolError
+from lyra.mcp.client.approvals import pin_of
+from lyra.mcp.client.results import output_of
+from lyra.mcp.client.schema import checkable, seen, shown
+
+if TYPE_CHECKING:
+    from lyra.mcp.client.connection import Connection
+
+__all__ = ["DESCRIPTION_CHARS_MAX", "Offered", "tool_of"]
+
+DESCRIPTION_CHARS_MAX: Final = 4_000
+
+
+class Offered(NamedTuple):
+    """A tool as a server offers it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    output: dict[str, Any] | None = None
+
+    @property
+    def pin(self) -> str:
+        """Of everything that a model is told, before anything is taken out of it."""
+        return pin_of(self.description, self.schema)
+
+    @property
+    def shown(self) -> str:
+        """Without what a person could not see in it."""
+        text = seen(self.description).strip()
+        return text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
+
+
+def tool_of(connection: Connection, offered: Offered, name: str, *, deferred: bool) -> Tool:
+    return Tool(
+        name=name,
+        description=f"[MCP server {connection.settings.name}] {offered.shown}",
+        schema=shown(offered.schema),
+        needs=(Capability.of(f"tool.use:{name}"),),
+        run=_Call(connection, offered, name),
+        untrusted=True,
+        guarded=True,
+        deferred=deferred,
+        foreign=True,
+    )
+
+
+class _Call:
+    """What runs when the tool is called."""
+
+    is_async = True
+    takes: Final = frozenset[str]()
+
+    def __init__(self, connection: Connection, offered: Offered, name: str) -> None:
+        self._connection = connection
+        self._offered = offered
+        self._name = name
+        self._schema: Mapping[str, Any] = checkable(offered.schema)
+
+    async def __call__(self, /, **arguments: Any) -> Any:
+        wrong = mismatch(arguments, self._schema)
+        if wrong is not None:
+            raise ToolError(f"bad arguments for {self._name}: {wrong}", tool=self._name, reason="invalid_arguments")
+        came = output_of(await self._connection.call(self._offered, arguments), self._name)
+        return _without(came, self._connection.settings.secrets())
+
+
+def _without(output: Any, secrets: list[str]) -> Any:
+    """A server that shows the keys it was given shows them to nobody."""
+    if not secrets:
+        return output
+    if isinstance(output, str):
+        return redact(output, secrets, forms=False)
+    if isinstance(output, dict):
+        return {_without(key, secrets): _without(value, secrets) for key, value in output.items()}
+    return [_without(each, secrets) for each in output] if isinstance(output, list) else output

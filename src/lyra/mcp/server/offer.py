@@ -1,0 +1,210 @@
+"""Lyra's tools for somebody else's model: each call goes through the same door as an agent's own.
+
+An `Offer` is a kernel with agents whose model is the client at the other end: it says which tool to call, the agent
+calls it, and what came out goes back. So the Grant, the rules, the sandbox, the journal and the audit log hold for a
+client as for any model. Nobody is there to be asked: what no rule allows is denied. What a client asks for counts as
+written by text from outside, since nobody here knows what it has read; a rule with a pattern is then no answer.
+
+The file tools share one process, so that who edits has to have read; so do those that run commands. Calls of one
+process wait for each other. Everything else gets a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+
+from lyra.agents.declaration.agent import Agent
+from lyra.agents.headless.headless import HeadlessOptions
+from lyra.agents.headless.setup import outfit_of
+from lyra.agents.helpers.delegate import ask_child, delegate, text_of
+from lyra.agents.session.agent_process import AgentProcess
+from lyra.agents.session.events import ToolEnded, ToolProgress
+from lyra.config import Config
+from lyra.core.checking.check import did_you_mean
+from lyra.core.tool import Tool, ToolCall
+from lyra.errors import ConfigError, LyraError
+from lyra.kernel.kernel import Kernel
+from lyra.models.pricing import Price
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ToolEnd, ToolStart
+from lyra.tools.function import tool, tool_of
+from lyra.tools.permissions.subjects import facts_of
+
+__all__ = ["Came", "Offer", "OfferOptions"]
+
+_CALLS_MAX: Final = 50  # of one process: its transcript is kept, and nobody reads it
+# Tools for a conversation, which a client has with somebody else.
+_OF_A_TALK: Final = frozenset({"AskUser", "TodoWrite", "ToolSearch", "Task", "Remember", "Recall"})
+_COMMANDS: Final = frozenset({"Bash", "BashOutput", "KillShell"})
+_ID: Final = "call"
+_FREE: Final = Price.per_mtok(0, 0)
+
+Tell = Callable[[str, float | None], None]
+
+
+class OfferOptions(NamedTuple):
+    """`names` are built-in tools to offer (all, where there are none); `own` are Tools, functions or Agents besides."""
+
+    folder: str = "."
+    names: tuple[str, ...] = ()
+    own: tuple[Any, ...] = ()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    mode: str | None = None
+    store: str = "memory"
+
+
+class Came(NamedTuple):
+    """What came out of one call: text, or parts of text and images."""
+
+    output: Any
+    is_error: bool = False
+
+
+class Offer:
+    """The tools by name, and `call`, from `async with` to its end."""
+
+    def __init__(self, options: OfferOptions, config: Config | None = None) -> None:
+        own = [_asking(each) if isinstance(each, Agent) else tool_of(each) for each in options.own]
+        outfit = outfit_of(
+            HeadlessOptions(
+                folder=options.folder,
+                mode=options.mode,
+                allow=(*options.allow, *(tool.name for tool in own)),  # who offers it has agreed to it
+                deny=options.deny,
+                tools=tuple(own),
+            )
+        )
+        built_in = {tool.name: tool for tool in outfit.tools if isinstance(tool, Tool) and tool not in own}
+        chosen = _chosen(built_in, options, own)
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in (*chosen, *own)}
+        self._agent = Agent("mcp", model=_Client(), tools=self.tools.values(), permissions=outfit.permissions)
+        self._grant = outfit.grant
+        self._kernel = Kernel.from_config(config or Config.load(), store=options.store, programs=[self._agent])
+        self._lines = {"files": _Line(self), "commands": _Line(self)}
+
+    async def __aenter__(self) -> Self:
+        await self._kernel.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._kernel.__aexit__(kind, error, trace)
+
+    async def call(self, name: str, arguments: Mapping[str, Any], tell: Tell | None = None) -> Came:
+        """Make one call; a cancelled one is stopped. Errors that a model should hear of are in what is given back."""
+        if name not in self.tools:
+            near = did_you_mean(name, self.tools)
+            return Came(f"there is no tool {name!r}" + (f"; did you mean {near!r}?" if near else ""), is_error=True)
+        line = self._lines.get(_family(name))
+        if line is not None:
+            async with line.lock:
+                return await self._ask(await line.process(), name, arguments, tell)
+        process = await self.spawn()
+        try:
+            return await self._ask(process, name, arguments, tell)
+        finally:
+            await process.stop()
+
+    async def spawn(self) -> AgentProcess:
+        process: AgentProcess = await self._kernel.spawn(self._agent, grant=self._grant)
+        self._kernel.labels.mark(process.pid, "an MCP client")
+        return process
+
+    async def _ask(self, process: AgentProcess, name: str, arguments: Mapping[str, Any], tell: Tell | None) -> Came:
+        task = msgspec.json.encode({"name": name, "arguments": dict(arguments)}).decode()
+        came = Came("the call came to nothing", is_error=True)
+        stream = process.stream(task, events=True)
+        try:
+            async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
+                async for event in events:
+                    if isinstance(event, ToolEnded):
+                        came = Came(event.output, event.is_error)
+                    elif isinstance(event, ToolProgress) and tell is not None:
+                        tell(event.text, event.fraction)
+        except LyraError as error:
+            return Came(f"{error.message}. {error.hint}" if error.hint else error.message, is_error=True)
+        return came
+
+
+def _asking(agent: Agent) -> Tool:
+    """An agent as a tool for somebody who is no agent of ours: it is told the task, and nothing about who asks."""
+
+    async def ask(ctx: Any, task: str) -> str:
+        """Args:
+        task: what is to be done, complete in itself
+        """
+        return text_of(await ask_child(ctx, agent, task))
+
+    helper = delegate(agent)
+    return tool(ask, name=helper.name, description=helper.description)
+
+
+class _Line:
+    """One process, one call at a time; after many calls another one."""
+
+    def __init__(self, offer: Offer) -> None:
+        self.lock = asyncio.Lock()
+        self._offer = offer
+        self._process: AgentProcess | None = None
+        self._calls = 0
+
+    async def process(self) -> AgentProcess:
+        if self._process is None or not self._process.alive or self._calls >= _CALLS_MAX:
+            old, self._process, self._calls = self._process, None, 0
+            if old is not None and old.alive:
+                await old.stop()
+            self._process = await self._offer.spawn()
+        self._calls += 1
+        return self._process
+
+
+def _family(name: str) -> str:
+    kind = facts_of(name).kind
+    if kind == "path":
+        return "files"
+    return "commands" if name in _COMMANDS else ""
+
+
+def _chosen(built_in: Mapping[str, Tool], options: OfferOptions, own: Iterable[Tool]) -> list[Tool]:
+    if not options.names:
+        if own:
+            return []  # who names something of their own offers that
+        return [tool for tool in built_in.values() if tool.name not in _OF_A_TALK]
+    for name in options.names:
+        if name not in built_in:
+            near = did_you_mean(name, built_in)
+            hint = f"did you mean {near}?" if near else f"there are: {', '.join(built_in)}"
+            raise ConfigError(f"there is no built-in tool {name!r}", hint=hint, key="--tools")
+    return [built_in[name] for name in dict.fromkeys(options.names)]
+
+
+class _Client(LLMProvider):
+    """A model that is somebody else: it asks for the call it was told of, and has nothing to add."""
+
+    name = "mcp"
+    images = True
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        yield Started()
+        last = request.messages[-1]
+        if last.role == "user":
+            wanted = msgspec.json.decode(last.text)
+            yield ToolStart(0, _ID, wanted["name"])
+            yield ToolEnd(0, ToolCall(_ID, wanted["name"], wanted["arguments"]))
+            yield Finished("tool_calls")
+        else:
+            yield TextDelta("done")
+            yield Finished()
+
+    def price(self, model: str) -> Price | None:
+        del model
+        return _FREE

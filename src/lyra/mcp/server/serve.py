@@ -1,0 +1,126 @@
+"""`lyra mcp serve`: an `Offer` spoken as MCP, over stdio or over HTTP on this machine.
+
+Over stdio the SDK takes stdout for itself while it serves: what anything else prints there goes to stderr. Over HTTP
+every request has to bring the token, the Host has to be this machine's, and a page of another origin is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+
+from lyra._version import __version__
+from lyra.mcp.server.offer import Came, Offer
+
+__all__ = ["http_app", "serve_http", "serve_stdio", "server_of"]
+
+_TOLD_MAX: Final = 100  # pieces of progress that may wait for a slow client
+
+
+def server_of(offer: Offer) -> Server[Any]:
+    """The MCP server of an offer."""
+
+    async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema)
+                for tool in offer.tools.values()
+            ]
+        )
+
+    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        async with _telling(ctx) as tell:
+            return _result(await offer.call(params.name, params.arguments or {}, tell))
+
+    return Server("lyra", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+@contextlib.asynccontextmanager
+async def _telling(ctx: Any) -> AsyncIterator[Any]:
+    """A function that passes progress on, in order; the last pieces are waited for."""
+    waiting: asyncio.Queue[tuple[str, float | None] | None] = asyncio.Queue(_TOLD_MAX)
+
+    def tell(text: str, fraction: float | None) -> None:
+        with contextlib.suppress(asyncio.QueueFull):  # a client that is slow misses some
+            waiting.put_nowait((text, fraction))
+
+    async def pass_on() -> None:
+        done = 0.0
+        while (told := await waiting.get()) is not None:
+            text, fraction = told
+            done = max(done, fraction) if fraction is not None else done
+            await ctx.session.report_progress(done, 1.0, text)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pass_on())
+        try:
+            yield tell
+        finally:
+            await waiting.put(None)
+
+
+def _result(came: Came) -> types.CallToolResult:
+    parts = came.output if isinstance(came.output, list) else [{"type": "text", "text": came.output}]
+    return types.CallToolResult(content=[_part(part) for part in parts], is_error=came.is_error)
+
+
+def _part(part: Any) -> Any:
+    if part.get("type") == "image" and part.get("data"):
+        return types.ImageContent(type="image", data=part["data"], mime_type=part["media_type"])
+    if part.get("type") == "image":
+        return types.TextContent(type="text", text=f"[image {part.get('url', '')}]")
+    return types.TextContent(type="text", text=str(part.get("text", "")))
+
+
+async def serve_stdio(offer: Offer) -> None:
+    """Until the client closes our stdin."""
+    server = server_of(offer)
+    async with stdio_server() as (reading, writing):
+        # The descriptor is taken; what waits in Python's own buffer would follow when it is given back.
+        sys.stdout = sys.stderr
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+# ---------------------------------------------------------------- HTTP
+def http_app(offer: Offer, token: str) -> Any:
+    """The ASGI application: MCP at `/mcp`, for who has the token."""
+    return _Guard(server_of(offer).streamable_http_app(host="127.0.0.1"), token)
+
+
+async def serve_http(offer: Offer, port: int, token: str) -> None:
+    """On this machine alone, until it is interrupted."""
+    import uvicorn
+
+    settings = uvicorn.Config(
+        http_app(offer, token), host="127.0.0.1", port=port, log_level="warning", access_log=False, lifespan="on"
+    )
+    await uvicorn.Server(settings).serve()
+
+
+class _Guard:
+    """Nothing behind it hears a request without the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and not self._known(scope):
+            body = b'{"error": "unauthorized"}'
+            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
+        await self._app(scope, receive, send)
+
+    def _known(self, scope: Any) -> bool:
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return hmac.compare_digest(given, self._wanted)

@@ -1,0 +1,122 @@
+"""What a conversation holds, for the wire formats that write it: parts, thoughts, results of tools, ids of calls.
+
+Also what a provider cannot take: `refuse_images` says so before anything is sent, and `schema_in_words` asks in words
+where a model that has tools cannot be held to a schema. Nothing here knows a provider.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import ToolResult
+from lyra.errors import ConfigError
+from lyra.models.request import Request
+from lyra.models.wire.remote import result_parts, result_text
+
+__all__ = [
+    "first_call_number",
+    "is_made_up",
+    "output_parts",
+    "output_text",
+    "parts",
+    "refuse_images",
+    "schema_in_words",
+    "system_text",
+    "thoughts",
+    "turns",
+]
+
+_MADE_UP: Final = re.compile(r"call_[0-9]{1,9}")
+_PARTS: Final = ("text", "thinking", "image")
+
+
+def turns(request: Request, blocks_of: Callable[[Message], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The messages for formats in which user and assistant take turns: two in a row of one side are one."""
+    found: list[dict[str, Any]] = []
+    for message in request.messages:
+        if message.role == "system":
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        blocks = blocks_of(message)
+        if not blocks:
+            continue
+        if found and found[-1]["role"] == role:
+            found[-1]["content"].extend(blocks)
+        else:
+            found.append({"role": role, "content": blocks})
+    return found
+
+
+def system_text(request: Request) -> str:
+    """The system prompt and the messages of role system, for formats that have one place for them."""
+    said = [message.text for message in request.messages if message.role == "system"]
+    return "\n\n".join(text for text in (request.system, *said) if text)
+
+
+def parts(message: Message, *, thoughts: bool = False) -> list[dict[str, Any]]:
+    """The parts of a message in order, empty texts left out; with its thoughts where asked for."""
+    if isinstance(message.content, str):
+        return [{"type": "text", "text": message.content}] if message.content else []
+    for part in message.content:
+        if part["type"] not in _PARTS:
+            raise ConfigError(
+                f"a message cannot hold a part of type {part['type']!r}",
+                hint=f"the types are {', '.join(_PARTS)}",
+                key="content",
+            )
+    return [
+        part
+        for part in message.content
+        if (thoughts if part["type"] == "thinking" else part["type"] == "image" or part["text"])
+    ]
+
+
+def thoughts(message: Message) -> list[dict[str, Any]]:
+    """The thoughts of an assistant's message."""
+    return [] if isinstance(message.content, str) else [part for part in message.content if part["type"] == "thinking"]
+
+
+def output_parts(result: ToolResult) -> list[dict[str, Any]]:
+    """What a tool gave, as parts: a list of text and image parts as it is, everything else as one text."""
+    found = result_parts(result)
+    return [{"type": "text", "text": result_text(result.output)}] if found is None else found
+
+
+def output_text(result: ToolResult) -> str:
+    """The text of what a tool gave, for formats that take nothing else."""
+    return "\n".join(part["text"] for part in output_parts(result) if part["type"] == "text")
+
+
+def refuse_images(request: Request, provider: str) -> None:
+    """A ConfigError where a message, or what a tool gave, holds an image."""
+    for message in request.messages:
+        given = [*parts(message), *(part for result in message.tool_results for part in output_parts(result))]
+        if any(part["type"] == "image" for part in given):
+            raise ConfigError(
+                f"{provider} takes no images here",
+                hint="send text, or use a model of anthropic, openai, azure, gemini or vertex",
+                key="content",
+                provider=provider,
+            )
+
+
+def first_call_number(request: Request) -> int:
+    """The number of the next made-up id `call_N`: no two calls of one conversation have the same."""
+    ids = (call.id for message in request.messages for call in message.tool_calls)
+    return max((int(call_id.removeprefix("call_")) for call_id in ids if is_made_up(call_id)), default=-1) + 1
+
+
+def is_made_up(call_id: str) -> bool:
+    """True for an id that a client of ours gave to a call, which means nothing to the provider."""
+    return _MADE_UP.fullmatch(call_id) is not None
+
+
+def schema_in_words(request: Request) -> str:
+    """The wanted form of the answer as a sentence, for models that cannot be held to it while they have tools."""
+    schema = msgspec.json.encode(request.output_schema).decode()
+    return f"When you give your final answer, write only JSON that fits this schema, with no words around it: {schema}"

@@ -1,0 +1,281 @@
+"""Google's Gemini API: the address, the key, and the reader of its streams, which Vertex's are too.
+
+`streamGenerateContent` sends chunks as server-sent events. Calls of tools come whole and often without an id, which is
+then made up. An answer is whole when its bytes have ended and a chunk gave its `finishReason`, which need not be the
+last one; a prompt that is blocked is a ModelError of kind `content_filter`. Signatures of thoughts are gathered and
+told at the end as `gemini_body` wants them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from lyra.errors import ModelError
+from lyra.models.conversation_parts import first_call_number
+from lyra.models.providers.gemini_body import SIGNED, gemini_body
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.toolcalls import ToolCalls
+from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import fault, malformed, of_status, truncated, unknown_stop
+from lyra.models.wire.reader import EventReader
+from lyra.models.wire.remote import RemoteProvider, piece
+from lyra.models.wire.sse import ServerEvent, ServerEvents
+
+__all__ = ["BASE_URL", "Gemini", "GeminiReader"]
+
+BASE_URL: Final = "https://generativelanguage.googleapis.com"
+
+_STOPS: Final[dict[str, str]] = {
+    "STOP": "end",
+    "MAX_TOKENS": "max_tokens",
+    "FUNCTION_CALL": "end",  # of servers that speak Google's format
+    "CONTINUATION": "pause",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "OTHER": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "IMAGE_OTHER": "content_filter",
+    "NO_IMAGE": "content_filter",
+}
+# The model wrote something that is no call or no answer: to be asked again, never to be acted on.
+_BROKEN: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
+
+
+class _Camel(msgspec.Struct, rename="camel", gc=False):
+    pass
+
+
+class _FunctionCall(_Camel, gc=False):
+    name: str = ""
+    args: Any = None
+    id: str | None = None
+    partial_args: Any = None
+    will_continue: bool | None = None
+
+
+class _Part(_Camel, gc=False):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: _FunctionCall | None = None
+
+
+class _Content(_Camel, gc=False):
+    parts: tuple[_Part, ...] | None = None
+
+
+class _Candidate(_Camel, gc=False):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+    index: int | None = None
+
+
+class _Counts(_Camel, gc=False):
+    prompt_token_count: float | None = None
+    candidates_token_count: float | None = None
+    cached_content_token_count: float | None = None
+    thoughts_token_count: float | None = None
+    tool_use_prompt_token_count: float | None = None
+
+
+class _Feedback(_Camel, gc=False):
+    block_reason: str | None = None
+    block_reason_message: str | None = None
+
+
+class _Chunk(_Camel, gc=False):
+    candidates: tuple[_Candidate, ...] | None = None
+    usage_metadata: _Counts | None = None
+    prompt_feedback: _Feedback | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    error: dict[str, Any] | None = None
+
+
+_CHUNK: Final = msgspec.json.Decoder(_Chunk)
+
+
+class GeminiReader(EventReader):
+    """The bytes of one answer into events; `close` when they have ended."""
+
+    __slots__ = ("_broken", "_calls", "_counted", "_events", "_signatures", "_started", "_stop")
+
+    def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
+        self._events = ServerEvents()
+        self._calls = ToolCalls(first_call)
+        self._signatures: dict[str, str] = {}
+        self._counted: _Counts | None = None
+        self._started = False
+        self._stop = ""
+        self._broken: ModelError | None = None
+
+    @property
+    def settled(self) -> bool:
+        return bool(self._stop) and self._counted is not None
+
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
+
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
+        if not self._stop:
+            raise truncated("the answer ended without a finish reason")
+        stop = _STOPS.get(self._stop)
+        if stop is None:
+            raise unknown_stop(self._stop)
+        self.done = True
+        if self._signatures:
+            found.append(ThinkingDelta("", SIGNED + msgspec.json.encode(self._signatures).decode()))
+        found.append(Finished("tool_calls" if stop == "end" and self._calls.seen else stop))
+
+    def _read(self, events: list[ServerEvent], found: list[StreamEvent]) -> None:
+        for sent in events:
+            self._chunk(piece(_CHUNK, sent.data), found)
+
+    def _chunk(self, chunk: _Chunk, found: list[StreamEvent]) -> None:
+        if chunk.error is not None:
+            raise _told(chunk.error)
+        if not self._started:
+            self._started = True
+            found.append(Started(chunk.response_id or "", chunk.model_version or ""))
+        for candidate in chunk.candidates or ():
+            if not candidate.index:  # one answer is asked for; another one would be nobody's
+                self._candidate(candidate, found)
+        counts = chunk.usage_metadata
+        if counts is not None and counts != self._counted:
+            self._counted = counts
+            found.append(UsageSeen(_usage(counts)))
+        feedback = chunk.prompt_feedback
+        if feedback is not None and feedback.block_reason and not chunk.candidates:
+            said = feedback.block_reason_message or f"the prompt is blocked: {feedback.block_reason}"
+            raise fault("content_filter", said, provider_code=feedback.block_reason)
+        if self._broken is not None:  # told after the tokens that came with it
+            raise self._broken
+
+    def _candidate(self, candidate: _Candidate, found: list[StreamEvent]) -> None:
+        content, reason = candidate.content, candidate.finish_reason
+        if content is not None:
+            for part in content.parts or ():
+                self._part(part, found)
+        if reason is None:
+            return
+        if reason in _BROKEN:
+            said = candidate.finish_message or f"the model's answer is no answer: {reason}"
+            self._broken = malformed(said, provider_code=reason)
+        self._stop = reason
+
+    def _part(self, part: _Part, found: list[StreamEvent]) -> None:
+        call, place = part.function_call, "text" if part.text else "end"
+        if call is not None:
+            if call.partial_args is not None or call.will_continue:
+                raise malformed(f"a call to {call.name!r} came in pieces that were not asked for", tool=call.name)
+            place = f"call {self._calls.seen}"
+            found += self._calls.whole(call.id or "", call.name, {} if call.args is None else call.args)
+        elif part.thought:
+            place = "thought"
+            if part.text:
+                found.append(ThinkingDelta(part.text))
+        elif part.text:
+            found.append(TextDelta(part.text))
+        if part.thought_signature:
+            self._signatures[place] = part.thought_signature
+
+
+def _usage(counts: _Counts) -> TokenUsage:
+    """Google counts thoughts apart from the answer, and cached tokens within the prompt."""
+    thought = int(counts.thoughts_token_count or 0)
+    return TokenUsage(
+        input_tokens=int((counts.prompt_token_count or 0) + (counts.tool_use_prompt_token_count or 0)),
+        output_tokens=int(counts.candidates_token_count or 0) + thought,
+        cache_read_tokens=int(counts.cached_content_token_count or 0),
+        reasoning_tokens=thought,
+    )
+
+
+def _told(error: Mapping[str, Any]) -> ModelError:
+    """An error in the middle of a stream, as one that came with a status."""
+    status = error.get("code")
+    code, said = _sentence(0, {"error": error})
+    return of_status(
+        status if isinstance(status, int) else 500,
+        said or "the provider broke the answer off",
+        code=code,
+        retry_after_s=_delay({"error": error}),
+    )
+
+
+def _sentence(_status: int, data: Any) -> tuple[str, str]:
+    """(code, sentence) of Google's errors; the reason says more than the status (a wrong key is INVALID_ARGUMENT)."""
+    error = _error(data)
+    reasons = [detail.get("reason") for detail in _details(error)]
+    code = next((reason for reason in reasons if isinstance(reason, str)), error.get("status"))
+    said = error.get("message")
+    return code if isinstance(code, str) else "", said if isinstance(said, str) else ""
+
+
+def _delay(data: Any) -> float | None:
+    """Seconds of the RetryInfo among the details (`"34.5s"`)."""
+    for detail in _details(_error(data)):
+        text = detail.get("retryDelay")
+        if isinstance(text, str) and text.endswith("s"):
+            try:
+                seconds = float(text[:-1])
+            except ValueError:
+                continue
+            if 0.0 <= seconds < 1e9:
+                return seconds
+    return None
+
+
+def _error(data: Any) -> Mapping[str, Any]:
+    found = data[0] if isinstance(data, list) and data else data
+    error = found.get("error") if isinstance(found, Mapping) else None
+    return error if isinstance(error, Mapping) else {}
+
+
+def _details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    details = error.get("details")
+    return [detail for detail in details if isinstance(detail, Mapping)] if isinstance(details, list) else []
+
+
+class Gemini(RemoteProvider):
+    """The Gemini API; the key goes in a header, never into the URL."""
+
+    settle_s = 5.0
+
+    def url(self, request: Request) -> str:
+        return f"{self.models()}/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"
+
+    def models(self) -> str:
+        """The address that a model's name is appended to."""
+        return f"{self.settings.base_url or BASE_URL}/{self.settings.api_version or 'v1beta'}/models"
+
+    def headers(self, request: Request) -> dict[str, str]:
+        return {"x-goog-api-key": self.settings.key()}
+
+    def body(self, request: Request) -> dict[str, Any]:
+        return gemini_body(request)
+
+    def reader(self, request: Request) -> GeminiReader:
+        return GeminiReader(first_call_number(request))
+
+    def sentence(self, status: int, data: Any) -> tuple[str, str]:
+        return _sentence(status, data)
+
+    def delay(self, data: Any) -> float | None:
+        return _delay(data)

@@ -1,0 +1,51 @@
+"""OpenAI, and every server that speaks its format behind a base URL: the address and the headers.
+
+`api = "responses"` chooses the Responses API; chat completions are the rule, because everybody has them. What goes
+over the wire is in `openai_chat` and `openai_responses`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lyra.models.conversation_parts import first_call_number
+from lyra.models.providers.openai_chat import ChatReader, chat_body
+from lyra.models.request import Request
+from lyra.models.wire.remote import Reader, RemoteProvider
+
+__all__ = ["OpenAI"]
+
+_PATHS: Final = {"chat": "chat/completions", "responses": "responses"}
+
+
+class OpenAI(RemoteProvider):
+    own = ("openai", "azure")  # names of providers that are OpenAI's own servers, not look-alikes
+
+    @property
+    def api(self) -> str:
+        return self.settings.api or "chat"
+
+    @property
+    def path(self) -> str:
+        return _PATHS[self.api]
+
+    def url(self, request: Request) -> str:
+        return f"{self.settings.base_url}/{self.path}"
+
+    def headers(self, request: Request) -> dict[str, str]:
+        key = self.settings.key()
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def body(self, request: Request) -> dict[str, Any]:
+        if self.api == "responses":
+            from lyra.models.providers.openai_responses import responses_body
+
+            return responses_body(request)
+        return chat_body(request, compatible=self.name not in self.own)
+
+    def reader(self, request: Request) -> Reader:
+        if self.api == "responses":
+            from lyra.models.providers.openai_responses import ResponsesReader
+
+            return ResponsesReader(first_call_number(request))
+        return ChatReader(first_call_number(request))

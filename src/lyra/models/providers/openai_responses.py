@@ -1,0 +1,358 @@
+"""OpenAI's Responses API: a Request as its body, and the reader of its typed stream.
+
+Nothing is stored with OpenAI (`store: false`): the whole conversation goes with each call. Where a request has
+`thinking_tokens`, the model's thoughts come back encrypted and go with the next one, in their places between its calls
+(not asked for otherwise: models that do not think refuse to). A stream ends with `response.completed` or
+`response.incomplete`; without one of them it is truncated. Events of other kinds are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.message import Message
+from lyra.core.tool import ToolCall, ToolResult
+from lyra.errors import ConfigError, ModelError
+from lyra.models.providers.openai_chat import effort, json_schema
+from lyra.models.request import Request
+from lyra.models.stream import Finished, Started, StreamEvent, TextDelta, ThinkingDelta, UsageSeen
+from lyra.models.toolcalls import ToolCalls
+from lyra.models.usage import TokenUsage
+from lyra.models.wire.faults import of_code, truncated
+from lyra.models.wire.reader import EventReader
+from lyra.models.wire.remote import fit_id, image_url, known_event, result_parts, result_text
+from lyra.models.wire.sse import ServerEvents
+
+__all__ = ["ResponsesReader", "responses_body"]
+
+# What the signatures of these thoughts begin with; then come the item's id, how many calls were before it (`@1`, left
+# out for none), and what OpenAI sealed.
+_MAKER: Final = "openai:"
+_CHOICES: Final[dict[str, str]] = {"auto": "auto", "none": "none", "any": "required"}
+_ID_MAX: Final = 64
+_FAILURES: Final = ("response.failed", "error")
+_INCOMPLETE: Final[dict[str, str]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+
+
+# ---------------------------------------------------------------- what goes out
+def responses_body(request: Request) -> dict[str, Any]:
+    if request.stop:
+        raise ConfigError("OpenAI's Responses API takes no stop texts", hint="use api = 'chat'", key="stop")
+    body: dict[str, Any] = {
+        "model": request.model,
+        "input": [item for message in request.messages for item in _items(message)],
+        "stream": True,
+        "store": False,
+    }
+    if request.system:
+        body["instructions"] = request.system
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+        choice = _CHOICES.get(request.tool_choice)
+        if choice != "auto":
+            body["tool_choice"] = choice or {"type": "function", "name": request.tool_choice}
+        if not request.parallel_tools:
+            body["parallel_tool_calls"] = False
+    if request.max_tokens is not None:
+        body["max_output_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.top_p is not None:
+        body["top_p"] = request.top_p
+    if request.thinking_tokens is not None:
+        body["reasoning"] = {"effort": effort(request.thinking_tokens), "summary": "auto"}
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.output_schema is not None:
+        body["text"] = {"format": {"type": "json_schema", **json_schema(request)}}
+    return body
+
+
+def _items(message: Message) -> list[dict[str, Any]]:
+    found = [_result(result) for result in message.tool_results]
+    if message.role == "assistant":
+        found += _assistant(message)
+    elif isinstance(message.content, str) or message.role == "system":
+        if message.text or not found:
+            found.append({"role": _role(message), "content": message.text})
+    elif parts := _parts(message.content):
+        found.append({"role": "user", "content": parts})
+    return found
+
+
+def _role(message: Message) -> str:
+    return "system" if message.role == "system" else "user"
+
+
+def _assistant(message: Message) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    content = ({"type": "text", "text": message.content},) if isinstance(message.content, str) else message.content
+    told = 0  # calls
+    for part in content:
+        if part["type"] == "thinking":
+            if thought := _thought(part):
+                before = max(_calls_before(part), told)
+                found += [_call(call) for call in message.tool_calls[told:before]]
+                told = before
+                found.append(thought)
+        elif part["type"] == "text" and part.get("text"):
+            found.append({"role": "assistant", "content": part["text"]})
+    return [*found, *(_call(call) for call in message.tool_calls[told:])]
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": fit_id(call.id, _ID_MAX),
+        "name": call.name,
+        "arguments": msgspec.json.encode(call.arguments).decode(),
+    }
+
+
+def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
+    signature = str(part.get("signature", ""))
+    if not signature.startswith(_MAKER):
+        return None
+    place, _, sealed = signature.removeprefix(_MAKER).partition(":")
+    text = str(part.get("thinking", ""))
+    summary = [{"type": "summary_text", "text": text}] if text else []
+    return {"type": "reasoning", "id": place.partition("@")[0], "summary": summary, "encrypted_content": sealed}
+
+
+def _calls_before(part: dict[str, Any]) -> int:
+    place = str(part.get("signature", "")).removeprefix(_MAKER).partition(":")[0]
+    count = place.partition("@")[2]
+    return int(count) if count.isdecimal() else 0
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    parts = result_parts(result)
+    output: Any = _parts(tuple(parts)) if parts is not None else result_text(result.output)
+    if result.is_error and isinstance(output, str) and not output.lower().startswith("error"):
+        output = f"error: {output}"
+    return {"type": "function_call_output", "call_id": fit_id(result.id, _ID_MAX), "output": output}
+
+
+def _parts(parts: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        kind = part["type"]
+        if kind == "text":
+            if part.get("text"):
+                found.append({"type": "input_text", "text": part["text"]})
+        elif kind == "image":
+            found.append({"type": "input_image", "image_url": image_url(part), "detail": "auto"})
+        elif kind != "thinking":
+            raise ConfigError(f"openai cannot be sent a part of type {kind!r}", key="content")
+    return found
+
+
+# ---------------------------------------------------------------- what comes in
+class _InputDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Error(msgspec.Struct):
+    code: str | int | None = None
+    type: str | None = None
+    message: str | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    error: _Error | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    encrypted_content: str | None = None
+
+
+class _Event(msgspec.Struct):
+    """Every event that is known, in one struct; `delta` is text in all of them."""
+
+    type: str
+    output_index: int = 0
+    summary_index: int = 0
+    delta: str = ""
+    arguments: str | None = None
+    item: _Item | None = None
+    response: _Response | None = None
+    code: str | int | None = None
+    message: str | None = None
+    error: _Error | None = None
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+
+
+class ResponsesReader(EventReader):
+    """The bytes of one answer into its events. `first_call` is the number of the first id that has to be made up."""
+
+    __slots__ = ("_events", "_got", "_refused", "_started", "_tools")
+
+    def __init__(self, first_call: int = 0) -> None:
+        super().__init__()
+        self._events = ServerEvents()
+        self._tools = ToolCalls(first_call)
+        self._got: set[int] = set()  # calls of which a piece has come
+        self._refused = self._started = False
+
+    def _take(self, data: bytes, found: list[StreamEvent]) -> None:
+        self._read(self._events.feed(data), found)
+
+    def _last(self, found: list[StreamEvent]) -> None:
+        self._read(self._events.close(), found)
+
+    def _end(self, found: list[StreamEvent]) -> None:
+        if not self.done:
+            raise truncated("the stream ended before response.completed")
+
+    def _read(self, events: list[Any], found: list[StreamEvent]) -> None:
+        for sent in events:
+            if self.done:
+                break
+            if sent.data == "[DONE]":  # compatible servers add it
+                continue
+            event = known_event(_EVENT, sent.data, _HANDLERS)
+            if event is None:
+                continue
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
+                continue
+            if not self._started and event.type not in _FAILURES:
+                self._started = True
+                response = event.response or _Response()
+                found.append(Started(response.id or "", response.model or ""))
+            if event.response is not None and event.response.usage is not None:
+                found.append(UsageSeen(_usage(event.response.usage)))  # counted whatever else is wrong
+            found += handler(self, event)
+
+    # ------------------------------------------------------------ one event each
+    def _text(self, event: _Event) -> list[StreamEvent]:
+        return [TextDelta(event.delta)] if event.delta else []
+
+    def _noted(self, _event: _Event) -> list[StreamEvent]:
+        """Whatever comes first starts the answer; most servers begin with this."""
+        return []
+
+    def _thinking(self, event: _Event) -> list[StreamEvent]:
+        return [ThinkingDelta(event.delta)] if event.delta else []
+
+    def _next_thought(self, event: _Event) -> list[StreamEvent]:
+        """The parts of a summary are paragraphs."""
+        return [ThinkingDelta("\n\n")] if event.summary_index else []
+
+    def _refusal(self, event: _Event) -> list[StreamEvent]:
+        self._refused = True
+        return [TextDelta(event.delta)] if event.delta else []
+
+    def _item_added(self, event: _Event) -> list[StreamEvent]:
+        item = event.item or _Item()
+        if item.type != "function_call":
+            return []
+        return self._tools.begin(event.output_index, item.call_id or item.id or "", item.name or "")
+
+    def _arguments(self, event: _Event) -> list[StreamEvent]:
+        self._got.add(event.output_index)
+        return self._tools.more(event.output_index, event.delta)
+
+    def _item_done(self, event: _Event) -> list[StreamEvent]:
+        item = event.item or _Item()
+        index = event.output_index
+        if item.type == "reasoning" and item.encrypted_content:
+            before = f"@{self._tools.seen}" if self._tools.seen else ""
+            return [ThinkingDelta("", f"{_MAKER}{item.id or ''}{before}:{item.encrypted_content}")]
+        if item.type != "function_call":
+            return []
+        found = [] if self._tools.is_open(index) else self._item_added(event)
+        if index not in self._got and item.arguments:
+            found += self._tools.more(index, item.arguments)
+        return [*found, *self._tools.end(index)]
+
+    def _completed(self, event: _Event) -> list[StreamEvent]:
+        return self._finish("content_filter" if self._refused else "")
+
+    def _incomplete(self, event: _Event) -> list[StreamEvent]:
+        details = (event.response or _Response()).incomplete_details or _Incomplete()
+        return self._finish(_INCOMPLETE.get(details.reason or "", "max_tokens"))
+
+    def _finish(self, stop: str) -> list[StreamEvent]:
+        try:
+            calls = self._tools.end_all()
+        except ModelError as error:
+            if stop == "max_tokens":
+                error.hint = "the answer was cut at max_tokens in the middle of the call; allow more"
+            raise
+        self.done = True
+        return [*calls, Finished(stop or ("tool_calls" if self._tools.seen else "end"))]
+
+    def _failed(self, event: _Event) -> list[StreamEvent]:
+        error = (event.response.error if event.response is not None else event.error) or _Error(
+            event.code, message=event.message
+        )
+        code = str(error.code or error.type or "server_error")
+        raise of_code(code, error.message or "the provider broke the answer off")
+
+
+def _usage(usage: _Usage) -> TokenUsage:
+    read = usage.input_tokens_details or _InputDetails()
+    written = usage.output_tokens_details or _OutputDetails()
+    return TokenUsage(
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        read.cached_tokens or 0,
+        read.cache_write_tokens or 0,
+        written.reasoning_tokens or 0,
+    )
+
+
+_HANDLERS: Final[dict[str, Callable[[ResponsesReader, _Event], list[StreamEvent]]]] = {
+    "response.created": ResponsesReader._noted,
+    "response.output_text.delta": ResponsesReader._text,
+    "response.reasoning_summary_part.added": ResponsesReader._next_thought,
+    "response.reasoning_summary_text.delta": ResponsesReader._thinking,
+    "response.reasoning_text.delta": ResponsesReader._thinking,
+    "response.refusal.delta": ResponsesReader._refusal,
+    "response.output_item.added": ResponsesReader._item_added,
+    "response.function_call_arguments.delta": ResponsesReader._arguments,
+    "response.output_item.done": ResponsesReader._item_done,
+    "response.completed": ResponsesReader._completed,
+    "response.incomplete": ResponsesReader._incomplete,
+    "response.failed": ResponsesReader._failed,
+    "error": ResponsesReader._failed,
+}

@@ -1,0 +1,285 @@
+"""RemoteProvider: what the providers that speak HTTP and server-sent events have in common.
+
+A subclass says where to (`url`), with what (`headers`, `body`) and how the bytes are read (`reader`, a `Reader`); this
+class posts, feeds the reader and passes its events on. A Reader is pure, so that it can be tested, measured and
+replayed without a network. What goes wrong is a ModelError that names the provider and the model. Leaving the stream
+early closes the connection at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Container
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+
+import msgspec
+
+from lyra.core.tool import ToolResult
+from lyra.errors import ConfigError, ModelError
+from lyra.models.provider import LLMProvider
+from lyra.models.request import Request
+from lyra.models.settings import ProviderSettings
+from lyra.models.stream import StreamEvent
+from lyra.models.wire.faults import UNREADABLE, malformed, not_an_answer, of_code, truncated
+from lyra.models.wire.http import Http, load, usual_sentence
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Reader", "RemoteProvider", "fit_id", "image_url", "known_event", "piece", "result_parts", "result_text"]
+
+_Event = TypeVar("_Event")
+
+_HEAD_BYTES: Final = 4096  # of an answer that turns out to be none, to say what it is
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_NOT_IN_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LINGER_S: Final = 0.25  # a finished answer's connection may end by itself and be used again
+
+
+class Reader(Protocol):
+    """Reads one answer, as an EventReader does: `error` is what is wrong behind the events that were given."""
+
+    done: bool
+    error: ModelError | None
+
+    @property
+    def settled(self) -> bool: ...
+
+    def feed(self, data: bytes) -> list[StreamEvent]: ...
+
+    def close(self) -> list[StreamEvent]: ...
+
+
+class RemoteProvider(LLMProvider):
+    """One provider behind one address."""
+
+    images = True
+    hints: ClassVar[dict[str, str]] = {}  # what to try, by the kind of error, where the provider knows better
+    error_header: ClassVar[str] = ""
+    settle_s: float = 0.0  # how long to wait for more where a stream does not say that it has ended
+    opening: ClassVar[bytes] = b""  # what a stream that is none of server-sent events begins with
+
+    def __init__(self, settings: ProviderSettings, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.http = Http(
+            provider=settings.name,
+            timeouts=settings.timeouts,
+            secrets=self.secrets,
+            sentence=self.sentence,
+            delay=self.delay,
+            error_header=self.error_header,
+            transport=transport,
+        )
+
+    @abstractmethod
+    def url(self, request: Request) -> str: ...
+
+    @abstractmethod
+    def headers(self, request: Request) -> dict[str, str]: ...
+
+    @abstractmethod
+    def body(self, request: Request) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def reader(self, request: Request) -> Reader: ...
+
+    def load(self) -> None:
+        load()
+
+    async def ready(self) -> None:
+        """Find what has to be known before the first call and can be found only off the loop."""
+
+    async def signed(self, url: str, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+        """The headers to send, for those whose rights have to be fetched or depend on what is sent."""
+        return headers
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, whatever the server says."""
+        return self.settings.secrets()
+
+    def sentence(self, status: int, data: Any) -> tuple[str, str]:
+        """(code, sentence) of an error that came as JSON."""
+        return usual_sentence(status, data)
+
+    def delay(self, data: Any) -> float | None:
+        """Seconds to wait that an error asks for, where no header does."""
+        return None
+
+    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        try:
+            body = msgspec.json.encode(self.body(request))
+            await self.ready()
+            url = self.url(request)
+            sent = {**self.headers(request), **self.settings.sent_headers()}
+            if request.idempotency_key:
+                sent["idempotency-key"] = request.idempotency_key
+            headers = await self.signed(url, body, sent)
+            reader = self.reader(request)
+            head = b""
+            begun = False
+            async with self.http.post(url, body, headers) as chunks:
+                async for chunk in _settling(chunks, reader, self.settle_s) if self.settle_s else chunks:
+                    if not begun and len(head) < _HEAD_BYTES:
+                        head += chunk[:_HEAD_BYTES]
+                    try:
+                        events = reader.feed(chunk)
+                    except ModelError as error:
+                        if begun or error.kind != "malformed" or self._is_stream(head):
+                            raise
+                        raise self._no_answer(head) from None
+                    if events:
+                        begun = True
+                        for event in events:
+                            yield event
+                    if reader.error is not None:
+                        raise reader.error
+                    if reader.done:
+                        await _linger(chunks)
+                        return
+            try:
+                events = reader.close()
+            except ModelError:
+                if begun or self._is_stream(head):
+                    raise
+                raise self._no_answer(head) from None
+            for event in events:
+                yield event
+            if reader.error is not None:
+                raise reader.error
+        except ModelError as error:
+            # What a reader finds wrong may quote what the server wrote.
+            error.message = self.http.clean(error.message)
+            error.args = (error.message,)
+            error.fields.setdefault("provider", self.name)
+            error.fields.setdefault("model", request.model)
+            if hint := self.hints.get(error.kind):
+                error.hint = hint.format(model=request.model)
+            raise
+
+    def _is_stream(self, head: bytes) -> bool:
+        """A stream that broke off before it said anything is still a stream."""
+        if self.opening:
+            return head.lstrip().startswith(self.opening)
+        return any(line.startswith((b"data:", b"event:", b":")) for line in head.splitlines())
+
+    def _no_answer(self, head: bytes) -> ModelError:
+        """An answer of status 200 without a single event: an error as JSON, a web page, or nothing."""
+        if not head.strip():
+            return truncated(f"{self.name} sent an empty answer")
+        try:
+            code, sentence = usual_sentence(200, msgspec.json.decode(head))
+        except UNREADABLE:
+            code = sentence = ""
+        if sentence:
+            return of_code(code, sentence)
+        return not_an_answer(f"{self.name} sent no stream of events but {_shown(head)}")
+
+    async def close(self) -> None:
+        await self.http.close()
+
+
+async def _settling(chunks: AsyncIterator[bytes], reader: Reader, settle_s: float) -> AsyncIterator[bytes]:
+    """The pieces of an answer; once it looks whole, only those that come soon."""
+    while True:
+        try:
+            async with asyncio.timeout(settle_s if reader.settled else None) as scope:
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return
+        yield chunk
+
+
+async def _linger(chunks: AsyncIterator[bytes]) -> None:
+    """Let a connection end well, so that the next call finds it open; but wait for nobody."""
+    with suppress(ModelError, TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            async for _ in chunks:
+                pass
+
+
+def _shown(head: bytes) -> str:
+    text = " ".join(head.decode("utf-8", "replace").split())
+    return repr(text if len(text) <= 80 else text[:79] + "…")
+
+
+def piece(decoder: msgspec.json.Decoder[Any], data: str) -> Any:
+    """One piece of an answer; what cannot be read is an error, never skipped."""
+    try:
+        return decoder.decode(data)
+    except UNREADABLE as error:
+        raise malformed(f"a piece of the answer cannot be read: {error}") from None
+
+
+class _Kind(msgspec.Struct):
+    type: str
+
+
+_KIND: Final = msgspec.json.Decoder(_Kind)
+
+
+def known_event(decoder: msgspec.json.Decoder[_Event], data: str, known: Container[str]) -> _Event | None:
+    """One event whose `type` says what it is; None for one of a kind that nobody knows, which may hold anything."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:  # JSON, but not as we know it
+        kind: str = piece(_KIND, data).type
+        if kind not in known:
+            return None
+        raise malformed(f"an event {kind} of the answer cannot be read: {error}") from None
+    except UNREADABLE as error:
+        raise malformed(f"a piece of the answer is not valid JSON: {error}") from None
+
+
+# ---------------------------------------------------------------- parts that several formats write alike
+def fit_id(call_id: str, most: int) -> str:
+    """The id of a call as a provider takes it that has not made it: letters, digits, `_` and `-`, and not too long.
+
+    The same id always gives the same, so that a result finds its call; two that differ stay different.
+    """
+    if 0 < len(call_id) <= most and _ID.fullmatch(call_id):
+        return call_id
+    mark = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:10]
+    return f"{_NOT_IN_ID.sub('_', call_id)[: most - 11]}_{mark}"
+
+
+def image_url(part: dict[str, Any]) -> str:
+    """The address of an image part; its data as a `data:` URL."""
+    if isinstance(part.get("url"), str):
+        return str(part["url"])
+    if not isinstance(part.get("data"), str) or not isinstance(part.get("media_type"), str):
+        raise ConfigError("an image part has a 'url', or 'media_type' and 'data' (base64)", key="content")
+    return f"data:{part['media_type']};base64,{part['data']}"
+
+
+def result_parts(result: ToolResult) -> list[dict[str, Any]] | None:
+    """The parts of a tool's output when it is a list of them; None when it is a value to be written as text."""
+    output = result.output
+    if isinstance(output, list | tuple) and output and all(_is_part(part) for part in output):
+        return [dict(part) for part in output]
+    return None
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and (
+        (part.get("type") == "text" and isinstance(part.get("text"), str))
+        or (part.get("type") == "image" and ("url" in part or "data" in part))
+    )
+
+
+def result_text(output: Any) -> str:
+    """A tool's output as text: text as it is, anything else as JSON."""
+    if isinstance(output, str):
+        return output
+    try:
+        return msgspec.json.encode(output).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return str(output)

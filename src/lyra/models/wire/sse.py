@@ -1,0 +1,124 @@
+"""Bytes into lines, lines into server-sent events: split anywhere, also inside a character.
+
+`Lines` takes bytes as the network gives them and gives whole lines, whatever ends them (LF, CR LF, CR). `ServerEvents`
+makes events of lines: several `data:` lines are joined, comments and unknown fields are skipped, an event without data
+is dropped. Bytes that are no UTF-8 become U+FFFD, never an exception; a byte order mark before the first line is
+dropped. Nothing here knows a provider.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from lyra.models.wire.faults import too_large
+
+__all__ = ["LINE_BYTES_MAX", "Lines", "ServerEvent", "ServerEvents"]
+
+LINE_BYTES_MAX: Final = 16 << 20  # one line; an image in an answer is the longest there is
+
+
+_MARK: Final = b"\xef\xbb\xbf"
+
+
+class Lines:
+    __slots__ = ("_head", "_rest", "_skip_newline", "fresh")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._skip_newline = False
+        self.fresh = True  # until it is known whether the first bytes are a byte order mark
+        self._head = b""
+
+    def without_mark(self, data: bytes) -> bytes:
+        """`data` without the byte order mark that the first bytes of all may be."""
+        head = self._head + data
+        if len(head) < len(_MARK) and _MARK.startswith(head):
+            self._head = head
+            return b""
+        self.fresh = False
+        return head.removeprefix(_MARK)
+
+    def feed(self, data: bytes) -> list[str]:
+        """The lines that `data` completes."""
+        if self.fresh:
+            data = self.without_mark(data)
+        if self._skip_newline and data[:1] == b"\n":  # the other half of a \r\n that was split
+            data = data[1:]
+        self._skip_newline = False
+        if not data:
+            return []
+        rest = self._rest
+        rest += data
+        if b"\n" not in data and b"\r" not in data:
+            if len(rest) > LINE_BYTES_MAX:
+                raise too_large(LINE_BYTES_MAX)
+            return []
+        self._skip_newline = rest.endswith(b"\r")
+        *lines, last = bytes(rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = bytearray(last)
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    @property
+    def between(self) -> bool:
+        """True when everything so far has been given as lines."""
+        return not self._rest and not self._skip_newline
+
+    def close(self) -> list[str]:
+        """What is left when the stream has ended: a line without an end."""
+        rest, self._rest, self._head = self._head * self.fresh + bytes(self._rest), bytearray(), b""
+        return [rest.decode("utf-8", "replace")] if rest else []
+
+
+class ServerEvent(NamedTuple):
+    event: str
+    data: str
+
+
+class ServerEvents:
+    __slots__ = ("_data", "_event", "_lines")
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._event = ""
+        self._data: list[str] = []
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        if self._lines.fresh:
+            data = self._lines.without_mark(data)
+        whole = data.endswith(b"\n\n") and not self._data and not self._event and self._lines.between
+        if whole and b"\r" not in data and len(data) <= LINE_BYTES_MAX:
+            return self._read_whole(data.decode("utf-8", "replace"))
+        return self._read(self._lines.feed(data))
+
+    def _read_whole(self, text: str) -> list[ServerEvent]:
+        """Whole events, which is how servers mostly send them: no line has to be looked at twice."""
+        found: list[ServerEvent] = []
+        for block in text.split("\n\n"):
+            name, newline, data = block.partition("\n")
+            if not newline and block.startswith("data: "):
+                found.append(ServerEvent("", block[6:]))
+            elif name.startswith("event: ") and data.startswith("data: ") and "\n" not in data:
+                found.append(ServerEvent(name[7:], data[6:]))
+            elif block:
+                found += self._read([*block.split("\n"), ""])
+        return found
+
+    def close(self) -> list[ServerEvent]:
+        """What the end of the stream completes: some servers leave out the last empty line."""
+        return self._read([*self._lines.close(), ""])
+
+    def _read(self, lines: list[str]) -> list[ServerEvent]:
+        found: list[ServerEvent] = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    found.append(ServerEvent(self._event, "\n".join(self._data)))
+                self._event, self._data = "", []
+                continue
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if field == "data":
+                self._data.append(value)
+            elif field == "event":
+                self._event = value
+        return found

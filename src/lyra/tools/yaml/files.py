@@ -1,0 +1,180 @@
+"""YAML tools of the kinds `file_read` and `file_write`: one file of the workspace, named by the file and its values.
+
+The path is opened below the workspace by descriptor (`lyra.sandbox.paths`): no `..`, no symlink and no race leads out.
+A value has no `..` in it and, where the file says the beginning of the path, is not absolute. Files that hold keys are
+not read, and neither those nor what runs programs later is written, unless the file itself names them in full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
+
+from lyra.core.checking.document import Path
+from lyra.core.rights.capability import Capability, Grant
+from lyra.core.tool import admitted
+from lyra.errors import ToolError
+from lyra.sandbox.protected import HIDDEN, READ_ONLY
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.yaml.environment import Around, declared, narrowed, template
+from lyra.tools.yaml.params import Params
+from lyra.tools.yaml.report import Report
+from lyra.tools.yaml.template import Template
+
+__all__ = ["KEYS_OF_READ", "KEYS_OF_WRITE", "FileRead", "FileWrite", "read_file_read", "read_file_write"]
+
+T = TypeVar("T")
+
+KEYS_OF_READ: Final = ("type", "path", "timeout")
+KEYS_OF_WRITE: Final = ("type", "path", "content", "timeout")
+_READ_BYTES_MAX: Final = 10 << 20
+_SHOWN_CHARS_MAX: Final = 100_000
+_WRITE_CHARS_MAX: Final = 1_000_000
+_SHOWN: Final = (".env.example", ".env.sample", ".env.template", ".env.dist")
+
+
+class _Place:
+    """The path of a tool."""
+
+    def __init__(self, around: Around, path: Template, own: list[Capability], verb: str) -> None:
+        self._workspace = around.workspace
+        self._path = path
+        root = around.workspace.root.rstrip("/")
+        self._own = Grant(own or [f"{verb}:{root}/**"])
+        self._verb = verb
+
+    @property
+    def rights(self) -> tuple[Capability, ...]:
+        return ()
+
+    def needs_of(self, values: Mapping[str, Any]) -> list[Capability]:
+        return self._workspace.need(self._verb, self._named(values))
+
+    def _named(self, values: Mapping[str, Any]) -> str:
+        path = self._path.fill(values)
+        if not path or "\0" in path:
+            raise ToolError("the path is empty", reason="invalid_arguments")
+        if self._path.names:
+            for name in self._path.names:
+                value = str(values[name])
+                if ".." in value.split("/") or (value.startswith(("/", "~")) and self._path.lone is None):
+                    raise ToolError(f"{name} is not a path below the tool's own", reason="invalid_arguments")
+        return path
+
+    def _allowed(self, values: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, str]:
+        """The path and where it really leads, if the tool may use it; what is opened has to be the latter."""
+        path = self._named(values)
+        real = os.path.realpath(self._workspace.absolute(path))
+        narrowed(self._own).check(Capability(self._verb, real))
+        if self._path.names:
+            _check_protected(self._workspace, real, names)
+            _check_protected(self._workspace, path, names)
+        return path, real
+
+
+def _check_protected(workspace: Workspace, path: str, names: tuple[str, ...]) -> None:
+    for part in workspace.shown(path).split("/"):
+        if part not in _SHOWN and any(fnmatchcase(part.lower(), name) for name in names):
+            raise ToolError(
+                f"{part} is protected", hint="only a file that names it in full opens it", reason="permission_denied"
+            )
+
+
+def _pinned(real: str, act: Callable[[], T]) -> T:
+    """In a thread of its own context: what the workspace opens there is this file and no other."""
+    admitted.set(real)
+    return act()
+
+
+class FileRead(_Place):
+    untrusted = True
+    idempotent = True
+
+    async def run(self, values: Mapping[str, Any]) -> str:
+        path, real = self._allowed(values, HIDDEN)
+        opened = await asyncio.to_thread(_pinned, real, lambda: self._workspace.read(path, most=_READ_BYTES_MAX))
+        if b"\0" in opened.data:
+            raise ToolError(f"{path} is not a text", reason="binary")
+        text = opened.data.decode("utf-8", "replace")
+        return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}\n… the rest is left out …"
+
+
+class FileWrite(_Place):
+    untrusted = False
+    idempotent = False
+
+    def __init__(self, around: Around, path: Template, own: list[Capability], verb: str, content: Template) -> None:
+        super().__init__(around, path, own, verb)
+        self._content = content
+
+    async def run(self, values: Mapping[str, Any]) -> str:
+        path, real = self._allowed(values, (*HIDDEN, *READ_ONLY))
+        content = self._content.fill(values) or ""
+        if len(content) > _WRITE_CHARS_MAX:
+            raise ToolError(f"the content has more than {_WRITE_CHARS_MAX} characters", reason="invalid_arguments")
+        return await asyncio.to_thread(_pinned, real, lambda: self._write(path, content.encode()))
+
+    def _write(self, path: str, data: bytes) -> str:
+        workspace = self._workspace
+        with workspace.lock:
+            if not workspace.exists(path):
+                real, done = workspace.replace(path, data), "made"
+            else:
+                old = workspace.read(path)
+                real, done = workspace.replace(old.path, data, old.mode), "written"
+        return f"{workspace.shown(real)} was {done}, {len(data)} bytes"
+
+
+# ---------------------------------------------------------------- reading them from a file
+def read_file_read(
+    given: dict[str, Any],
+    path: Path,
+    params: Params,
+    report: Report,
+    around: Around,
+    *,
+    timeout_s: float,
+    also: list[Capability],
+) -> FileRead | None:
+    del timeout_s  # the tool's own, around all of it
+    place = _path(given, path, params, report)
+    return None if place is None else FileRead(around, place, declared(also, "fs.read"), "fs.read")
+
+
+def read_file_write(
+    given: dict[str, Any],
+    path: Path,
+    params: Params,
+    report: Report,
+    around: Around,
+    *,
+    timeout_s: float,
+    also: list[Capability],
+) -> FileWrite | None:
+    del timeout_s
+    place = _path(given, path, params, report)
+    said = given.get("content", "{{content}}")
+    content = template(said, (*path, "content"), params, report, "content")
+    if place is None or content is None:
+        return None
+    return FileWrite(around, place, declared(also, "fs.write"), "fs.write", content)
+
+
+def _path(given: dict[str, Any], path: Path, params: Params, report: Report) -> Template | None:
+    made = template(given.get("path", "{{path}}"), (*path, "path"), params, report, "path")
+    if made is None:
+        return None
+    unfit = [
+        name
+        for name in dict.fromkeys(made.names)
+        if params[name].type not in ("string", "integer") or params[name].may_be_missing
+    ]
+    for name in unfit:
+        report.add((*path, "path"), f"{name} is a part of the path: make it a string, and required")
+    climbs = ".." in made.text.split("/")
+    if climbs:
+        report.add((*path, "path"), "a path has no '..' in it", "paths begin at the workspace")
+    return None if unfit or climbs else made

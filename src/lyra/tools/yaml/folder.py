@@ -1,0 +1,206 @@
+"""DynamicTools: the tools of a folder of files, as they are now.
+
+    tools = DynamicTools("tools/", workspace=".")
+    Agent("helper", model=…, tools=[tools, weather])
+
+A source of tools (`lyra.tools.source`): an agent looks again at each message, so that a file that is added, changed or
+taken away counts from the next message on, without a restart. Looking costs a listing of the folder; a file is read
+when its size or time has changed. A file with a mistake keeps the tools it had when it was last right, and is in
+`problems` until it is right again. Of two tools with one name the one of the first file counts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lyra.core.checking.document import FORMATS
+from lyra.core.clock import Clock, SystemClock
+from lyra.core.tool import Tool
+from lyra.sandbox.addresses import Lookup
+from lyra.sandbox.proxy import system_lookup
+from lyra.sandbox.sandbox import Sandbox
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.http_guard import Dial
+from lyra.tools.yaml.environment import Around
+from lyra.tools.yaml.reader import read_tools
+from lyra.tools.yaml.report import Mistake
+
+__all__ = ["DynamicTools"]
+
+_FILES_MAX: Final = 500
+_FILE_BYTES_MAX: Final = 128 * 1024  # read while a message waits
+_SETTLED_S: Final = 2.0  # the clocks of file systems tick coarsely: within a tick two changes look like one
+Stamp = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file: how it looked, what was in it, its tools (the last good ones) and its mistakes."""
+
+    stamp: Stamp | None = None
+    settled: bool = False  # it was old enough when it was read that a later change must have another stamp
+    data: bytes | None = None
+    tools: tuple[Tool, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+
+class DynamicTools:
+    """`path` is a folder or one file. `on_change` is called after a look that found something else than before."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        workspace: Workspace | str | None = None,
+        sandbox: Sandbox | None = None,
+        secrets: Collection[str] | None = None,
+        inside: Collection[str] = (),
+        env: Mapping[str, str] | None = None,
+        lookup: Lookup = system_lookup,
+        dial: Dial | None = None,
+        on_change: Callable[[DynamicTools], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        place = workspace if isinstance(workspace, Workspace) else Workspace(workspace or os.getcwd())
+        self.path = os.fspath(path)
+        self._around = Around(
+            workspace=place,
+            sandbox=sandbox or Sandbox(),
+            secrets=None if secrets is None else frozenset(secrets),
+            inside=frozenset(inside),
+            env=env,
+            lookup=lookup,
+            dial=dial,
+        )
+        self._on_change = on_change
+        self._clock = clock or SystemClock()
+        self._files: dict[str, _File] = {}
+        self._tools: dict[str, Tool] = {}
+        self._listing: tuple[Mistake, ...] = ()  # what is wrong with the folder itself
+        self._mistakes: tuple[Mistake, ...] = ()
+        self.refresh()
+
+    # ------------------------------------------------------------ what there is
+    def __lyra_tools__(self) -> tuple[Tool, ...]:
+        self.refresh()
+        return tuple(self._tools.values())
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.__lyra_tools__())
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """All that is wrong with the files, as of the last look."""
+        return self._mistakes
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The same as texts: `file:line: sentence`."""
+        return tuple(str(each) for each in self._mistakes)
+
+    # ------------------------------------------------------------ looking
+    def refresh(self) -> bool:
+        """Look at the files; whether anything is another than before."""
+        names, listing = self._listed()
+        changed = [self._look(name) for name in names]
+        gone = [name for name in self._files if name not in names]
+        for name in gone:
+            del self._files[name]
+        if not any(changed) and not gone and self._listing == listing:
+            return False
+        self._listing = listing
+        self._gather(names, listing)
+        if self._on_change is not None:
+            self._on_change(self)
+        return True
+
+    def _listed(self) -> tuple[list[str], tuple[Mistake, ...]]:
+        """The names of the files, in order; a folder that cannot be read keeps those it had."""
+        try:
+            if not os.path.isdir(self.path):
+                os.stat(self.path)
+                return [self.path], ()
+            with os.scandir(self.path) as entries:
+                names = sorted(
+                    entry.path
+                    for entry in entries
+                    if not entry.name.startswith(".") and os.path.splitext(entry.name)[1].lower() in FORMATS
+                )
+        except FileNotFoundError:
+            return [], (Mistake(self.path, 1, 1, "there is no such file or folder"),)
+        except OSError as error:
+            return list(self._files), (Mistake(self.path, 1, 1, f"it cannot be read: {error.strerror}"),)
+        if len(names) > _FILES_MAX:
+            said = f"only the first {_FILES_MAX} of {len(names)} files are read"
+            return names[:_FILES_MAX], (Mistake(self.path, 1, 1, said),)
+        return names, ()
+
+    def _look(self, name: str) -> bool:
+        """Read a file if it has changed; whether its tools or mistakes are others now."""
+        known = self._files.setdefault(name, _File())
+        try:
+            stamp = _stamp(os.stat(name))
+            if stamp == known.stamp and known.settled:
+                return False
+            data, stamp = _read(name)
+        except OSError as error:
+            return self._broken(known, Mistake(name, 1, 1, f"it cannot be read: {error.strerror}"))
+        known.stamp = stamp
+        known.settled = self._clock.now() - max(stamp[:2]) / 1e9 > _SETTLED_S
+        if data == known.data:
+            return False
+        tools, mistakes = read_tools(data, name, self._around)
+        known.data = data
+        known.mistakes = tuple(mistakes)
+        if not mistakes:
+            known.tools = tuple(tools)
+        return True
+
+    def _broken(self, known: _File, mistake: Mistake) -> bool:
+        known.stamp = known.data = None
+        before, known.mistakes = known.mistakes, (mistake,)
+        return before != known.mistakes
+
+    def _gather(self, names: list[str], mistakes: tuple[Mistake, ...]) -> None:
+        tools: dict[str, Tool] = {}
+        homes: dict[str, str] = {}
+        found = list(mistakes)
+        for name in names:
+            file = self._files[name]
+            found += (_kept(each) if file.tools else each for each in file.mistakes)
+            for tool in file.tools:
+                if tool.name in tools:
+                    found.append(Mistake(name, 1, 1, f"there is a tool {tool.name!r} in {homes[tool.name]} already"))
+                else:
+                    tools[tool.name], homes[tool.name] = tool, name
+        self._tools = tools
+        self._mistakes = tuple(found)
+
+    def __repr__(self) -> str:
+        return f"<DynamicTools {self.path}: {', '.join(self._tools)}>"
+
+
+def _kept(mistake: Mistake) -> Mistake:
+    return mistake._replace(message=f"{mistake.message}; its last good version is used")
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino, state.st_dev)
+
+
+def _read(name: str) -> tuple[bytes, Stamp]:
+    """A plain file's bytes, and how it looked when they were read; a pipe or a device is not waited for."""
+    fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file")
+        data = file.read(_FILE_BYTES_MAX + 1)
+        if len(data) > _FILE_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"it has more than {_FILE_BYTES_MAX} bytes")
+        return data, _stamp(state)

@@ -1,0 +1,256 @@
+"""Parameters of a YAML tool: typed, with defaults, ranges and patterns. What a model sends is checked against them.
+
+`Params.schema` is what the model is told, `Params.read` what it sent as values: every parameter is there afterwards,
+None where an optional one was left out. A number as text ("3") is taken for the number, as for tools of Python; nothing
+else is converted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from lyra.core.checking.check import did_you_mean
+from lyra.core.checking.document import Path
+from lyra.core.checking.schema import mismatch, same, schema_problems
+from lyra.errors import ToolError
+from lyra.tools.yaml.linear_regex import BadPattern, Linear
+from lyra.tools.yaml.report import Report
+
+__all__ = ["TYPES", "Param", "Params"]
+
+TYPES: Final = ("string", "integer", "number", "boolean", "array", "object")
+_KEYS: Final = (
+    *("name", "type", "description", "required", "default", "enum", "min", "max"),
+    *("pattern", "max_length", "items", "properties"),
+)
+_ONLY_FOR: Final[dict[str, tuple[str, ...]]] = {
+    "min": ("integer", "number"),
+    "max": ("integer", "number"),
+    "pattern": ("string",),
+    "max_length": ("string", "array"),
+    "items": ("array",),
+    "properties": ("object",),
+    "enum": ("string", "integer", "number"),
+}
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_PARAMS_MAX: Final = 50
+_ENUM_MAX: Final = 200
+_TEXT_MAX: Final = 100_000  # characters of a value that says nothing else
+_PATTERN_TEXT_MAX: Final = 2_000  # characters of a value that is matched
+_DESCRIPTION_MAX: Final = 2_000
+
+
+class Param(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    schema: dict[str, Any]
+    required: bool = True
+    default: Any = None
+    pattern: Linear | None = None
+
+    @property
+    def values(self) -> tuple[Any, ...] | None:
+        """All that it can be, where that is a short list."""
+        return tuple(self.schema["enum"]) if "enum" in self.schema else None
+
+    @property
+    def may_be_missing(self) -> bool:
+        return not self.required and self.default is None
+
+    def read(self, value: Any) -> Any:
+        value = self._converted(value)
+        wrong = mismatch(value, self.schema, self.name)
+        if wrong is None and isinstance(value, float) and not math.isfinite(value):
+            wrong = f"{self.name} is not a finite number"
+        if wrong is None and isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+            wrong = f"{self.name} holds half a surrogate pair"
+        if wrong is None and self.pattern is not None and not self.pattern.matches(value):
+            wrong = f"{self.name} does not match the pattern {self.pattern.text}"
+        if wrong is not None:
+            raise ToolError(f"bad arguments: {wrong}", reason="invalid_arguments")
+        return int(value) if self.type == "integer" and isinstance(value, float) else value
+
+    def _converted(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) <= 40:
+            if self.type in ("integer", "number") and re.fullmatch(r"-?[0-9]{1,18}", value):
+                return int(value)
+            if self.type == "number" and re.fullmatch(r"-?[0-9]+\.[0-9]+", value):
+                return float(value)
+            if self.type == "boolean" and value in ("true", "false"):
+                return value == "true"
+        return value
+
+
+class Params:
+    """All of a tool; `incomplete` where the file names more that cannot be read, which are not to be missed."""
+
+    __slots__ = ("_all", "_incomplete", "schema")
+
+    def __init__(self, params: list[Param], *, incomplete: bool = False) -> None:
+        self._all = {param.name: param for param in params}
+        self._incomplete = incomplete
+        self.schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {param.name: _told(param) for param in params},
+            "required": [param.name for param in params if param.required],
+            "additionalProperties": False,
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return self._incomplete or name in self._all
+
+    def __getitem__(self, name: str) -> Param:
+        return _unread(name) if self._incomplete and name not in self._all else self._all[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._all)
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """A value for each parameter, or a ToolError that a model can learn from."""
+        for name in arguments:
+            if name not in self._all:
+                near = did_you_mean(str(name), self._all)
+                hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(self._all) or 'none'}"
+                raise ToolError(f"there is no parameter {str(name)[:80]!r}", hint=hint, reason="invalid_arguments")
+        made: dict[str, Any] = {}
+        for name, param in self._all.items():
+            given = arguments.get(name)
+            if given is None and param.required:
+                raise ToolError(f"the parameter {name!r} is missing", reason="invalid_arguments")
+            made[name] = param.default if given is None else param.read(given)
+        return made
+
+
+def _told(param: Param) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    if param.default is not None:
+        extra["default"] = param.default
+    if param.pattern is not None:
+        extra["pattern"] = f"^(?:{param.pattern.text.removeprefix('^').removesuffix('$')})$"
+    return {**param.schema, **extra}
+
+
+# ---------------------------------------------------------------- reading them from a file
+def read_params(value: Any, path: Path, report: Report) -> Params:
+    if not isinstance(value, list):
+        report.add(path, "params is a list: '- name: city', one for each parameter")
+        return Params([], incomplete=True)
+    if len(value) > _PARAMS_MAX:
+        report.add(path, f"a tool has at most {_PARAMS_MAX} parameters, not {len(value)}")
+        return Params([], incomplete=True)
+    found: list[Param] = []
+    incomplete = False
+    for index, each in enumerate(value):
+        param = _param(each, (*path, index), report)
+        if param is None:
+            incomplete = True
+        elif any(param.name == other.name for other in found):
+            report.add((*path, index), f"there are two parameters {param.name!r}")
+        else:
+            found.append(param)
+    return Params(found, incomplete=incomplete)
+
+
+def _unread(name: str) -> Param:
+    """In place of one with a mistake: whatever refers to it suits it, so that no second mistake comes of the first."""
+    return Param(name, "string", {"type": "string", "enum": []})
+
+
+def _param(value: Any, path: Path, report: Report) -> Param | None:
+    """One of them, as far as it can be read; None where not even its name can be."""
+    before = len(report.mistakes)
+    given = report.mapping(value, path, "a parameter", _KEYS)
+    if given is None:
+        return None
+    name = given.get("name")
+    if not isinstance(name, str) or not _NAME.match(name):
+        report.add((*path, "name"), f"a parameter's name has letters, digits and '_', unlike {name!r}")
+        name = None
+    required = report.flag(given["required"], (*path, "required"), "required") if "required" in given else None
+    kind = report.word(given.get("type", "string"), (*path, "type"), "a parameter's type", TYPES)
+    param = None if kind is None else _typed(name or "it", kind, required, given, path, report)
+    if name is None:
+        return None
+    return param if param is not None and len(report.mistakes) == before else _unread(name)
+
+
+def _typed(name: str, kind: str, required: bool | None, given: dict[str, Any], path: Path, report: Report) -> Param:
+    before = len(report.mistakes)
+    for key, kinds in _ONLY_FOR.items():
+        if key in given and kind not in kinds:
+            report.add((*path, key), f"{key!r} is for {' and '.join(kinds)}, and {name} is {kind}")
+    schema = _schema(kind, given, path, report)
+    pattern = _pattern(given.get("pattern"), path, report)
+    for at, wrong, hint in schema_problems(schema):
+        report.add((*path, *at), wrong, hint)
+    has_default = given.get("default") is not None
+    param = Param(name, kind, schema, not has_default if required is None else required, None, pattern)
+    is_sound = len(report.mistakes) == before
+    if required and has_default:
+        report.add((*path, "default"), f"{name} is required, so its default is never used")
+    if has_default and is_sound:
+        try:
+            return msgspec.structs.replace(param, default=param.read(given["default"]))
+        except ToolError as error:
+            report.add((*path, "default"), f"the default does not fit: {error.message.removeprefix('bad arguments: ')}")
+    return param
+
+
+def _schema(kind: str, given: dict[str, Any], path: Path, report: Report) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": kind}
+    if "description" in given:
+        text = report.text(given["description"], (*path, "description"), "a description", most=_DESCRIPTION_MAX)
+        schema["description"] = text or ""
+    for key, word in (("min", "minimum"), ("max", "maximum")):
+        if key in given:
+            schema[word] = given[key]
+    if kind == "string":
+        most = _PATTERN_TEXT_MAX if "pattern" in given else _TEXT_MAX
+        schema["maxLength"] = _length(given.get("max_length", most), most, (*path, "max_length"), report)
+    elif kind == "array":
+        schema["maxItems"] = _length(given.get("max_length", 1_000), 10_000, (*path, "max_length"), report)
+        schema["items"] = given.get("items", {})
+    elif kind == "object" and "properties" in given:
+        schema |= {"properties": given["properties"], "additionalProperties": False}
+    if "enum" in given:
+        schema["enum"] = _enum(kind, given["enum"], (*path, "enum"), report)
+    return schema
+
+
+def _length(value: Any, most: int, path: Path, report: Report) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        report.add(path, f"max_length is a whole number between 1 and {most}, not {value!r}")
+        return most
+    return value
+
+
+def _enum(kind: str, value: Any, path: Path, report: Report) -> list[Any]:
+    if not isinstance(value, list) or not 1 <= len(value) <= _ENUM_MAX:
+        report.add(path, f"an enum is a list of 1 to {_ENUM_MAX} values")
+        return []
+    for index, each in enumerate(value):
+        wrong = mismatch(each, {"type": kind}, "it")
+        if wrong:
+            report.add((*path, index), f"{each!r} cannot be a value of the enum: {wrong}")
+        elif any(same(each, other) for other in value[:index]):
+            report.add((*path, index), f"{each!r} is in the enum twice")
+    return value
+
+
+def _pattern(value: Any, path: Path, report: Report) -> Linear | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        report.add((*path, "pattern"), f"a pattern is a text, not {value!r}")
+        return None
+    try:
+        return Linear(value)
+    except BadPattern as error:
+        report.add((*path, "pattern"), f"the pattern cannot be used: {error}", "it has to match in linear time")
+        return None

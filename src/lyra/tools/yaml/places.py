@@ -1,0 +1,25 @@
+"""Where tools in YAML are found without being asked for: the user's own folder, and the one of a trusted project."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.yaml.folder import DynamicTools
+
+__all__ = ["sources_here"]
+
+
+def sources_here(workspace: Workspace, *, trusted: bool, inside: Collection[str] = ()) -> list[DynamicTools]:
+    """`~/.config/lyra/tools`, and `.lyra/tools` of a project that is trusted, which reads no variable of the user's."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    own = config if os.path.isabs(config) else os.path.expanduser("~/.config")
+    places: list[tuple[str, tuple[str, ...] | None]] = [(os.path.join(own, "lyra", "tools"), None)]
+    if trusted:
+        places.append((os.path.join(workspace.root, ".lyra", "tools"), ()))
+    return [
+        DynamicTools(path, workspace=workspace, secrets=secrets, inside=inside)
+        for path, secrets in places
+        if os.path.isdir(path)
+    ]

@@ -1,0 +1,218 @@
+"""A file of tools, read: YAML (or TOML, or JSON) to Tools, or to all of its mistakes with their lines.
+
+A file holds one tool, or several under `tools:`. The keys of a tool and of each kind are tables here and in the kinds;
+a key that nobody reads is a mistake. Nothing is run and no host is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from lyra.core.checking.document import Path, form_of, parse, text_of
+from lyra.core.rights.capability import Capability, Grant
+from lyra.core.tool import CONCURRENCY, Tool, check_tool_name
+from lyra.errors import ConfigError, ParseError, ToolError
+from lyra.tools.yaml import command, files, http
+from lyra.tools.yaml.environment import Around, Kind
+from lyra.tools.yaml.params import Params, read_params
+from lyra.tools.yaml.report import Mistake, Report
+
+__all__ = ["KINDS", "read_tools"]
+
+_KEYS: Final = ("name", "description", "params", "implementation", "needs", "idempotent", "concurrency", "deferred")
+
+
+class _Row(NamedTuple):
+    """A kind: its keys, the verbs that its `needs` may name, and what reads it."""
+
+    keys: tuple[str, ...]
+    uses: tuple[str, ...]
+    read: Callable[..., Any]
+
+
+KINDS: Final[dict[str, _Row]] = {
+    "http": _Row(http.KEYS, http.USES, http.read_http),
+    "exec": _Row(command.KEYS, command.USES, command.read_command),
+    "file_read": _Row(files.KEYS_OF_READ, ("fs.read",), files.read_file_read),
+    "file_write": _Row(files.KEYS_OF_WRITE, ("fs.write",), files.read_file_write),
+}
+_TIME: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)\Z")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S_MAX: Final = 600.0
+_DESCRIPTION_MAX: Final = 4_000
+_TOOLS_MAX: Final = 100  # in one file
+
+
+def read_tools(data: bytes, file: str, around: Around) -> tuple[list[Tool], list[Mistake]]:
+    """The tools of a file and its mistakes; with a mistake there are no tools."""
+    try:
+        found, places = parse(text_of(data, file), form_of(file, what="tool"), file)
+    except ParseError as error:
+        return [], [Mistake.of(error)]
+    except ConfigError as error:
+        return [], [Mistake(file, 1, 1, error.message, error.hint)]
+    report = Report(file, places)
+    given = _each(found, report)
+    made = [_tool(each, path, report, around) for each, path in given]
+    tools = [tool for tool in made if tool is not None]
+    _check_names(given, report)
+    return ([] if report.mistakes else tools), sorted(report.mistakes, key=lambda each: (each.line, each.column))
+
+
+def _check_names(given: list[tuple[Any, Path]], report: Report) -> None:
+    """Also of tools that have mistakes of their own."""
+    names: set[str] = set()
+    for each, path in given:
+        name = each.get("name") if isinstance(each, Mapping) else None
+        if isinstance(name, str) and name in names:
+            report.add(path, f"there are two tools {name!r}")
+        elif isinstance(name, str):
+            names.add(name)
+
+
+def _each(found: Any, report: Report) -> list[tuple[Any, Path]]:
+    path: Path = ()
+    if isinstance(found, Mapping) and "tools" in found:
+        report.mapping(found, (), "a file of tools", ("tools",))
+        found, path = found["tools"], ("tools",)
+        if not isinstance(found, list):
+            report.add(path, "tools is a list of tools")
+            return []
+    elif not isinstance(found, list):
+        return [(found, ())]
+    if not 1 <= len(found) <= _TOOLS_MAX:
+        report.add(path, f"a file has between 1 and {_TOOLS_MAX} tools")
+        return []
+    return [(each, (*path, index)) for index, each in enumerate(found)]
+
+
+def _tool(value: Any, path: Path, report: Report, around: Around) -> Tool | None:
+    before = len(report.mistakes)
+    given = report.mapping(value, path, "a tool", _KEYS)
+    if given is None:
+        return None
+    name = _name(given.get("name"), (*path, "name"), report)
+    description = report.text(
+        given.get("description"), (*path, "description"), "the description", most=_DESCRIPTION_MAX
+    )
+    params = read_params(given.get("params") or [], (*path, "params"), report)
+    needs = _needs(given.get("needs"), (*path, "needs"), report)
+    flags = {key: report.flag(given[key], (*path, key), key) for key in ("idempotent", "deferred") if key in given}
+    concurrency = _concurrency(given.get("concurrency", "parallel"), (*path, "concurrency"), report)
+    kind, timeout_s = _kind(given.get("implementation"), (*path, "implementation"), params, report, around, needs)
+    if kind is None or name is None or len(report.mistakes) > before:
+        return None
+    return Tool(
+        name,
+        description or "",
+        params.schema,
+        idempotent=flags.get("idempotent", kind.idempotent),
+        run=_Run(params, kind),
+        needs_of=lambda arguments: _needed(params, kind, arguments),
+        untrusted=kind.untrusted,
+        trusted=not kind.untrusted,
+        guarded=True,
+        concurrency=concurrency,
+        deferred=flags.get("deferred", False),
+        timeout_s=timeout_s,
+        folders=around.workspace.roots,
+    )
+
+
+class _Run:
+    """What such a tool runs: the check of its arguments, then its kind."""
+
+    __slots__ = ("_kind", "_params", "is_async", "takes")
+
+    def __init__(self, params: Params, kind: Kind) -> None:
+        self._params = params
+        self._kind = kind
+        self.is_async = True
+        self.takes: frozenset[str] = frozenset()
+
+    @property
+    def rights(self) -> tuple[Capability, ...]:
+        """What whoever lets an agent have this tool has to grant it."""
+        return self._kind.rights
+
+    @property
+    def commands(self) -> tuple[Capability, ...]:
+        """The commands that it runs, for whoever grants no others."""
+        return tuple(getattr(self._kind, "commands", ()))
+
+    async def __call__(self, **arguments: Any) -> str:
+        return await self._kind.run(self._params.read(arguments))
+
+
+def _needed(params: Params, kind: Kind, arguments: dict[str, Any]) -> list[Capability]:
+    try:
+        return kind.needs_of(params.read(arguments))
+    except ToolError:
+        return []  # the call itself is refused, in its own words
+
+
+# ---------------------------------------------------------------- the parts of a tool
+def _name(value: Any, path: Path, report: Report) -> str | None:
+    try:
+        return check_tool_name(value)
+    except ConfigError as error:
+        report.add(path, error.message, error.hint)
+        return None
+
+
+def _needs(value: Any, path: Path, report: Report) -> list[Capability]:
+    """What the tool says it needs: of what it names here it may do that and no more."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not value:
+        report.add(path, "needs is a list of capabilities, such as 'net.http:api.example.com'")
+        return []
+    found: list[Capability] = []
+    for index, each in enumerate(value):
+        try:
+            found.append(Capability.of(each))
+            Grant(found[-1:])
+        except ConfigError as error:
+            report.add((*path, index), error.message, error.hint)
+    return found
+
+
+def _concurrency(value: Any, path: Path, report: Report) -> str | int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000:
+        return value
+    if isinstance(value, str) and value in CONCURRENCY:
+        return value
+    report.add(path, f"concurrency is {', '.join(CONCURRENCY)} or a number, not {value!r}")
+    return "parallel"
+
+
+def _kind(
+    value: Any, path: Path, params: Params, report: Report, around: Around, needs: list[Capability]
+) -> tuple[Kind | None, float]:
+    if not isinstance(value, Mapping):
+        report.add(path, "a tool has an implementation: a mapping with a type", f"type: {', '.join(KINDS)}")
+        return None, 0.0
+    timeout_s = _timeout(value.get("timeout", _TIMEOUT_S), (*path, "timeout"), report)
+    word = report.word(value.get("type"), (*path, "type"), "the type of an implementation", KINDS)
+    if word is None:
+        return None, 0.0
+    row = KINDS[word]
+    given = report.mapping(value, path, f"an implementation of type {word}", row.keys) or {}
+    for index, need in enumerate(needs):
+        if need.name not in row.uses:
+            use = " and ".join(row.uses)
+            report.add((*path[:-1], "needs", index), f"a tool of type {word} uses {use}, not {need.name}")
+    kind: Kind | None = row.read(given, path, params, report, around, timeout_s=timeout_s, also=needs)
+    return kind, timeout_s
+
+
+def _timeout(value: Any, path: Path, report: Report) -> float:
+    found = _TIME.match(value) if isinstance(value, str) else None
+    seconds = float(found[1]) * _UNITS[found[2]] if found else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.001 <= seconds <= _TIMEOUT_S_MAX:
+        report.add(path, f"a timeout is seconds, up to {_TIMEOUT_S_MAX:g}, or a text such as '30s', not {value!r}")
+        return _TIMEOUT_S
+    return float(seconds)

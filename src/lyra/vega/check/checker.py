@@ -1,0 +1,128 @@
+"""Judging a program before it runs: `check_source`.
+
+The checker finds unknown names, calls that do not fit, declared types that are not kept, settings that no agent has,
+amounts that do not go together, code that is never reached. It says all it finds in one run, each with a place and
+where possible with what was probably meant, and never refuses a program for what it cannot know.
+
+`checker_types` knows kinds, `checker_scope` names, `checker_expressions`, `checker_settings` and `checker_statements`
+the rest. An import is followed through `load`, which the host gives; without it imported names are taken on trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
+
+from lyra.core.limits import VEGA_PROBLEMS_MAX
+from lyra.errors import CheckError, ParseError
+from lyra.vega.check.scope import Binding, Scope
+from lyra.vega.check.statements import StatementChecker
+from lyra.vega.check.types import ANY
+from lyra.vega.syntax.ast import Import, Module, Statement
+from lyra.vega.syntax.facts import assigned_and_thrown
+from lyra.vega.syntax.parser import parse_all
+from lyra.vega.syntax.source import Diagnostic, Source, source_error
+
+__all__ = ["Checker", "Load", "check_module", "check_source", "checked", "kind_of_variable"]
+
+_IMPORTS_DEEP_MAX = 30  # imports of imports of …; what lies deeper is taken on trust
+
+# The target as written and the name of the importing file → the imported file's name and text, or None.
+Load: TypeAlias = Callable[[str, str], "tuple[str, str] | None"]
+
+
+def check_source(
+    text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()
+) -> list[Diagnostic]:
+    """Everything there is to say about a source, in order of place; empty for a good one. `host_names` are functions
+    that whoever runs the program provides."""
+    source = Source(name, text)
+    module, problems, _ = parse_all(source)
+    return problems or check_module(module, source, load=load, host_names=host_names)
+
+
+def checked(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Module:
+    """The tree of a good source; ParseError or CheckError with everything in `fields["problems"]` for another."""
+    source = Source(name, text)
+    module, problems, _ = parse_all(source)
+    if problems:
+        raise source_error(ParseError, problems)
+    problems = check_module(module, source, load=load, host_names=host_names)
+    if any(problem.is_error for problem in problems):
+        raise source_error(CheckError, problems)
+    return module
+
+
+def check_module(
+    module: Module, source: Source, *, load: Load | None = None, host_names: Collection[str] = ()
+) -> list[Diagnostic]:
+    checker = Checker(source, load, {source.name: {}}, host_names)
+    return checker.run(module.statements)
+
+
+def kind_of_variable(text: str, name: str) -> str:
+    """The kind that the checker gives a variable at the top level of a source; `any` where it cannot know."""
+    source = Source("<vega>", text)
+    checker = Checker(source, None, {source.name: {}}, ())
+    checker.run(parse_all(source).module.statements)
+    binding = checker.top.names.get(name)
+    return "any" if binding is None else str(binding.kind)
+
+
+class Checker(StatementChecker):
+    def __init__(
+        self, source: Source, load: Load | None, files: dict[str, dict[str, Binding]], host_names: Collection[str]
+    ) -> None:
+        super().__init__(source, host_names)
+        self.host_names = host_names
+        self.load = load
+        self.files = files  # what each imported file declares; one that is being looked at right now is there, empty
+        self.others: list[Diagnostic] = []  # errors in imported files
+        self.depth = 0  # of this file in the imports
+
+    def run(self, statements: Sequence[Statement]) -> list[Diagnostic]:
+        self.assigned, self.thrown = assigned_and_thrown(statements)
+        try:
+            self.statements(statements)
+            self.scope = self.top
+            self.bodies(statements)
+        except RecursionError:  # the parser bounds the depth; only a caller who is deep already gets here
+            self.error(0, 1, "this is nested too deeply to be checked")
+        found: dict[tuple[int, str], Diagnostic] = {}
+        for problem in sorted(self.problems, key=lambda problem: problem.at):
+            found.setdefault((problem.at, problem.message), problem)
+        return [*list(found.values())[:VEGA_PROBLEMS_MAX], *self.others]
+
+    def resolve_import(self, node: Import) -> Binding:
+        """What an import's name stands for; one that cannot be found is told."""
+        if node.kind != "vega":
+            return Binding("import", ANY)
+        if self.load is None or self.depth >= _IMPORTS_DEEP_MAX:
+            return Binding("import", ANY, members=None)
+        found = self.load(node.target, self.source.name)
+        if found is None:
+            at = self.source.text.find('"', node.at)
+            self.error(at, at + len(node.target) + 2, f"cannot find `{node.target}`", "a path is relative to this file")
+            return Binding("import", ANY, members=None)
+        name, text = found
+        if name in self.files:  # seen before, or a circle: then its names are filled in by whoever is at it
+            return Binding("import", ANY, members=self.files[name] or None)
+        return Binding("import", ANY, members=self.imported(Source(name, text)))
+
+    def imported(self, source: Source) -> dict[str, Binding] | None:
+        """What an imported file declares; None if it cannot be read. What is wrong with it is told with the rest."""
+        members = self.files[source.name] = {}
+        module, problems, _ = parse_all(source)
+        scope: Scope | None = None
+        if not problems:
+            checker = Checker(source, self.load, self.files, self.host_names)
+            checker.depth = self.depth + 1
+            problems = checker.run(module.statements)
+            scope = checker.top
+            self.thrown = self.thrown | checker.thrown
+            self.has_foreign_tools = self.has_foreign_tools or checker.has_foreign_tools
+        self.others += [problem for problem in problems if problem.is_error]
+        if scope is None:
+            return None
+        members.update({key: binding for key, binding in scope.names.items() if binding.role != "import"})
+        return members

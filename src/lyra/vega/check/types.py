@@ -1,0 +1,227 @@
+"""What the checker knows of a value without running anything: its kind, and which kinds go together.
+
+Types in Vega are optional, so the answer is often `any`, and `any` goes with everything. A kind is a word and, for
+lists, maps and Results, the kinds inside. The operators are one table; money and durations are only ever put together
+with their own, so a sum of `$1.00` and `5s` is found before it costs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final, NamedTuple
+
+from lyra.core.budgets.money import Money
+from lyra.core.checking.check import did_you_mean
+from lyra.vega.syntax.ast import Type
+from lyra.vega.values.values import Duration
+
+__all__ = [
+    "ANY",
+    "BOOL",
+    "FOREIGN_METHODS",
+    "NULL",
+    "STR",
+    "Kind",
+    "accepts",
+    "an",
+    "kind_of_literal",
+    "of_operator",
+    "of_type",
+    "of_word",
+]
+
+
+class Kind(NamedTuple):
+    """`fields` are those of a map whose type says them: `{name: str, age: int}`."""
+
+    name: str
+    inner: tuple[Kind, ...] = ()
+    fields: tuple[tuple[str, Kind], ...] = ()
+
+    def __str__(self) -> str:
+        if self.fields:
+            return f"{{{', '.join(f'{name}: {kind}' for name, kind in self.fields)}}}"
+        shown = "fn" if self.name == "function" else "Result" if self.name == "result" else self.name
+        known = self.inner and any(kind.name != "any" for kind in self.inner)
+        return f"{shown}[{', '.join(map(str, self.inner))}]" if known else shown
+
+
+ANY: Final = Kind("any")
+NULL: Final = Kind("null")
+BOOL: Final = Kind("bool")
+STR: Final = Kind("str")
+
+# How a type may be written → the word for it. The capitals are how headings of the library write them.
+TYPES: Final[dict[str, str]] = {
+    **{word: word for word in ("any", "null", "bool", "int", "float", "str", "duration", "money", "list", "map")},
+    **{word: word for word in ("process", "future", "stream", "response", "span", "builder", "result")},
+    "fn": "function",
+    "function": "function",
+    "Result": "result",
+    "Process": "process",
+    "ProcessId": "process",
+    "Future": "future",
+    "Stream": "stream",
+    "Response": "response",
+    "Span": "span",
+}
+
+# What other languages call them.
+FOREIGN: Final[dict[str, str]] = {
+    "string": "str",
+    "String": "str",
+    "text": "str",
+    "integer": "int",
+    "i64": "int",
+    "long": "int",
+    "number": "float",
+    "double": "float",
+    "boolean": "bool",
+    "array": "list",
+    "vec": "list",
+    "dict": "map",
+    "object": "map",
+    "void": "null",
+    "nil": "null",
+    "None": "null",
+    "time": "duration",
+    "usd": "money",
+}
+
+# What other languages call methods.
+FOREIGN_METHODS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("length", "size", "count"), ("len",)),
+    **dict.fromkeys(("append", "add", "push_back"), ("push", "add")),
+    **dict.fromkeys(("includes", "contains_key", "exists"), ("has",)),
+    **dict.fromkeys(("toUpperCase", "to_upper"), ("upper",)),
+    **dict.fromkeys(("toLowerCase", "to_lower"), ("lower",)),
+    **dict.fromkeys(("substring", "substr"), ("slice",)),
+    **dict.fromkeys(("strip",), ("trim",)),
+    **dict.fromkeys(("forEach", "for_each"), ("each",)),
+    **dict.fromkeys(("indexOf",), ("index_of",)),
+}
+
+_INNER_MOST: Final = {"list": 1, "map": 2, "result": 2, "stream": 1, "future": 1}
+
+
+def of_word(word: str) -> Kind:
+    """The kind a library table names."""
+    return Kind(TYPES.get(word, "any"))
+
+
+def of_type(written: Type, agents: Collection[str], complain: Callable[[Type, str, str | None], None]) -> Kind:
+    """The kind a type in the source means; `agents` are types too: the processes they run in."""
+    word = TYPES.get(written.name)
+    inner = tuple(of_type(part, agents, complain) for part in written.parameters)
+    fields = tuple((name, of_type(part, agents, complain)) for name, part in written.fields.items())
+    if word is None:
+        if written.name in agents:
+            return Kind("process")
+        near = FOREIGN.get(written.name) or did_you_mean(written.name, TYPES)
+        complain(written, f"unknown type `{written.name}`", f"did you mean `{near}`?" if near else None)
+        return ANY
+    if word == "function":
+        return Kind(word)
+    most = _INNER_MOST.get(word, 0)
+    if len(inner) > most:
+        takes = f"takes at most {most} types" if most else "takes no types"
+        complain(written, f"`{written.name}` {takes} in brackets", None)
+        return Kind(word)
+    if word == "map" and len(inner) == 1:
+        inner = (STR, *inner)
+    return Kind(word, inner, fields)
+
+
+_LITERALS: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    Money: "money",
+    Duration: "duration",
+}
+
+
+def kind_of_literal(value: Any) -> Kind:
+    return Kind(_LITERALS.get(type(value), "any"))
+
+
+def accepts(wanted: Kind, given: Kind) -> bool:
+    """Whether a value of the given kind may stand where the wanted one is declared; null may stand anywhere."""
+    if wanted.name == "any" or given.name in ("any", "null"):
+        return True
+    if wanted.name != given.name:
+        return wanted.name == "float" and given.name == "int"
+    given_fields = dict(given.fields)
+    if given_fields and not all(
+        name in given_fields and accepts(kind, given_fields[name]) for name, kind in wanted.fields
+    ):
+        return False
+    # What one side does not say of its inside, it does not contradict.
+    return all(accepts(one, other) for one, other in zip(wanted.inner, given.inner, strict=False))
+
+
+def an(kind: Kind) -> str:
+    """`an int`, `a list[str]`, `null`, `money`: for sentences."""
+    text = str(kind)
+    if kind.name in ("null", "money", "any"):
+        return text
+    return f"an {text}" if text[0] in "aeiou" else f"a {text}"
+
+
+# ---------------------------------------------------------------- operators
+
+_NUMBERS: Final = ("int", "float")
+_ORDERED: Final = ("str", "money", "duration")
+
+
+def of_operator(sign: str, left: Kind, right: Kind) -> Kind | None:
+    """What `left sign right` gives; None if it cannot be."""
+    if sign in ("==", "!="):
+        return BOOL
+    if sign in ("&&", "||"):
+        return BOOL if {left.name, right.name} <= {"bool", "any"} else None
+    if sign == "+" and "str" in (left.name, right.name):
+        return STR
+    if left.name == "any" or right.name == "any":
+        return BOOL if sign in _COMPARISONS else ANY
+    if left.name in _NUMBERS and right.name in _NUMBERS:
+        return BOOL if sign in _COMPARISONS else Kind("int" if left.name == right.name == "int" else "float")
+    return _RULES[sign](left, right)
+
+
+def _compared(left: Kind, right: Kind) -> Kind | None:
+    return BOOL if left.name == right.name and left.name in _ORDERED else None
+
+
+def _added(left: Kind, right: Kind) -> Kind | None:
+    if left.name == right.name and left.name in ("money", "duration", "list"):
+        return left if left == right else Kind(left.name)
+    return None
+
+
+def _subtracted(left: Kind, right: Kind) -> Kind | None:
+    return left if left.name == right.name and left.name in ("money", "duration") else None
+
+
+def _multiplied(left: Kind, right: Kind) -> Kind | None:
+    for one, other in ((left, right), (right, left)):
+        if one.name in ("money", "duration") and other.name == "int":
+            return one
+    return None
+
+
+def _divided(_left: Kind, _right: Kind) -> Kind | None:
+    return None  # numbers were looked at before, and nothing else has parts
+
+
+_COMPARISONS: Final = ("<", "<=", ">", ">=")
+_RULES: Final[dict[str, Callable[[Kind, Kind], Kind | None]]] = {
+    **dict.fromkeys(_COMPARISONS, _compared),
+    "+": _added,
+    "-": _subtracted,
+    "*": _multiplied,
+    "/": _divided,
+    "%": _divided,
+}

@@ -1,0 +1,472 @@
+"""From trees to a Program.
+
+`compile_module` resolves the names of a file and of what it imports, then compiles every function into register code.
+The Linker keeps the one list of functions and globals that all files of a program share; a FunctionCompiler makes one
+function. Mistakes that the checker reports too (unknown names, wrong arguments) are CheckErrors here as well, so that
+a tree that was never checked cannot become wrong code. Next: `bytecode` writes a Program to a file, `vm` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from lyra.errors import CheckError
+from lyra.vega.bytecode.opcodes import (
+    OP_CALL,
+    OP_CELL_OF,
+    OP_DEFAULT,
+    OP_EFFECT,
+    OP_GLOBAL_GET,
+    OP_GLOBAL_SET,
+    OP_LIST,
+    OP_MAP_ADD,
+    OP_RETURN,
+    OP_RETURN_NULL,
+    OP_UNLESS_EQ,
+)
+from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
+from lyra.vega.compile import library as compiler_library
+from lyra.vega.compile.calls import Calls
+from lyra.vega.compile.early_calls import Ahead
+from lyra.vega.compile.expressions import Expressions
+from lyra.vega.compile.overlap import Overlap
+from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
+from lyra.vega.plan.notes import Notes
+from lyra.vega.plan.summaries import Summaries
+from lyra.vega.syntax import ast
+from lyra.vega.syntax.source import Source
+
+__all__ = ["Load", "compile_module"]
+
+Load = Callable[[str, str], "tuple[str, str] | None"]
+
+
+def compile_module(
+    module: ast.Module,
+    source: Source,
+    *,
+    load: Load | None = None,
+    host_names: Collection[str] = (),
+    notes: Notes | None = None,
+) -> Program:
+    """The program of a parsed file. `load(target, importing name)` gives name and text of an import; `notes` gets the
+    plan of what overlaps."""
+    linker = Linker(source, load, frozenset(host_names), notes)
+    try:
+        return linker.program_of(module)
+    except RecursionError:
+        raise CheckError("the program is nested too deeply", file=source.name, line=1, column=1) from None
+
+
+class FunctionCompiler(Ahead):
+    """One function: its parameters, what it captures, its body."""
+
+    def __init__(self, linker: Linker, module: ModuleScope, unit: Unit, name: str, *, is_hidden: bool) -> None:
+        super().__init__(module.source, name, linker.file(module))
+        self.linker = linker
+        self.module = module
+        self.unit = unit
+        self.is_hidden = is_hidden
+        self.captured: dict[int, int] = {}
+
+    def head(self, parameters: list[ast.Parameter]) -> None:
+        """Registers for parameters and captures, then defaults, then cells for parameters that closures share."""
+        self.parameters = [_parameter(parameter) for parameter in parameters]
+        first = self.register(len(parameters))
+        self.captures = len(self.unit.captures)
+        start = self.register(self.captures)
+        self.captured = {id(variable): start + index for index, variable in enumerate(self.unit.captures)}
+        for index, parameter in enumerate(parameters):
+            variable = self.module.declared[id(parameter)]
+            variable.register = first + index
+            self.at(parameter)
+            if parameter.default is not None:
+                given = self.emit(OP_DEFAULT, first + index)
+                self.expression_in(parameter.default, first + index)
+                self.patch(given)
+            if variable.is_cell:
+                self.emit(OP_CELL_OF, first + index, first + index)
+
+    def body(self, statements: list[ast.Statement], variables: list[Variable], end: ast.Node) -> Function:
+        def inside() -> None:
+            self.enter(variables, statements)
+            self.sequence(statements)
+
+        if self.unit.has_defer:
+            self.defers = self.register()
+            self.emit(OP_LIST, self.defers, self.defers, 0)
+            self.with_finally(inside, self.run_defers)
+        else:
+            inside()
+        self.at(end)
+        self.emit(OP_RETURN_NULL)
+        return self.finish(is_hidden=self.is_hidden)
+
+    def of_node(self, node: Any) -> Function:
+        self.head(getattr(node, "parameters", []))
+        body: ast.Block = node.body
+        return self.body(body.statements, self.module.cells.get(id(body), []), node)
+
+    # ------------------------------------------------------------ what is not written as a function
+
+    def init(self) -> Function:
+        """The top level of a file; an imported one runs once."""
+        module = self.module
+        self.at(module.module)
+        if not module.is_main:
+            flag, done = self.register(), self.constant(True)
+            self.emit(OP_GLOBAL_GET, flag, module.flag, self.other("module"))
+            first = self.emit(OP_UNLESS_EQ, 0, flag, done)
+            self.emit(OP_RETURN_NULL)
+            self.patch(first)
+            self.emit(OP_GLOBAL_SET, module.flag, done)
+        return self.body(module.module.statements, module.cells[id(module.module)], module.module)
+
+    def configuration(self, node: Any) -> Function:
+        """The settings of an agent, a supervisor or a shared tool as a map."""
+        self.at(node)
+        into = self.register()
+        if isinstance(node, ast.Agent):
+            fields: dict[str, Any] = dict(node.fields)
+            fields["tool_settings"] = {tool.name: dict(tool.settings) for tool in node.tools}
+            self.settings(fields, into)
+        else:
+            self.settings(node.settings, into)
+        if isinstance(node, ast.Supervisor):
+            self.children(node, into)
+        self.emit(OP_RETURN, into)
+        return self.finish(is_hidden=self.is_hidden)
+
+    def children(self, node: ast.Supervisor, into: int) -> None:
+        """Each child is [name, kind, its name, what is spawned, arguments]; they stand under "children"."""
+        pair = self.register(2)
+        self.constant("children", pair)
+        run = self.register(len(node.children))
+        for index, child in enumerate(node.children):
+            mark = self.next_register
+            parts = self.register(5)
+            kind, name = self.spawned(child, child.target, parts + 3, is_function=child.is_function)
+            for offset, word in enumerate((child.name, kind, name)):
+                self.constant(word, parts + offset)
+            self.emit(OP_LIST, run + index, parts, 5)
+            self.next_register = mark
+        self.emit(OP_LIST, pair + 1, run, len(node.children))
+        self.emit(OP_MAP_ADD, into, pair, 2)
+
+    def wrapper(self, module: str, name: str, count: int) -> Function:
+        """A function that does nothing but call one of the library."""
+        self.parameters = [Parameter(f"x{index}") for index in range(count)]
+        self.register(count)
+        callee: ast.Expression = ast.Path(module=module, name=name) if module else ast.Name(name=name)
+        parameters = [Variable(f"x{index}", self.unit) for index in range(count)]
+        arguments = []
+        for index, variable in enumerate(parameters):
+            variable.register = index
+            reference = ast.Name(name=variable.name)
+            self.module.meanings[id(reference)] = variable
+            self.linker.keep.append(reference)
+            arguments.append(ast.Argument(value=reference))
+        into = self.register()
+        compiler_library.call(self, ast.Call(callee=callee, arguments=arguments), into)
+        self.emit(OP_RETURN, into)
+        return self.finish(is_hidden=True)
+
+    def start(self, init: int, main: int, *, takes_arguments: bool) -> Function:
+        """What a run begins with: the file's top level, then `main`."""
+        into = self.register(2)
+        self.emit(OP_CALL, into, init, into)
+        if main >= 0:
+            if takes_arguments:
+                self.emit(OP_EFFECT, into, into, self.other(["env::args", 0]))
+            self.emit(OP_CALL, into, main, into)
+        self.emit(OP_RETURN, into)
+        return self.finish(is_hidden=True)
+
+
+class Linker:
+    """Everything that the functions of one program share."""
+
+    def __init__(
+        self, source: Source, load: Load | None, host_names: frozenset[str], notes: Notes | None = None
+    ) -> None:
+        self.source = source
+        self.load = load
+        self.host_names = host_names
+        self.program = Program(name=source.name)
+        self.modules: dict[str, ModuleScope] = {}
+        self.loading: list[str] = []
+        self.todo: list[Callable[[], None]] = []
+        self.preludes: dict[str, tuple[int, int, int]] = {}
+        self.wrappers: dict[tuple[str, str], int] = {}
+        self.configurations: dict[int, int] = {}
+        self.lambdas: dict[int, int] = {}
+        self.keep: list[Any] = []  # nodes made here; meanings go by id, so none may be collected
+        self.overlap = Overlap()
+        self.notes = notes if notes is not None else Notes()
+        self.summaries = Summaries(lambda: list(self.modules.values()), host_names)
+
+    # ------------------------------------------------------------ the whole
+
+    def program_of(self, tree: ast.Module) -> Program:
+        program = self.program
+        program.entry = self.reserve()
+        main_module = self.module_of(tree, self.source, is_main=True)
+        main = main_module.symbols.get("main")
+        takes_arguments = False
+        if main is not None and main.kind == "function":
+            program.main = self.function_of(main)
+            takes_arguments = sum(parameter.default is None for parameter in main.node.parameters) == 1
+            if len(main.node.parameters) > 1:
+                raise complaint(self.source, main.node, "`main` has at most one parameter: the arguments")
+        self.summaries.prepare()
+        self.mark_early()
+        self.drain()
+        self.notes.finish(self.modules.values(), self.summaries)
+        start = FunctionCompiler(self, main_module, main_module.unit, "start", is_hidden=True)
+        program.functions[program.entry] = start.start(
+            main_module.init_function, program.main, takes_arguments=takes_arguments
+        )
+        return program
+
+    def module_of(self, tree: ast.Module, source: Source, *, is_main: bool) -> ModuleScope:
+        module = ModuleScope(source, tree, is_main=is_main)
+        self.modules[source.name] = module
+        module.init_function = self.reserve()
+        if not is_main:
+            module.flag = self.global_slot(f"{source.name} has run")
+        self.loading.append(source.name)
+        resolver = Resolver(module)
+        self.imports(module, resolver)
+        self.loading.pop()
+        resolver.resolve()
+
+        def compile_init() -> None:
+            compiler = FunctionCompiler(self, module, module.unit, module.unit.name, is_hidden=False)
+            self.program.functions[module.init_function] = compiler.init()
+
+        self.todo.append(compile_init)
+        self.declarations(module)
+        return module
+
+    def drain(self) -> None:
+        while self.todo:
+            self.todo.pop()()
+
+    def imports(self, module: ModuleScope, resolver: Resolver) -> None:
+        resolver.symbols()
+        for symbol in list(module.symbols.values()):
+            node = symbol.node
+            if symbol.kind != "import":
+                continue
+            if node.kind != "vega":
+                self.program.imports.append([node.kind, node.target, node.name])
+                continue
+            symbol.target = self.imported(module, node)
+
+    def imported(self, module: ModuleScope, node: ast.Import) -> ModuleScope:
+        from lyra.vega.syntax.parser import parse
+
+        found = self.load(node.target, module.source.name) if self.load is not None else None
+        if found is None:
+            raise complaint(module.source, node, f"cannot find the file {node.target!r}")
+        name, text = found
+        if name in self.loading or name == self.source.name:
+            raise complaint(module.source, node, f"{name} imports itself, directly or through others")
+        known = self.modules.get(name)
+        return known if known is not None else self.module_of(parse(text, name), Source(name, text), is_main=False)
+
+    def declarations(self, module: ModuleScope) -> None:
+        """Everything a host may ask for by name, and functions nobody calls yet: all are compiled and so checked."""
+        program = self.program
+        for symbol in module.symbols.values():
+            if symbol.kind in ("function", "tool"):
+                function = self.function_of(symbol)
+                if symbol.kind == "tool":
+                    key = self.key(symbol, program.tools)
+                    program.tools[key] = self.tool_info(module, symbol.node, function, is_shared=True)
+            elif symbol.kind in ("agent", "supervisor"):
+                line, column = module.source.place(symbol.node.at)
+                symbol.key = self.key(symbol, program.agents)
+                program.agents[symbol.key] = AgentInfo(
+                    name=symbol.key,
+                    kind=symbol.kind,
+                    configuration=self.configuration(symbol),
+                    tools=[
+                        self.tool_info(module, tool, self.tool_function(module, tool), is_shared=False)
+                        for tool in getattr(symbol.node, "tools", [])
+                    ],
+                    file=self.file(module),
+                    line=line,
+                    column=column,
+                )
+        for statement in module.module.statements:
+            if isinstance(statement, ast.Test):
+                unit = module.units[id(statement)]
+                function = self.function(module, statement, unit, f"test {statement.name}")
+                program.tests.append(TestInfo(name=statement.name, function=function))
+
+    def mark_early(self) -> None:
+        """A host asks an agent ahead of its turn only where that is written down, whoever was thought to be asked."""
+        for module in self.modules.values():
+            for symbol in module.symbols.values():
+                if symbol.kind == "agent":
+                    self.program.agents[symbol.key].is_early = not self.summaries.why_agent_ordered(symbol)
+
+    def key(self, symbol: Symbol, taken: Collection[str]) -> str:
+        """The name by which a host finds an agent or tool: its own; of an imported one, if that is taken, the file's
+        name in front of it."""
+        main = self.modules[self.source.name]
+        is_free = symbol.module is main or (symbol.name not in taken and symbol.name not in main.symbols)
+        return symbol.name if is_free else f"{symbol.module.source.name}::{symbol.name}"
+
+    def tool_function(self, module: ModuleScope, tool: ast.Tool) -> int:
+        return self.function(module, tool, module.units[id(tool)], tool.name)
+
+    def tool_info(self, module: ModuleScope, tool: ast.Tool, function: int, *, is_shared: bool) -> ToolInfo:
+        configuration = -1
+        if is_shared:
+            configuration = self.configuration_of(module, tool, Unit(f"{tool.name} settings", module.unit))
+        return ToolInfo(
+            name=tool.name,
+            function=function,
+            parameters=[_parameter(parameter) for parameter in tool.parameters],
+            result=_type_text(tool.result),
+            configuration=configuration,
+        )
+
+    # ------------------------------------------------------------ functions and globals
+
+    def reserve(self) -> int:
+        self.program.functions.append(Function(name=""))
+        return len(self.program.functions) - 1
+
+    def file(self, module: ModuleScope) -> int:
+        files = self.program.files
+        if module.source.name not in files:
+            files.append(module.source.name)
+        return files.index(module.source.name)
+
+    def global_slot(self, name: str) -> int:
+        self.program.globals.append(name)
+        return len(self.program.globals) - 1
+
+    def slot(self, variable: Variable) -> int:
+        if variable.slot < 0:
+            variable.slot = self.global_slot(variable.name)
+        return variable.slot
+
+    def function_of(self, symbol: Symbol) -> int:
+        if symbol.function < 0:
+            unit = symbol.module.units[id(symbol.node)]
+            symbol.function = self.function(symbol.module, symbol.node, unit, symbol.name)
+        return symbol.function
+
+    def function(self, module: ModuleScope, node: Any, unit: Unit, name: str, *, is_hidden: bool = False) -> int:
+        """The index of a node's function; it is compiled when those now in the making are done."""
+        known = self.lambdas.get(id(node))
+        if known is not None:
+            return known
+        index = self.lambdas[id(node)] = self.reserve()
+        hidden = is_hidden or module.source.name.startswith("<library")
+
+        def compile_function() -> None:
+            from lyra.vega.compile.pure_trees import tree_of  # a program without functions goes without
+
+            compiler = FunctionCompiler(self, module, unit, name, is_hidden=hidden)
+            function = self.program.functions[index] = compiler.of_node(node)
+            function.tree = tree_of(self, module, unit, node)
+
+        self.todo.append(compile_function)
+        return index
+
+    def configuration(self, symbol: Symbol) -> int:
+        return self.configuration_of(symbol.module, symbol.node, symbol.module.units[id(symbol.node)])
+
+    def configuration_of(self, module: ModuleScope, node: Any, unit: Unit) -> int:
+        known = self.configurations.get(id(node))
+        if known is not None:
+            return known
+        index = self.configurations[id(node)] = self.reserve()
+
+        def compile_configuration() -> None:
+            compiler = FunctionCompiler(self, module, unit, f"{node.name} settings", is_hidden=False)
+            self.program.functions[index] = compiler.configuration(node)
+
+        self.todo.append(compile_configuration)
+        return index
+
+    # ------------------------------------------------------------ the library
+
+    def prelude(self, full: str) -> tuple[int, int, int]:
+        """A library function written in Vega: its index, how many parameters it has and needs."""
+        if full not in self.preludes:
+            from lyra.vega.stdlib.prelude import PRELUDE
+            from lyra.vega.syntax.parser import parse
+
+            source = Source(f"<library {full}>", PRELUDE[full])
+            tree = parse(source.text, source.name)
+            module = ModuleScope(source, tree, is_main=False)
+            self.keep.append(module)
+            resolver = Resolver(module)
+            resolver.symbols()
+            resolver.resolve()
+            (symbol,) = module.symbols.values()
+            parameters = symbol.node.parameters
+            required = sum(parameter.default is None for parameter in parameters)
+            self.preludes[full] = (self.function_of(symbol), len(parameters), required)
+        return self.preludes[full]
+
+    def wrapper(self, module: str, name: str, count: int) -> int:
+        key = (module, name)
+        if key not in self.wrappers:
+            index = self.wrappers[key] = self.reserve()
+            scope = next(iter(self.modules.values()))
+
+            def compile_wrapper() -> None:
+                compiler = FunctionCompiler(
+                    self, scope, Unit(name, None), f"{module}::{name}" if module else name, is_hidden=True
+                )
+                self.program.functions[index] = compiler.wrapper(module, name, count)
+
+            self.todo.append(compile_wrapper)
+        return self.wrappers[key]
+
+    def library_call(self, compiler: Calls, node: ast.Call, into: int) -> None:
+        compiler_library.call(compiler, node, into)
+
+    def prelude_call(self, compiler: Calls, node: ast.Node, full: str, first: int, count: int, into: int) -> None:
+        compiler_library.prelude_call(compiler, node, full, first, count, into)
+
+    def library_value(self, compiler: Expressions, node: ast.Node, module: str, name: str, into: int | None) -> int:
+        return compiler_library.value_lambda(compiler, node, module, name, into)
+
+    def host_call(self, compiler: Calls, node: ast.Call, symbol: Symbol, into: int) -> None:
+        if symbol.kind != "import" or symbol.target is not None:
+            raise compiler.fail(node, f"`{symbol.name}` is {_article(symbol.kind)} and cannot be called")
+        compiler_library.host_call(compiler, node, symbol.name, into)
+
+    def host_value(self, compiler: Expressions, node: ast.Node, symbol: Symbol, into: int | None) -> int:
+        if symbol.target is not None:
+            raise compiler.fail(node, f"`{symbol.name}` is a file", hint=f"write `{symbol.name}::name`")
+        # Imported nodes and tools stand in an agent's `tools` list by name.
+        return compiler.constant(symbol.name, into)
+
+    def may_overlap(self, symbol: Symbol) -> bool:
+        return self.overlap.may(symbol)
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _parameter(parameter: ast.Parameter) -> Parameter:
+    return Parameter(parameter.name, _type_text(parameter.type), parameter.default is not None)
+
+
+def _type_text(written: ast.Type | None) -> str:
+    if written is None:
+        return ""
+    if not written.parameters:
+        return written.name
+    return f"{written.name}[{', '.join(_type_text(part) for part in written.parameters)}]"

@@ -1,0 +1,399 @@
+"""One life of a durable run: its kernel on the run's own journal, from the beginning or from where the last life was
+killed, until the main process ends or this life is stopped.
+
+A run is a space in a store's file: nobody else's journal, lease or snapshot is touched by it. Everything that its
+processes do is in that journal before a program sees it. What an earlier life has printed is not printed again by this
+one; who wants the whole output asks the run for it (`lyra.vega.durable.runs`). Whoever wants something of a live run, an answer
+to its question or its end, leaves a note in its space, which the life looks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.agents.session.shared import scopes
+from lyra.core import codec
+from lyra.core.budgets.budget import NOTHING, Usage
+from lyra.core.naming import qualified_name
+from lyra.errors import ConfigError, Conflict, LyraError, StoreFull
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.supervision.supervisor import supervise
+from lyra.vega.bytecode import file as bytecode
+from lyra.vega.durable import pids
+from lyra.vega.durable.record import MAIN, Record, RunState
+from lyra.vega.durable.resume import Homecoming
+from lyra.vega.runtime.agents.agent import agent_front, models_of
+from lyra.vega.runtime.agents.setting_versions import Renewals
+from lyra.vega.runtime.deadlock import Standstill
+from lyra.vega.runtime.driver import vega_process
+from lyra.vega.runtime.run import MAILBOX_MESSAGES, value_of
+from lyra.vega.runtime.world import Options, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lyra.config import Config
+    from lyra.kernel.journal import rows
+    from lyra.kernel.journal.history import ProcessState
+    from lyra.kernel.process.process import Exit
+    from lyra.kernel.programs.handle import Handle
+    from lyra.store.space import Space
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.migrate.migration import Migration
+
+__all__ = [
+    "FRONT",
+    "Life",
+    "Overtaken",
+    "agent_made",
+    "agent_of",
+    "answer_note",
+    "arguments_of",
+    "cancel_note",
+    "end",
+    "prepare",
+    "recall",
+]
+
+_LOOK_S: Final = 0.25  # between two looks for notes
+_ENDED: Final = "cancelled"
+FRONT: Final = qualified_name(agent_front)  # the program of an agent's process, as a journal knows it
+_FIBER: Final = qualified_name(vega_process)
+_GUARD: Final = qualified_name(supervise)
+_ASK: Final = b"lyra.ask"
+
+
+def answer_note(interrupt_id: str, response: Mapping[str, Any]) -> bytes:
+    """A note that answers a question of the run."""
+    return codec.encode({"answer": interrupt_id, "response": dict(response)})
+
+
+def cancel_note() -> bytes:
+    """A note that ends the run."""
+    return codec.encode({"cancel": True})
+
+
+class Overtaken(Exception):
+    """Another process was at work on the run since it was read: it has to be read again."""
+
+
+class Life:
+    """`before` is the run as earlier lives left it, None for a new one; with a `migration` another program is in force
+    from this life on. `held` is called once the run is this life's alone, and as `before` has it (else Overtaken);
+    `began` is told its id once it is durable, `asks` of each question that waits."""
+
+    def __init__(
+        self,
+        space: Space,
+        program: Program,
+        options: Options,
+        *,
+        before: Run | None = None,
+        migration: Migration | None = None,
+        config: Config | None = None,
+        held: Callable[[], object] = lambda: None,
+        began: Callable[[str], object] = lambda _: None,
+        asks: Callable[[Any], object] = lambda _: None,
+    ) -> None:
+        self._space = space
+        self._before = before
+        self._migration = migration
+        self._held = held
+        self.is_held = False  # nobody else was at work on the run when this life began
+        self._began_with = began
+        self._asks = asks
+        self._asked: set[str] = set()  # questions that were told
+        self._unfit: asyncio.Future[LyraError] | None = None  # what this machine lacks, for the run to go on
+        programs = [vega_process, agent_front]
+        if config is None:
+            self.kernel = Kernel(space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES)
+        else:
+            self.kernel = Kernel.from_config(
+                config, store=space, programs=programs, mailbox_messages_max=MAILBOX_MESSAGES
+            )
+        self._record = Record(self.kernel, options.write)
+        self.world = World(self.kernel, program, options, MAIN)
+        self.world.record = self._record
+        if before is None or before.began.get("pids") == pids.BY_CALL:
+            pids.number(self.kernel, self.world.saves)
+        if before is not None:
+            prepare(self.world, before, migration)
+
+    async def run(self, facts: Mapping[str, Any] | None = None) -> Any:
+        """To its end: what main returned, or the error that nobody caught. `facts` is what a new run keeps."""
+        kernel, world = self.kernel, self.world
+        if self._before is not None:
+            world.runtime.name = str(self._before.began["nonce"])
+            recall(world, self._before)
+        await kernel.start(owned=self._confirm)
+        try:
+            self.is_held = True
+            self._held()
+            self._record.open()
+            if self._migration is not None:
+                self._migrate(self._migration)
+            world.runtime.tokens.told = self._record.learn
+            for process in kernel.processes.values():
+                process.context.run(scopes.set, (world.budget,))
+            if self._before is not None:
+                self._expect(self._before)
+                world.names.update(self._record.names)
+                for model, learned in self._record.learned.items():
+                    world.runtime.tokens.know(model, *learned)
+                world.home = Homecoming(world)
+            await world.foreign.start()
+            main = self._began(dict(facts or {})) if self._before is None else kernel.process(MAIN)
+            self._need()
+            self._listen()
+            standstill = Standstill(world, MAIN)
+            try:
+                ended = await self._ended(main)
+            finally:
+                standstill.stop()
+                world.is_over = kernel.process(MAIN).alive is False
+                if world.picture is not None:
+                    world.picture.over()
+            if ended.reason != "divergence":  # with the right program it goes on
+                self._record.end(ended)
+            if standstill.error is not None:
+                raise standstill.error
+            return value_of(world, ended)
+        finally:
+            world.close()
+            await kernel.close(drain_s=0.0, snapshot=not world.is_over)
+
+    def _confirm(self) -> None:
+        """What was decided so far was decided on a reading that nobody guarded. From here on the run is ours alone."""
+        before = self._before
+        if before is None:
+            is_other = next(self._space.read(kind="run.began"), None) is not None
+        else:
+            is_other = self._space.last_seq() != before.fold.seq
+        if is_other:
+            raise Overtaken
+
+    def _migrate(self, migration: Migration) -> None:
+        """The first row of this life: what it does is the other program's."""
+        kernel = self.kernel
+        facts = migration.to_data()
+        facts["program"] = kernel.call_now(self._space.put_blob, bytecode.dump(migration.program))
+        texts = migration.sources
+        facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(texts)) if texts else ""
+        self._record.migrate(facts, lambda _: migration.done())
+
+    async def _ended(self, main: Handle) -> Exit:
+        """How the main process ended, once that is in the store, however long there is no room in it."""
+        assert self._unfit is not None
+        while True:
+            end = self.kernel.tasks.start(main.wait(), name="vega main")
+            await asyncio.wait((end, self._unfit), return_when=asyncio.FIRST_COMPLETED)
+            if not end.done():
+                raise self._unfit.result()
+            try:
+                return end.result()
+            except StoreFull:
+                await self.kernel.outside_pause(_LOOK_S)
+
+    def _need(self) -> None:
+        """What the surroundings lack is no fault of the program: it ends this life and not the run. A model that has no
+        key or no provider here; in a life that goes on with a run, also one that cannot be reached or refuses the key,
+        as long as none has answered. The agents that live are looked at before anything is done."""
+        world, runtime = self.world, self.world.runtime
+        self._unfit = self.kernel.loop.create_future()
+        runtime.unfit = self._lacks
+        runtime.has_answered = self._before is None
+        for pid, (name, settings) in world.expected.items():
+            process = self.kernel.processes.get(pid)
+            if process is not None and process.exit is None:
+                for model in models_of(world, world.renewals.versions(name, world.read(settings))[-1]):
+                    try:
+                        runtime.load(model)
+                    except ConfigError as lack:
+                        self._lacks(lack)
+
+    def _lacks(self, error: LyraError) -> None:
+        assert self._unfit is not None
+        if not self._unfit.done():
+            self._unfit.set_result(error)
+
+    @property
+    def lack(self) -> LyraError | None:
+        """What this machine lacks, where that has ended this life: the run waits for one that has it."""
+        return self._unfit.result() if self._unfit is not None and self._unfit.done() else None
+
+    def _expect(self, before: Run) -> None:
+        """Questions to conversations that are on their way, or answered and not yet heard: whoever asked them asks
+        again, and must find them."""
+        for pid, state in before.processes.items():
+            process = self.kernel.processes.get(pid)
+            if process is None or process.exit is not None:
+                continue
+            heard = [entry.value for entry in state.effects.values() if entry.kind == "receive"]
+            for raw in (*heard, *(message for _, message, _, _ in state.inbox)):
+                if _ASK in bytes(raw):
+                    found = codec.decode(bytes(raw))
+                    request_id = found.get("lyra.ask", "") if isinstance(found, dict) else ""
+                    if _is_open(before, request_id):
+                        stream = "/" in request_id
+                        self.world.runtime.expect(request_id, process, (self.world.budget,), stream=stream)
+
+    def _began(self, facts: dict[str, Any]) -> Handle:
+        """The first rows of the run: what it is, and its main process; in one commit, so that there is both or none."""
+        kernel, world = self.kernel, self.world
+        program = kernel.call_now(self._space.put_blob, bytecode.dump(world.linked.program))
+        sources = facts.pop("sources", None)
+        world.runtime.name = kernel.entropy.text(12)
+        facts |= {"nonce": world.runtime.name, "hash": world.linked.hash, "program": program, "pids": pids.BY_CALL}
+        facts["sources"] = kernel.call_now(self._space.put_blob, codec.encode(sources)) if sources else ""
+        self._record.begin(facts, self._began_with)
+        grant = world.rights.grant
+        if world.options.grant is not None:
+            grant = world.options.grant.narrow(grant)
+        return kernel.spawn(vega_process, world.run_id, None, pid=MAIN, grant=grant)
+
+    # ------------------------------------------------------------ people
+
+    def _listen(self) -> None:
+        self.kernel.tasks.start(self._look(), name="vega notes")
+
+    async def _look(self) -> None:
+        kernel, space = self.kernel, self._space
+        is_full = False
+        while True:
+            for number, data in await kernel.call(space.notes):
+                await self._take(codec.decode(data))
+                await kernel.call(space.drop_note, number)
+            for waiting in kernel.interrupts.pending():
+                if waiting.id not in self._asked:
+                    self._asked.add(waiting.id)
+                    self._asks(waiting)
+            full = None if kernel.journal is None else kernel.journal.stuck
+            if full is not None and not is_full:
+                self.world.options.warn(f"warning: {full.message}")
+            is_full = full is not None
+            await kernel.outside_pause(_LOOK_S)
+
+    async def _take(self, note: dict[str, Any]) -> None:
+        if note.get("cancel"):
+            await self.kernel.kill(MAIN, _ENDED)
+            return
+        try:
+            await self.kernel.resolve_interrupt(note["answer"], note["response"])
+        except LyraError as refusal:  # it was answered already, or is over
+            self.world.options.warn(f"an answer was not used: {refusal.message}")
+
+
+def recall(world: World, before: Run) -> None:
+    """What a life has to know of those before it, which no program's replay tells."""
+    world.budget.charge(Usage.from_data(before.spent))
+    for pid, state in before.processes.items():
+        if state.spent:
+            _recall_spent(world, before, pid, state)
+        agent = agent_of(before, pid, state)
+        if agent is not None:
+            world.expected[agent[0]] = world.spawned[agent[0]] = agent[1:]
+
+
+def _recall_spent(world: World, before: Run, pid: str, state: ProcessState) -> None:
+    """Who has to count it in its sessions: the nearest process above that replays, at the start of what is below it. Of
+    a conversation the record knows, since its turns belong to whoever asked."""
+    if _is_conversation(before, state):
+        return
+    spent = Usage.from_data(state.spent)
+    while (above := before.processes.get(state.created.parent)) is not None:
+        if above.exit is None and above.created.program == _FIBER:
+            world.spent_before[pid] = world.spent_before.get(pid, NOTHING) + spent
+            return
+        pid, state = state.created.parent, above
+
+
+def agent_of(before: Run, pid: str, state: ProcessState) -> tuple[str, str, Any] | None:
+    """The pid that programs know an agent by, its name and its settings, of a process that is one or stands for one: a
+    guard may have been killed before it began what it guards."""
+    return agent_made(pid, state.created, partial(arguments_of, before, state))
+
+
+def agent_made(pid: str, created: rows.Created, arguments: Callable[[], Any]) -> tuple[str, str, Any] | None:
+    """The same from the row that made the process; `arguments` are read only where they are needed."""
+    if created.program == FRONT:
+        _, name, settings = arguments()
+        return (created.parent if created.guarded else pid), str(name), settings
+    if created.program != _GUARD:
+        return None
+    (plan,) = arguments()
+    child = plan["children"][0] if plan.get("guards") else {}
+    if child.get("program") != FRONT:
+        return None
+    _, name, settings = child["args"]
+    return pid, str(name), settings
+
+
+def prepare(world: World, before: Run, migration: Migration | None = None) -> None:
+    """A world for the program that is in force: what others were in force before it, and what each of them left."""
+    versions = [*before.versions, *([] if migration is None else [migration.to_data()])]
+    world.linked.older = frozenset(str(version["hash"]) for version in versions)
+    world.renewals = Renewals([*before.renewals, *([] if migration is None else migration.renewals)])
+    count = len(world.linked.program.globals)
+    world.shorter = tuple(sorted({one for version in versions for one in version.get("globals", ())} - {count}))
+
+
+def arguments_of(before: Run, state: ProcessState) -> Any:
+    """What a process was started with."""
+    created = state.created
+    return codec.decode(before.space.get_blob(created.blob) if created.blob else bytes(created.args))
+
+
+def _is_conversation(before: Run, state: ProcessState) -> bool:
+    """Whether a process is an agent's that answers many: it was started without a question."""
+    return state.created.program not in (_FIBER, FRONT) and not arguments_of(before, state)
+
+
+def _is_open(before: Run, request_id: str) -> bool:
+    """Whether the process that asked has not heard the answer: `~pid:key` of a call, `~pid/number` of a stream."""
+    if not request_id.startswith("~"):
+        return False
+    pid, colon, key = request_id[1:].partition(":")
+    asker = before.processes.get(pid if colon else pid.rpartition("/")[0])
+    if asker is None or asker.exit is not None:
+        return False
+    if not colon:
+        return True
+    entry = asker.effects.get(int(key) if key.isdigit() else key)
+    return entry is not None and not entry.done
+
+
+async def end(space: Space, before: Run) -> None:
+    """Cancel a run: by its owner, who finds the note, or here, where nobody is at work on it. No program is run."""
+    kernel = Kernel(space)
+    kernel.states[RunState.NAME] = RunState()
+    while not before.is_over:
+        if not before.owner and await _owned(kernel):
+            break
+        await _pause()
+        before = type(before)(space)
+    else:
+        return
+    try:
+        for number, _ in space.notes():
+            space.drop_note(number)
+        main = kernel.process(MAIN)
+        if main.alive:
+            await main.kill(_ENDED)
+    finally:
+        await kernel.close(drain_s=0.0)
+
+
+async def _owned(kernel: Kernel) -> bool:
+    """Open the run; False where another process was quicker, which will find the note."""
+    try:
+        await kernel.start()
+    except Conflict:
+        return False
+    return True
+
+
+async def _pause() -> None:
+    await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,234 @@
+"""What a durable run keeps beside its processes: the program, the options, and every line it printed, in order.
+
+`RunState` is the fold of the run's own rows; it is in every snapshot, so a run needs none of its old rows to print its
+whole output again. `Record` writes those rows. A printed line is a row like any other: it is in the next commit, and is
+shown once it is in the store. So is a migration: which program is in force from there on. Lines that have been there
+for a while are put together into blobs. How many lines a process has printed is how its replay knows which of them were
+printed before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lyra.core import codec
+from lyra.errors import StoreFull
+
+if TYPE_CHECKING:
+    from lyra.core.budgets.budget import Usage
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Exit
+
+__all__ = ["MAIN", "Record", "RunState", "state_of"]
+
+MAIN: Final = "main"  # the pid of a run's main process
+_PACK_BYTES: Final = 64 << 10
+
+
+class RunState:
+    """The run as its rows tell it."""
+
+    NAME: ClassVar[str] = "vega"
+    KINDS: ClassVar[frozenset[str]] = frozenset(
+        {
+            "run.began",
+            "run.printed",
+            "run.packed",
+            "run.migrated",
+            "run.named",
+            "run.paid",
+            "run.learned",
+            "run.ended",
+        }
+    )
+
+    def __init__(self) -> None:
+        self.began: dict[str, Any] | None = None
+        self.began_at = 0.0
+        self.migrations: list[dict[str, Any]] = []  # each with its program, and what it replaced
+        self.printed: dict[str, int] = {}  # lines, by process
+        self.packed: list[tuple[str, int]] = []  # blobs of older lines, and how many are in each
+        self.lines: list[str] = []
+        self.bytes = 0
+        self.names: dict[str, str] = {}  # that processes gave each other
+        self.paid: dict[str, dict[str, int]] = {}  # by session: what conversations were paid in it
+        self.learned: dict[str, tuple[float, int]] = {}  # by model: how it counts tokens
+
+    def apply(self, kind: str, pid: str, time: float, data: dict[str, Any]) -> None:
+        if kind == "run.printed":
+            text = str(data["text"])
+            self.printed[pid] = self.printed.get(pid, 0) + 1
+            self.lines.append(text)
+            self.bytes += len(text) + 8
+        elif kind == "run.packed":
+            count = int(data["lines"])
+            if not 0 < count <= len(self.lines):
+                raise ValueError("more lines are packed than were printed")
+            self.packed.append((str(data["blob"]), count))
+            del self.lines[:count]
+            self.bytes = sum(len(line) + 8 for line in self.lines)
+        elif kind == "run.migrated":
+            self.migrations.append({**data, "at": time})
+        elif kind == "run.named":
+            self.names[str(data["name"])] = str(data["pid"])
+        elif kind == "run.paid":
+            self._paid(data)
+        elif kind == "run.learned":
+            self.learned[str(data["model"])] = (float(data["rate"]), int(data["missed"]))
+        elif kind == "run.began":
+            if self.began is not None:
+                raise ValueError("the run begins a second time")
+            self.began, self.began_at = dict(data), time
+
+    def _paid(self, data: dict[str, Any]) -> None:
+        for session in data["sessions"]:
+            if data["usage"] is None:  # it is over
+                self.paid.pop(str(session), None)
+                continue
+            paid = self.paid.setdefault(str(session), {})
+            for dimension, amount in data["usage"].items():
+                paid[str(dimension)] = paid.get(dimension, 0) + int(amount)
+
+    def dump(self) -> Any:
+        known = [self.names, self.paid, self.learned]
+        return [self.began, self.began_at, self.printed, self.packed, self.lines, self.migrations, *known]
+
+    def load(self, data: Any) -> None:
+        self.began, self.began_at, self.printed, packed, self.lines, *later = data
+        if later:  # stores of earlier versions have none of this
+            self.migrations = list(later[0])
+        if len(later) > 1:
+            _, self.names, self.paid, learned = later
+            self.learned = {str(model): (float(rate), int(missed)) for model, (rate, missed) in learned.items()}
+        self.packed = [(str(blob), int(count)) for blob, count in packed]
+        self.bytes = sum(len(line) + 8 for line in self.lines)
+
+    def output(self, get_blob: Callable[[str], bytes]) -> list[str]:
+        """Every line printed so far."""
+        older = [line for blob, _ in self.packed for line in codec.decode(get_blob(blob))]
+        return [*older, *self.lines]
+
+
+def state_of(reason: str, error: Any) -> str:
+    """How a run stands whose main process ended like that."""
+    if reason == "cancelled":
+        return "cancelled"
+    return "finished" if reason == "normal" and error is None else "failed"
+
+
+class Record:
+    """Writes the rows of one run on the kernel that runs it."""
+
+    __slots__ = ("_before", "_kernel", "_show", "_state", "_unsaid")
+
+    def __init__(self, kernel: Kernel, show: Callable[[str], object]) -> None:
+        """`show` gets each line once it is durable; lines of earlier lives are not shown again."""
+        self._kernel = kernel
+        self._show = show
+        self._state = RunState()
+        self._before: dict[str, int] = {}
+        self._unsaid: deque[tuple[int, Callable[[str], object], str]] = deque()
+        kernel.states[RunState.NAME] = self._state
+
+    def open(self) -> None:
+        """The kernel is open, and has read what earlier lives left."""
+        assert self._kernel.journal is not None
+        self._kernel.journal.told = self._committed
+        self._before = dict(self._state.printed)
+
+    def begin(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
+        """`tell` is called once the run is durable, with its id."""
+        seq = self._kernel.fact(self._state, "", "run.began", facts)
+        self._unsaid.append((seq, tell, str(facts.get("id", ""))))
+
+    def end(self, ended: Exit) -> None:
+        """The last row: in short what the run came to, for whoever lists many."""
+        state = self._state
+        lines = len(state.lines) + sum(count for _, count in state.packed)
+        facts = {
+            "state": state_of(ended.reason, ended.error),
+            "lines": lines,
+            "spent": self._kernel.budget.usage.to_data(),
+            "hash": self._hash,
+            "migrations": len(state.migrations),
+        }
+        self._kernel.fact(state, "", "run.ended", facts)
+
+    @property
+    def _hash(self) -> str:
+        """Of the program in force."""
+        state = self._state
+        return str(state.migrations[-1]["hash"] if state.migrations else (state.began or {}).get("hash", ""))
+
+    def migrate(self, facts: dict[str, Any], tell: Callable[[str], object]) -> None:
+        """From here on another program is in force; `tell` is called once that is durable."""
+        seq = self._kernel.fact(self._state, "", "run.migrated", facts)
+        self._unsaid.append((seq, tell, ""))
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        """The line `number` of a process; one that an earlier life has printed is not printed again."""
+        if number < self._before.get(pid, 0):
+            return
+        kernel, state = self._kernel, self._state
+        seq = kernel.fact(state, pid, "run.printed", {"text": text})
+        self._unsaid.append((seq, self._show, text))
+        if state.bytes > _PACK_BYTES:
+            with suppress(StoreFull):  # the journal will say so; they are packed when there is room
+                self._pack()
+
+    # ------------------------------------------------------------ what processes may see of each other
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Who has which name, as far as it was given with `process::register`."""
+        return self._state.names
+
+    def name(self, name: str, pid: str) -> None:
+        self._kernel.fact(self._state, pid, "run.named", {"name": name, "pid": pid})
+
+    def paid(self, session: str) -> dict[str, int]:
+        """What conversations were paid in a session so far."""
+        return self._state.paid.get(session, {})
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """A conversation spent something in these sessions, each inside the next."""
+        if not self._kernel.stopping:
+            self._kernel.fact(self._state, "", "run.paid", {"sessions": sessions, "usage": usage.to_data()})
+
+    @property
+    def learned(self) -> dict[str, tuple[float, int]]:
+        """How models count tokens: what calls are expected to cost depends on it."""
+        return self._state.learned
+
+    def learn(self, model: str, rate: float, missed: int) -> None:
+        if not self._kernel.stopping:
+            self._kernel.fact(self._state, "", "run.learned", {"model": model, "rate": rate, "missed": missed})
+
+    def leave(self, session: str) -> None:
+        """A session is over."""
+        if session in self._state.paid:
+            self._kernel.fact(self._state, "", "run.paid", {"sessions": [session], "usage": None})
+
+    def _pack(self) -> None:
+        kernel, state = self._kernel, self._state
+        assert kernel.journal is not None
+        blob = kernel.call_now(kernel.journal.store.put_blob, codec.encode(state.lines))
+        kernel.fact(state, "", "run.packed", {"blob": blob, "lines": len(state.lines)})
+
+    def _committed(self, seq: int) -> None:
+        """What is in the store now may be shown."""
+        unsaid = self._unsaid
+        while unsaid and unsaid[0][0] <= seq:
+            _, say, text = unsaid.popleft()
+            try:
+                say(text)
+            except OSError:  # nobody reads any more; the run is kept, and its output with it
+                self._show = _nowhere
+                unsaid.clear()
+
+
+def _nowhere(_: str) -> None:
+    pass

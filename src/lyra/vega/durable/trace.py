@@ -1,0 +1,274 @@
+"""What a run did, as a tree: its processes below each other, and below each the calls that it made.
+
+Made from the rows of a run as far as they are kept, so it tells of all its lives. A `Span` is a process, a model call,
+a tool's call or another effect; money, tokens, calls and retries of a span are its own and those of all below it. What
+was spent is known for as long as the run is: calls whose rows were dropped are in the sums of their process, and in
+`unlisted` of the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from lyra.core import codec
+from lyra.errors import LyraError
+from lyra.kernel.journal import rows
+from lyra.kernel.journal.error_rows import error_from_row
+from lyra.store.protocol import Record
+from lyra.vega.durable.record import MAIN
+from lyra.vega.durable.runs import Run
+
+__all__ = ["Span", "Trace", "trace"]
+
+_VEGA: Final = "lyra.vega.runtime.driver:vega_process"
+_FRONT: Final = "lyra.vega.runtime.agents.agent:agent_front"
+_PIECES: Final = "vega.stream:"  # each a piece of an answer, which is shown as a call
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """`kind` is process, agent, call, model, tool or effect; `status` ok, running, stopped, the reason of an end, or
+    the name of an error, whose text is `error`."""
+
+    kind: str
+    name: str
+    pid: str
+    key: str = ""
+    began: float = 0.0
+    ended: float | None = None
+    status: str = "running"
+    error: str = ""
+    micro_usd: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+    retries: int = 0
+    spans: list[Span] = []
+
+    @property
+    def latency_ms(self) -> int | None:
+        return None if self.ended is None else round(1000 * (self.ended - self.began))
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "pid": self.pid,
+            "key": self.key,
+            "began": self.began,
+            "latency_ms": self.latency_ms,
+            "status": self.status,
+            "error": self.error,
+            "cost_usd": self.micro_usd / 1_000_000,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "calls": self.calls,
+            "retries": self.retries,
+            "spans": [span.to_data() for span in self.spans],
+        }
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Span]]:
+        """This and all below it, each with how deep it stands."""
+        todo = [(depth, self)]
+        while todo:
+            at, span = todo.pop()
+            yield at, span
+            todo += [(at + 1, inner) for inner in reversed(span.spans)]
+
+
+class Trace(NamedTuple):
+    """`root` is the main process. Rows from before `since` are not kept any more: of what was done then `unlisted`
+    calls are in the sums and not in the tree."""
+
+    root: Span
+    since: float | None
+    unlisted: int
+
+
+def trace(run: Run) -> Trace:
+    """The tree of a run."""
+    return _Tracer(run).trace()
+
+
+class _Tracer:
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._program = run.program()
+        self._processes: dict[str, Span] = {}
+        self._parents: dict[str, str] = {}
+        self._open: dict[tuple[str, str], Span] = {}
+        self._answered: set[str] = set()  # processes whose turn came to a good end
+        self._since = 0.0  # 0: there are all
+        for pid, state in run.processes.items():  # those whose first or last rows are not kept any more
+            self._created(pid, state.created, state.created_at)
+            if state.exit is not None:
+                self._ended(pid, state.exit, state.exit_at)
+        first = run.space.first_seq()
+        for row in run.rows():
+            if row.seq == first > 1:
+                self._since = row.time
+            act = _ACTS.get(row.kind)
+            if act is not None:
+                act(self, row, rows.DECODERS[row.kind].decode(row.data) if row.kind in rows.DECODERS else None)
+
+    def trace(self) -> Trace:
+        unlisted = self._unlisted()
+        return Trace(self._root(), self._since or None, unlisted)
+
+    def _unlisted(self) -> int:
+        """Lay what was spent in calls that are listed no more on the processes that made them; how many there were."""
+        count = 0
+        for pid, span in self._processes.items():
+            state = self._run.processes.get(pid)
+            spent = dict(state.spent) if state is not None else {}
+            if pid == MAIN:  # and of processes that nobody remembers
+                for dimension, amount in self._run.fold.spent.items():
+                    spent[dimension] = spent.get(dimension, 0) + amount
+            for name, dimension in _SPENT.items():
+                left = spent.get(dimension, 0) - sum(getattr(inner, name) for inner in span.spans)
+                if left > 0:
+                    setattr(span, name, left)
+                    count += left if name == "calls" else 0
+        return count
+
+    def _root(self) -> Span:
+        for pid, span in self._processes.items():
+            above = self._processes.get(self._parents.get(pid, ""))
+            if above is not None and above is not span:
+                above.spans.append(span)
+        root = self._processes[MAIN]
+        for _, span in root.walk():
+            if span.kind == "call" and span.status == "shutdown" and span.pid in self._answered:
+                span.status = "ok"  # the answer of a stream is all there; its process is stopped by the reader
+            if span.ended is None and self._run.is_over:
+                span.status = "stopped"  # with the run
+            span.spans.sort(key=lambda inner: inner.began)
+        for _, span in reversed(list(root.walk())):
+            for inner in span.spans:
+                span.micro_usd += inner.micro_usd
+                span.input_tokens += inner.input_tokens
+                span.output_tokens += inner.output_tokens
+                span.calls += inner.calls
+                span.retries += inner.retries
+        return root
+
+    # ------------------------------------------------------------ processes
+
+    def _created(self, pid: str, created: rows.Created, time: float) -> None:
+        if pid in self._processes:
+            return
+        kind, name = self._what(pid, created)
+        self._processes[pid] = Span(kind=kind, name=name, pid=pid, began=time)
+        self._parents[pid] = created.parent
+
+    def _what(self, pid: str, created: rows.Created) -> tuple[str, str]:
+        if pid == MAIN:
+            return "process", self._run.file
+        if created.program.startswith("agent:"):
+            return "call", created.program[6:].partition("~")[0]  # ~1 has the settings of a migration
+        if created.program == _FRONT:
+            return "agent", str(self._arguments(created)[1])
+        if created.program == _VEGA:
+            seed = self._arguments(created)[1]
+            return "process", f"fn {self._function(seed)}"
+        return "process", created.program.rpartition(":")[2]
+
+    def _arguments(self, created: rows.Created) -> Any:
+        return codec.decode(self._run.space.get_blob(created.blob) if created.blob else bytes(created.args))
+
+    def _function(self, seed: Any) -> str:
+        """The name of the function that a process runs: of the first value that its seed holds."""
+        try:
+            first = seed["heap"][seed["value"][1]][1][0]
+            name: str = self._program.functions[seed["heap"][first[1]][1]].name
+        except (KeyError, IndexError, TypeError):
+            return "?"
+        return name
+
+    def _made(self, row: Record, created: rows.Created) -> None:
+        self._created(row.pid, created, row.time)
+
+    def _terminated(self, row: Record, ended: rows.Terminated) -> None:
+        self._ended(row.pid, ended, row.time)
+
+    def _ended(self, pid: str, ended: rows.Terminated, time: float) -> None:
+        span = self._processes.get(pid)
+        if span is not None:
+            span.ended = time
+            span.status = "ok" if ended.reason == "normal" else ended.reason
+            _fail(span, ended.error)
+
+    # ------------------------------------------------------------ effects
+
+    def _started(self, row: Record, started: rows.Started) -> None:
+        above = self._processes.get(row.pid)
+        place = (row.pid, str(started.key))
+        if above is None or started.name.startswith(_PIECES):
+            return
+        if place in self._open:  # begun again: it was in flight when its process was killed
+            self._open[place].retries += 1
+            return
+        kind, _, name = started.name.partition(":")
+        kind = {"model": "model", "tool": "tool"}.get(kind, "effect")
+        if kind == "effect":
+            name = started.name
+        elif kind == "model":
+            name = name.partition(":")[2]
+        span = self._open[place] = Span(kind=kind, name=name, pid=row.pid, key=place[1], began=row.time)
+        above.spans.append(span)
+
+    def _finished(self, row: Record, finished: rows.Finished) -> None:
+        if finished.form == "passage" and finished.name == "turn":
+            self._turned(row.pid, bytes(finished.value), finished.blob)
+        span = self._open.get((row.pid, str(finished.key)))
+        if span is None:
+            return
+        span.ended = row.time
+        span.status = "ok"
+        _fail(span, finished.error)
+        usage = finished.usage or {}
+        span.micro_usd += usage.get("usd", 0)
+        span.input_tokens += usage.get("input_tokens", 0)
+        span.output_tokens += usage.get("output_tokens", 0)
+        span.calls += usage.get("llm_calls", 0)
+
+    def _checkpointed(self, row: Record, kept: rows.Checkpointed) -> None:
+        self._turned(row.pid, bytes(kept.state), kept.blob)
+
+    def _turned(self, pid: str, value: bytes, blob: str) -> None:
+        """An agent's turn is over: what its row says of it."""
+        if pid in self._processes and self._processes[pid].kind == "call":
+            told = codec.decode(self._run.space.get_blob(blob) if blob else value)
+            if "error" not in told:
+                self._answered.add(pid)
+
+    def _retried(self, row: Record, _: Any) -> None:
+        span = self._open.get((row.pid, str(codec.decode(row.data)["key"])))
+        if span is not None:
+            span.retries += 1
+
+
+def _fail(span: Span, error: dict[str, Any] | None) -> None:
+    if error is not None:
+        found = error_from_row(error)
+        fields = found.fields if isinstance(found, LyraError) else {}
+        span.status = str(fields.get("name") or error.get("code"))  # an error of the program by its own name
+        span.error = str(fields.get("text") or error.get("message") or "")
+
+
+_SPENT: Final = {
+    "micro_usd": "usd",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "calls": "llm_calls",
+}
+_ACTS: Final[dict[str, Callable[[_Tracer, Record, Any], None]]] = {
+    "process.created": _Tracer._made,
+    "process.terminated": _Tracer._terminated,
+    "effect.started": _Tracer._started,
+    "effect.finished": _Tracer._finished,
+    "effect.retried": _Tracer._retried,
+    "program.checkpoint": _Tracer._checkpointed,
+}

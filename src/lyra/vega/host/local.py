@@ -1,0 +1,237 @@
+"""A host for programs without a kernel: everything in memory, time that jumps.
+
+It runs the processes of one program in turns, carries messages, keeps links, monitors and names, and answers agents
+with a function given to it. Nothing outside is touched: files, network and commands are refused. Sleeping costs no
+time: when every process waits, the clock jumps to the next timer. Used by the language's own tests and by `vega test`
+style runs; programs that people run go through the kernel instead.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from lyra.vega.bytecode.program import Program
+from lyra.vega.host.effects import EFFECTS
+from lyra.vega.machine.fiber import Done, Fiber, OutOfFuel, VmEffect
+from lyra.vega.machine.link import Linked, link
+from lyra.vega.machine.vm import run
+from lyra.vega.values.values import ErrorValue, Money, Process
+
+__all__ = ["LocalHost", "Outcome", "Running"]
+
+FUEL: Final = 4_096
+
+Answer = Callable[[str, dict[str, Any], Any], Any]
+
+
+class Outcome:
+    """How a run ended."""
+
+    def __init__(self, value: Any, error: ErrorValue | None) -> None:
+        self.value = value
+        self.error = error
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.error is None else 1
+
+
+class Running:
+    """A process of the host. `agent` is [name, settings] of one that a model would answer for."""
+
+    def __init__(self, pid: str, fiber: Fiber | None) -> None:
+        self.pid = pid
+        self.fiber = fiber
+        self.agent: tuple[str, dict[str, Any]] | None = None
+        self.is_alive = True
+        self.reason = ""
+        self.waits: str = ""  # what for: "", "receive", "sleep", "join"
+        self.wait_number = 0  # a timer that was set for another wait means nothing
+        self.receive = (-1, 0)  # the receive that waits, and the number of its timer
+        self.links: set[str] = set()
+        self.watchers: list[str] = []
+        self.budgets: list[list[Money]] = []
+        self.restart: tuple[Any, list[Any], dict[str, Any]] | None = None
+        self.restarts: list[int] = []
+        self.on_end: Callable[[Any, ErrorValue | None], None] | None = None
+
+
+class Group:
+    """The calls of one `parallel`: results and errors in the order of the source."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.errors: list[ErrorValue | None] = []
+        self.left = 0
+        self.waiter: Running | None = None
+
+
+class LocalHost:
+    def __init__(
+        self,
+        program: Program,
+        write: Callable[[str], None] = print,
+        warn: Callable[[str], None] = lambda _: None,
+        *,
+        answer: Answer | None = None,
+        functions: dict[str, Callable[..., Any]] | None = None,
+        arguments: list[str] | None = None,
+    ) -> None:
+        self.linked: Linked = link(program)
+        self.write = write
+        self.warn = warn
+        self.answer = answer
+        self.functions = functions or {}
+        self.arguments = arguments or []
+        self.now = 0  # nanoseconds since the run began
+        self.ready: deque[Running] = deque()
+        self.processes: dict[str, Running] = {}
+        self.names: dict[str, str] = {}
+        self.streams: dict[str, list[Any]] = {}
+        self.groups: dict[int, Group] = {}
+        self.timers: list[tuple[int, int, Running, int]] = []
+        self.numbers = itertools.count(1)
+        self.mocks: dict[str, list[tuple[str, Any]]] = {}
+
+    # ------------------------------------------------------------ running
+
+    def run(self, fiber: Fiber | None = None) -> Outcome:
+        """Run the program (or one fiber of it) to its end; what still runs then is stopped."""
+        main = self.add(fiber or Fiber.start(self.linked))
+        outcome: list[Outcome] = []
+        main.on_end = lambda value, error: outcome.append(Outcome(value, error))
+        while not outcome:
+            if self.ready:
+                self.step(self.ready.popleft())
+            elif not self.next_timer():
+                assert main.fiber is not None
+                file, line, column = main.fiber.place()
+                text = "every process waits for a message that nobody will send"
+                return Outcome(None, ErrorValue("Deadlock", text, file, line, column))
+        return outcome[0]
+
+    def add(self, fiber: Fiber | None) -> Running:
+        process = Running(f"p{next(self.numbers)}", fiber)
+        self.processes[process.pid] = process
+        if fiber is not None:
+            self.ready.append(process)
+        return process
+
+    def step(self, process: Running) -> None:
+        if not process.is_alive or process.fiber is None:
+            return
+        result = run(process.fiber, FUEL)
+        if isinstance(result, OutOfFuel):
+            self.ready.append(process)
+        elif isinstance(result, Done):
+            self.ended(process, result.value, result.error)
+        else:
+            self.effect(process, result)
+
+    def effect(self, process: Running, effect: VmEffect) -> None:
+        action = EFFECTS.get(effect.kind)
+        assert process.fiber is not None
+        if action is not None:
+            action(self, process, process.fiber, *effect.arguments)
+        elif effect.kind.startswith("host::") and effect.kind[6:] in self.functions:
+            self.host_function(process.fiber, effect)
+        else:
+            process.fiber.throw("CapabilityDenied", f"this host does not allow {effect.kind}")
+        if process.is_alive and not process.waits:
+            self.ready.append(process)
+
+    def host_function(self, fiber: Fiber, effect: VmEffect) -> None:
+        try:
+            fiber.resume(self.functions[effect.kind[6:]](*effect.arguments))
+        except Exception as error:  # noqa: BLE001 - whatever a host function raises, a program may catch
+            fiber.throw(type(error).__name__, str(error))
+
+    # ------------------------------------------------------------ time
+
+    def wait(self, process: Running, what: str, nanoseconds: int | None = None) -> None:
+        process.waits = what
+        process.wait_number = next(self.numbers)
+        if nanoseconds is not None:
+            heapq.heappush(self.timers, (self.now + nanoseconds, process.wait_number, process, process.wait_number))
+
+    def wake(self, process: Running) -> None:
+        process.waits = ""
+        self.ready.append(process)
+
+    def next_timer(self) -> bool:
+        """Jump to the next timer that somebody still waits for."""
+        while self.timers:
+            at, _, process, number = heapq.heappop(self.timers)
+            if not process.is_alive or not process.waits:
+                continue
+            is_receive = process.waits == "receive" and process.receive[1] == number
+            if not is_receive and process.wait_number != number:
+                continue
+            self.now = max(self.now, at)
+            assert process.fiber is not None
+            if is_receive:
+                process.fiber.expire()
+            else:
+                process.fiber.resume(None)
+            self.wake(process)
+            return True
+        return False
+
+    # ------------------------------------------------------------ ends
+
+    def ended(self, process: Running, value: Any, error: ErrorValue | None, reason: str = "") -> None:
+        """A process is over: try again if it is supervised, else tell those who asked."""
+        if not process.is_alive:
+            return
+        reason = reason or ("normal" if error is None else f"{error.name}: {error.text}")
+        if reason != "normal" and self.restarted(process):
+            return
+        process.is_alive, process.reason, process.waits = False, reason, ""
+        for name in [name for name, pid in self.names.items() if pid == process.pid]:
+            del self.names[name]
+        if process.on_end is not None:
+            process.on_end(value, error)
+        elif error is not None and not process.links and not process.watchers:
+            self.warn(f"process {process.pid} ended: {error}")
+        for pid in process.watchers:
+            self.deliver(pid, ["DOWN", Process(process.pid), reason])
+        process.fiber = None
+        if reason != "normal":
+            for pid in sorted(process.links):
+                self.linked_end(self.processes[pid], process, error, reason)
+
+    def linked_end(self, other: Running, process: Running, error: ErrorValue | None, reason: str) -> None:
+        other.links.discard(process.pid)
+        cause = error or ErrorValue("ProcessExit", reason)
+        self.ended(other, None, cause, reason)
+
+    def restarted(self, process: Running) -> bool:
+        if process.restart is None:
+            return False
+        function, arguments, settings = process.restart
+        window = settings.get("window", 60_000)
+        window_ns = window * 1_000_000 if type(window) is int else window.nanoseconds
+        process.restarts = [at for at in process.restarts if at > self.now - window_ns]
+        if settings.get("strategy") == "stop" or len(process.restarts) >= int(settings.get("max_restarts", 3)):
+            return False
+        process.restarts.append(self.now)
+        old = process.fiber
+        assert old is not None
+        process.fiber = old.child(function, arguments)
+        process.waits = ""
+        self.ready.append(process)
+        return True
+
+    # ------------------------------------------------------------ messages
+
+    def deliver(self, pid: str, message: Any) -> None:
+        process = self.processes.get(pid)
+        if process is None or not process.is_alive or process.fiber is None:
+            return
+        process.fiber.deliver(message)
+        if process.waits == "receive":
+            self.wake(process)

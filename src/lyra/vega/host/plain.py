@@ -1,0 +1,56 @@
+"""Programs that need nobody: those that compute and print, and ask for nothing else.
+
+They are stepped right here, without a kernel, because starting one costs more than most of them run. Whether a program
+is plain is read off its instructions, so the answer never depends on what happens while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from lyra.vega.bytecode.opcodes import OP_EFFECT, OP_PRINT, OP_RECEIVE
+from lyra.vega.bytecode.program import Program
+from lyra.vega.machine.fiber import Done, Fiber, VmEffect
+from lyra.vega.machine.link import link
+from lyra.vega.machine.vm import run
+from lyra.vega.values.errors import VegaError
+
+__all__ = ["is_plain", "run_plain"]
+
+_FUEL: Final = 1 << 30  # nobody else waits for a turn
+_HALT: Final = 0xFF
+_ANSWERED: Final = frozenset({"env::args"})
+
+
+def is_plain(program: Program) -> bool:
+    """Whether nothing in the program asks for more than printing and its arguments."""
+    if program.agents or program.imports:
+        return False
+    for function in program.functions:
+        for op, _, _, c in function.code:
+            if op == OP_EFFECT:
+                if function.constants[c][0] not in _ANSWERED:
+                    return False
+            elif op >= OP_RECEIVE and op not in (OP_PRINT, _HALT):
+                return False
+    return True
+
+
+def run_plain(program: Program, write: Callable[[str], object], args: Sequence[str] = ()) -> Any:
+    """Run it to its end: what `main` returns, as the program has it; a VegaError for what it does not catch."""
+    fiber = Fiber.start(link(program, is_tiered=True, is_hashed=False))
+    while True:
+        outcome = run(fiber, _FUEL)
+        if isinstance(outcome, VmEffect):
+            if outcome.kind == "print":
+                write(outcome.arguments[0])
+                fiber.resume(None)
+            elif outcome.kind == "env::args":
+                fiber.resume([str(argument) for argument in args])
+            else:
+                fiber.throw("CapabilityDenied", f"{outcome.kind} was not expected of this program")
+        elif isinstance(outcome, Done):
+            if outcome.error is not None:
+                raise VegaError.of(outcome.error)
+            return outcome.value

@@ -1,0 +1,233 @@
+"""A fiber: one Vega process as plain data.
+
+It holds the calls in progress (function, place, registers, where the result goes), globals, the mailbox (made with the
+first message), the budget scopes that are open, and nothing that cannot be written down. `vm.run` steps it; when it
+comes to an effect, the host answers with `resume`, `throw`, `wake` or `expire` and runs it again. Between two effects
+it can be turned into data and back, in another process or on another machine (see `snapshot`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Self
+
+import msgspec
+
+from lyra.vega.machine.link import Code, Linked
+from lyra.vega.values.values import UNSET, Builder, Cell, Closure, Err, ErrorValue, Fault, Ok, copied
+
+__all__ = ["OUT_OF_FUEL", "SLICE", "WAIT", "Done", "Fiber", "OutOfFuel", "VmEffect"]
+
+SLICE: Final = 256  # calls and loop turns between two looks at the fuel and at the depth
+
+# A call in progress: the one below it (or None), its function, where it goes on, its registers, and which of them
+# waits for the result of the call above. A chain of tuples is quicker than a list of them.
+Frame = tuple[Any, Code, int, list[Any], int]
+
+
+class VmEffect(msgspec.Struct, gc=False):
+    """Something only the host can do: its kind and what it needs."""
+
+    kind: str
+    arguments: tuple[Any, ...] = ()
+
+
+WAIT: Final = VmEffect("receive", (None, 0))  # for a message, however long it takes: the commonest of all, made once
+
+
+class Done:
+    """The end of a fiber: its value, or the error nobody caught."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any = None, error: ErrorValue | None = None) -> None:
+        self.value = value
+        self.error = error
+
+    def __repr__(self) -> str:
+        return f"Done({self.value!r})" if self.error is None else f"Done(error={self.error})"
+
+
+class OutOfFuel:
+    """The fiber could go on, but its turn is over."""
+
+    __slots__ = ()
+
+
+OUT_OF_FUEL: Final = OutOfFuel()
+
+
+class Fiber:
+    __slots__ = (
+        "budgets",
+        "code",
+        "depth",
+        "destination",
+        "fault",
+        "globals",
+        "linked",
+        "looking",
+        "mailbox",
+        "paused",
+        "pc",
+        "receives",
+        "registers",
+        "stack",
+        "ticks",
+    )
+
+    def __init__(self, linked: Linked, code: Code, registers: list[Any], globals_: list[Any]) -> None:
+        self.linked = linked
+        self.code = code
+        self.pc = 0
+        self.registers = registers
+        self.stack: Frame | None = None
+        self.depth = 0
+        self.looking = 0  # slices that are left to look ahead; 0: it does not
+        self.globals = globals_
+        self.mailbox: deque[Any] | None = None
+        self.budgets = 0  # scopes open
+        self.receives = 0  # receives begun, so that a host knows one from the next
+        self.destination = -1  # the register that waits for the answer of an effect
+        self.fault: Fault | None = None
+        self.paused: Any = None  # a call of generated code that goes on in the next turn; never saved, but made again
+        self.ticks = SLICE
+
+    # ------------------------------------------------------------ beginning
+
+    @classmethod
+    def start(cls, linked: Linked) -> Self:
+        """The main process: the top level of the file, then `main`."""
+        code = linked.functions[linked.program.entry]
+        return cls(linked, code, code.template[:], [UNSET] * len(linked.program.globals))
+
+    @classmethod
+    def call(cls, linked: Linked, function: Closure | int, arguments: list[Any], globals_: list[Any]) -> Self:
+        """A fiber that calls one function with values that belong to nobody else."""
+        closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
+        code = linked.functions[closure.function]
+        given = len(arguments)
+        registers = code.template.copy()
+        if given != code.parameters:
+            if not code.required <= given <= code.parameters:
+                raise wrong_count(code, given)
+            for missing in range(given, code.parameters):
+                registers[missing] = UNSET
+        if given:
+            registers[:given] = arguments
+        if code.captures:
+            registers[code.parameters : code.parameters + code.captures] = closure.captured
+        return cls(linked, code, registers, globals_)
+
+    def child(self, function: Closure | int, arguments: list[Any]) -> Self:
+        """A new process for a function of this program. Nothing is shared: function, arguments and globals are
+        copied, together, so that what they share among themselves they go on sharing."""
+        closure = function if type(function) is Closure else Closure(function)  # type: ignore[arg-type]
+        globals_ = self.globals
+        if not (
+            closure.captured
+            or (arguments and not _DEEP.isdisjoint(map(type, arguments)))
+            or (globals_ and not _DEEP.isdisjoint(map(type, globals_)))
+        ):
+            return self.call(self.linked, closure, arguments, globals_[:] if globals_ else globals_)
+        closure, arguments, globals_ = copied([closure, arguments, globals_])
+        return self.call(self.linked, closure, arguments, globals_)
+
+    def move_to(self, linked: Linked) -> None:
+        """Go on with a program that was fitted to this one, and in which the calls in progress are the same."""
+        frames = []
+        frame = self.stack
+        while frame is not None:
+            below, code, pc, registers, destination = frame
+            frames.append((_moved(linked, code, registers), pc, registers, destination))
+            frame = below
+        self.stack = None
+        for one in reversed(frames):
+            self.stack = (self.stack, *one)
+        self.code = _moved(linked, self.code, self.registers)
+        self.globals += [UNSET] * (len(linked.program.globals) - len(self.globals))
+        self.linked = linked
+
+    # ------------------------------------------------------------ answers
+
+    def resume(self, value: Any = None) -> None:
+        """The answer of the effect just handed out."""
+        if self.destination >= 0:
+            self.registers[self.destination] = value
+        self.destination = -1
+
+    def throw(self, name: str, text: str) -> None:
+        """The effect failed: an error at its place, for a `catch` to see."""
+        self.fault = Fault(name, text)
+        self.destination = -1
+
+    def deliver(self, message: Any) -> None:
+        """Put a message (already copied) into the mailbox."""
+        if self.mailbox is None:
+            self.mailbox = deque()
+        self.mailbox.append(message)
+
+    def expire(self) -> None:
+        """The time of the receive that waits is over."""
+        _, state, _, _ = self.code.code[self.pc]
+        self.registers[state + 2] = -1
+
+    # ------------------------------------------------------------ saving
+
+    def to_data(self) -> dict[str, Any]:
+        """All of it as plain data; see `snapshot`."""
+        from lyra.vega.machine.snapshot import to_data
+
+        return to_data(self)
+
+    @staticmethod
+    def from_data(linked: Linked, data: dict[str, Any]) -> Fiber:
+        from lyra.vega.machine.snapshot import from_data
+
+        return from_data(linked, data)
+
+    # ------------------------------------------------------------ looking
+
+    def frames(self, limit: int = 1 << 60) -> list[tuple[Code, int]]:
+        """The calls in progress, innermost first: function and place."""
+        found = [(self.code, self.pc)]
+        frame = self.stack
+        while frame is not None and len(found) < limit:
+            frame, code, pc, _, _ = frame
+            found.append((code, pc))
+        return found
+
+    def place(self) -> tuple[str, int, int]:
+        """File, line and column of what is being done; of library code, those of its caller."""
+        frames = self.frames(64)
+        code, pc = next(((code, pc) for code, pc in frames if not code.function.is_hidden), frames[0])
+        line, column = code.function.place(max(pc - 1, 0))
+        return self.linked.program.files[code.function.file], line, column
+
+    def trace(self, limit: int = 20) -> list[str]:
+        """Who called whom, innermost first."""
+        lines = []
+        for code, pc in self.frames(limit):
+            if not code.function.is_hidden:
+                line, column = code.function.place(max(pc - 1, 0))
+                lines.append(f"{code.name} ({self.linked.program.files[code.function.file]}:{line}:{column})")
+        return lines
+
+
+def _moved(linked: Linked, code: Code, registers: list[Any]) -> Code:
+    """The same function of another program, with that one's constants behind its registers."""
+    found = linked.functions[code.index]
+    own = found.function.registers
+    registers[own:] = found.template[own:]
+    return found
+
+
+def wrong_count(code: Code, given: int) -> Fault:
+    if code.required == code.parameters:
+        wanted = str(code.parameters)
+    else:
+        wanted = f"{code.required} to {code.parameters}"
+    return Fault("TypeError", f"`{code.name}` takes {wanted} arguments, got {given}")
+
+
+_DEEP: Final = frozenset({list, dict, Closure, Ok, Err, Builder, Cell})

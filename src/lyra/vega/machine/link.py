@@ -1,0 +1,164 @@
+"""A Program made ready to run: what the VM's loop reads.
+
+Linking copies each function's code (a jump to a jump goes where that one goes), builds the list of registers that every
+call starts from (empty ones, then the constants), and looks up the library functions that its instructions name. A
+linked program is shared by all its processes and never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lyra.errors import BytecodeError
+from lyra.vega.bytecode.opcodes import (
+    OP_CALL,
+    OP_CALL_PURE,
+    OP_CLOSURE,
+    OP_GLOBAL_GET,
+    OP_GLOBAL_SET,
+    OP_JUMP,
+    OP_LIBRARY,
+    OP_LOOP,
+)
+from lyra.vega.bytecode.program import Function, Handler, Instruction, Program
+from lyra.vega.stdlib.natives import native
+
+__all__ = ["Code", "Linked", "globals_reached", "link"]
+
+
+class Code:
+    """One function as the loop wants it."""
+
+    __slots__ = (
+        "captures",
+        "code",
+        "constants",
+        "function",
+        "handlers",
+        "index",
+        "name",
+        "parameters",
+        "pure",
+        "required",
+        "template",
+    )
+
+    def __init__(self, index: int, function: Function) -> None:
+        self.index = index
+        self.name = function.name
+        self.function = function
+        self.code: list[Instruction] = _threaded(function.code)
+        self.handlers: list[Handler] = function.handlers
+        self.parameters = len(function.parameters)
+        self.required = function.required
+        self.captures = function.captures
+        self.pure: Any = None  # of a pure function, see `tier2`
+        self.constants: list[Any] = list(function.constants)
+        self.template: list[Any] = [None] * function.registers + function.constants[: function.pinned]
+        for op, _, _, c in function.code:
+            if op == OP_LIBRARY:
+                name, count = function.constants[c]
+                found = native(name)
+                if found is None:
+                    raise BytecodeError(f"the library has no function {name!r}", hint="compile the source again")
+                self.constants[c] = (found, count)
+            elif op == OP_CLOSURE:
+                self.constants[c] = tuple(function.constants[c][1:])
+
+
+def _threaded(code: list[Instruction]) -> list[Instruction]:
+    """The code with jumps to jumps led to their end: each instruction stays where it is."""
+    return [
+        code[a] if op == OP_JUMP and a < len(code) and code[a][0] in (OP_JUMP, OP_LOOP) else (op, a, b, c)
+        for op, a, b, c in code
+    ]
+
+
+class Linked:
+    """All functions of a program, with its hash, by which saved processes name it.
+
+    A host may set two short cuts, which the machine tries before it hands out an effect. `post(target, message)`
+    carries a message at once and says True, or False: then the effect is asked. `spawn(fiber, function, arguments,
+    details)` starts a process and gives its value, or None. `older` are the hashes of programs whose saved processes
+    go on with this one, which was fitted to them.
+    """
+
+    __slots__ = ("functions", "hash", "older", "post", "program", "spawn", "tier")
+
+    def __init__(self, program: Program, content_hash: str) -> None:
+        self.program = program
+        self.hash = content_hash
+        self.older: frozenset[str] = frozenset()
+        self.post: Callable[[Any, Any], bool] | None = None
+        self.spawn: Callable[[Any, Any, Any, Any], Any] | None = None
+        self.functions = [Code(index, function) for index, function in enumerate(program.functions)]
+        self.tier: Any = None
+
+    def beside(self, post: Callable[[Any, Any], bool]) -> Linked:
+        """The same code for fibers that run in another thread: with a `post` of their own, no `spawn` and no tier."""
+        found = Linked.__new__(Linked)
+        found.program, found.hash, found.functions = self.program, self.hash, self.functions
+        found.older = self.older
+        found.post, found.spawn, found.tier = post, None, None
+        return found
+
+
+def globals_reached(linked: Linked, function: int) -> list[int]:
+    """The slots of the globals that a function, or one that it calls or makes, reads or sets."""
+    slots: set[int] = set()
+    seen: set[int] = set()
+    todo = [function]
+    while todo:
+        index = todo.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        for op, a, b, _ in linked.functions[index].function.code:
+            if op == OP_GLOBAL_GET:
+                slots.add(b)
+            elif op == OP_GLOBAL_SET:
+                slots.add(a)
+            elif op in (OP_CALL, OP_CALL_PURE, OP_CLOSURE):
+                todo.append(b)
+    return sorted(slots)
+
+
+def link(program: Program, *, is_tiered: bool = False, is_hashed: bool = True) -> Linked:
+    """A program ready to run. The program must be verified, or fresh from the compiler.
+
+    With `is_tiered` pure functions are generated as Python: quicker, but a call of one is a single step, whatever the
+    fuel; a host that shares its time says in `tier.contended` when a call has to give way. A host that keeps nothing
+    needs no hash of it.
+    """
+    linked = Linked(program, _hash_of(program) if is_hashed else "")
+    if is_tiered:
+        _add_tier(linked)
+    return linked
+
+
+def _hash_of(program: Program) -> str:
+    from lyra.vega.bytecode.file import content_hash
+
+    return content_hash(program)
+
+
+def _add_tier(linked: Linked) -> None:
+    """Calls of pure functions become CALL_PURE. A function is pure when it has a tree and calls pure ones only."""
+    trees = {code.index: code.function.tree for code in linked.functions if code.function.tree is not None}
+    grown = True
+    while grown:
+        unfit = [index for index, tree in trees.items() if any(called not in trees for called in tree[3])]
+        for index in unfit:
+            del trees[index]
+        grown = bool(unfit)
+    if not trees:
+        return
+    from lyra.vega.machine.pure.switch import Pure, Tier
+
+    linked.tier = Tier(trees)
+    for index in trees:
+        linked.functions[index].pure = Pure(linked.tier, index)
+    for code in linked.functions:
+        if any(op == OP_CALL and b in trees for op, _, b, _ in code.code):
+            code.code = [(OP_CALL_PURE if op == OP_CALL and b in trees else op, a, b, c) for op, a, b, c in code.code]

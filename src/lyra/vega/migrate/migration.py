@@ -1,0 +1,422 @@
+"""Going on with a changed program: whether that is safe, and what it takes.
+
+A run is a journal. Its next life brings every live process back by running the program again from the process's last
+checkpoint, answered from the journal. So another program may take over where nothing of that shows a difference:
+
+- it is rehearsed (`replay.rehearsal`): it has to ask for what the run asked for, print what the run printed, and use
+  every answer that the run has; what was changed in code that no process comes to again is then free to differ;
+- calls that were in progress when a process was saved have to be in functions that are the same to the instruction;
+- agents that are in use may change in what decides how the next call is made (`HARMLESS`), and calls that were made
+  keep the settings that they were made with;
+- it may not be allowed more than the run was allowed when it began.
+
+Everything else is refused, with what changed and why that is not safe. A migration is a row of the journal: from there
+on the other program is in force, in all later lives.
+
+    migration = migrated(run, compiled, texts)          # None where the code is the same; ConfigError where unsafe
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.core import codec
+from lyra.errors import ConfigError
+from lyra.vega.bytecode.file import content_hash
+from lyra.vega.bytecode.opcodes import OP_GLOBAL_GET
+from lyra.vega.bytecode.program import Program
+from lyra.vega.bytecode.renumber import changed_functions, fitted, is_gone, reached
+from lyra.vega.durable.durable_run import FRONT, agent_of, arguments_of
+from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.record import MAIN
+from lyra.vega.machine.link import link
+from lyra.vega.migrate.changes import Change, Owners, changes, is_same_code, lines_changed
+from lyra.vega.migrate.rehearsal import Rehearsal
+from lyra.vega.replay.journal import VEGA
+from lyra.vega.runtime.agents.setting_versions import HARMLESS, Renewal, difference
+from lyra.vega.runtime.rights import Rights, settings_of
+from lyra.vega.values.values import UNSET
+
+if TYPE_CHECKING:
+    from lyra.kernel.journal.history import ProcessState
+    from lyra.vega.durable.runs import Run
+
+__all__ = ["Migration", "migrated"]
+
+_SHOWN_MAX: Final = 12
+_LINES_MAX: Final = 60
+
+
+class Migration:
+    """Another program for a run: fitted to the one before, with what changed in words. `done` is called once it is in
+    the store."""
+
+    def __init__(self, before: Program, program: Program, sources: Mapping[str, str]) -> None:
+        self.program = program
+        self.sources = dict(sources)
+        self.renewals: list[Renewal] = []
+        self.changes: list[str] = []
+        self.done: Callable[[], object] = lambda: None
+        self._hash = content_hash(program)
+        self._globals = [len(before.globals), len(program.globals)]
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "hash": self._hash,
+            "globals": self._globals,
+            "renewals": [renewal.to_data() for renewal in self.renewals],
+            "changes": self.changes,
+        }
+
+
+def migrated(
+    run: Run, program: Program, sources: Mapping[str, str], *, say: Callable[[str], str] | None = None
+) -> Migration | None:
+    """How a run goes on with a program: None where its code is the same. ConfigError with what changed and why that is
+    not safe, where it is not. `say` has the words of a command about the run, as its caller has to give it."""
+    if content_hash(program) == run.hash:
+        return None
+    before = run.program()
+    newer = fitted(before, program)
+    if is_same_code(before, newer):
+        return None
+    case = _Case(run, before, Migration(before, newer, sources))
+    if case.is_safe():
+        case.migration.changes = [f"{change}: {why}" for change, why in case.verdicts()] or ["its instructions changed"]
+        return case.migration
+    resume, replay = (f"vega {verb} {run.id}" if say is None else say(verb) for verb in ("resume", "replay"))
+    raise ConfigError(
+        f"the program changed since run {run.id} began, and the run cannot go on with it:\n{case.told()}",
+        hint=f"go on with the program that the run has: {resume}; see what it did: {replay}; "
+        f"or begin a new run: vega run {program.name}",
+        run=run.id,
+    )
+
+
+class _Trouble(NamedTuple):
+    """Why it is not safe: `part` is the declaration it is about, or else a process and where that is."""
+
+    text: str
+    part: tuple[str, str] | None = None
+    pid: str = ""
+
+
+class _Case:
+    """One run, its program and the one that would take over."""
+
+    def __init__(self, run: Run, before: Program, migration: Migration) -> None:
+        self.run = run
+        self.before = before
+        self.migration = migration
+        self.newer = migration.program
+        self.changed = changed_functions(before, self.newer)
+        self.changes: list[Change] = changes(run.sources(), migration.sources) if migration.sources else []
+        self.troubles: list[_Trouble] = []
+        self.live = {pid: state for pid, state in run.processes.items() if state.exit is None}
+        self.processes = {pid: state for pid, state in self.live.items() if state.created.program == VEGA}
+
+    def is_safe(self) -> bool:
+        if self.run.is_over:
+            self.troubles.append(_Trouble("the run is over: there is nothing left that another program could do"))
+            return False
+        for check in (self._rights, self._frames, self._values, self._variables, self._agents, self._tools):
+            check()
+        if not self.troubles:
+            self._rehearsals()
+        return not self.troubles
+
+    # ------------------------------------------------------------ what processes hold
+
+    def _rights(self) -> None:
+        folder = self.run.began["folder"]
+        old, new = (Rights(link(program, is_hashed=False), folder) for program in (self.before, self.newer))
+        allowed = {right for layer in old.grant.layers for right in layer}
+        more = [right for layer in new.grant.layers for right in layer if right not in allowed]
+        if more and old.grant.layers:
+            listed = ", ".join(sorted(map(str, more)))
+            self.troubles.append(_Trouble(f"it wants to do more than the run was allowed when it began: {listed}"))
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        """The processes that come back from a checkpoint, as they were saved."""
+        found = {}
+        for pid, state in self.processes.items():
+            raw = self.run.space.get_blob(state.restored_blob) if state.restored_blob else bytes(state.restored)
+            kept = codec.decode(raw)
+            if kept is not None:
+                found[pid] = {**kept["fiber"], "printed": kept["printed"]}
+        return found
+
+    def _frames(self) -> None:
+        for pid, fiber in self._saved.items():
+            for index in {frame[0] for frame in fiber["frames"]} & self.changed:
+                said = f"process {pid} was saved in the middle of `{self.before.functions[index].name}`"
+                self.troubles.append(_Trouble(said, self._owner(index), pid))
+
+    def _values(self) -> None:
+        """Functions that processes hold as values: one that captured something is a part of its code, any other only
+        a name."""
+        fragile = {index for index in self.changed if not self._is_name(index)}
+        if not fragile:
+            return
+        for pid, state in self.live.items():
+            for index in self._held(state) & fragile:
+                said = f"process {pid} holds `{self.before.functions[index].name}` as a value"
+                self.troubles.append(_Trouble(said, self._owner(index), pid))
+
+    def _is_name(self, index: int) -> bool:
+        old, new = self.before.functions[index], self.newer.functions[index]
+        return not is_gone(new) and old.parameters == new.parameters and not old.captures and not new.captures
+
+    def _held(self, state: ProcessState) -> set[int]:
+        """The functions that what the journal keeps for a process names."""
+        found: set[int] = set()
+        for data in self._kept(state):
+            found.update(_named(data))
+        return found
+
+    def _kept(self, state: ProcessState) -> Iterator[Any]:
+        get_blob = self.run.space.get_blob
+        yield arguments_of(self.run, state)
+        kept = [(state.restored, state.restored_blob), *((message, blob) for _, message, blob, _ in state.inbox)]
+        kept += [(entry.value, entry.blob) for entry in state.effects.values() if entry.done]
+        for raw, blob in kept:
+            yield codec.decode(get_blob(blob) if blob else bytes(raw))
+
+    def _variables(self) -> None:
+        """Variables that were added are set by the top level: who comes back from behind it finds them unset."""
+        added = range(len(self.before.globals), len(self.newer.globals))
+        if not added:
+            return
+        for pid, state in self.live.items():  # also of supervisors, who start others again with what they started with
+            is_agent = state.created.program == FRONT or state.created.program.startswith("agent:")
+            if is_agent or (pid == MAIN and pid not in self._saved):
+                continue
+            roots = self._held(state) | {frame[0] for frame in self._saved.get(pid, {"frames": ()})["frames"]}
+            if pid == MAIN:
+                roots |= set(_offered(self.newer))
+            for index in reached(self.newer, roots):
+                slots = {b for op, _, b, _ in self.newer.functions[index].code if op == OP_GLOBAL_GET}
+                for slot in slots.intersection(added):
+                    name = self.newer.globals[slot]
+                    said = f"process {pid} is past the top level, which would have set `{name}`"
+                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+
+    # ------------------------------------------------------------ agents
+
+    def _agents(self) -> None:
+        fronts: dict[str, list[str]] = {}
+        for pid, state in self.run.processes.items():
+            agent = agent_of(self.run, pid, state)
+            if agent is not None:
+                fronts.setdefault(agent[1], []).append(pid)
+        for name, pids in fronts.items():
+            self._agent(name, [pid for pid in pids if pid in self.live])
+
+    def _agent(self, name: str, live: list[str]) -> None:
+        part = ("agent", name)
+        old, new = self.before.agents.get(name), self.newer.agents.get(name)
+        if old is None:  # one that a migration took away before
+            return
+        if new is None:
+            if live:
+                self.troubles.append(_Trouble(f"agent {name} is gone, and process {live[0]} is one", part))
+            return
+        was, becomes = self._settings(self.before, old.configuration), self._settings(self.newer, new.configuration)
+        if was is None or becomes is None:
+            if live and {old.configuration, new.configuration} & self.changed:
+                self.troubles.append(_Trouble("its settings depend on what only the running program knows", part))
+            return
+        renewal = difference(name, was, becomes)
+        unsafe = [key for key in renewal.keys if key not in HARMLESS]
+        if unsafe and live:
+            words = " and ".join(f"`{key}`" for key in unsafe)
+            self.troubles.append(_Trouble(f"{words} cannot change while process {live[0]} is that agent", part))
+        elif renewal.keys and live and was.get("memory", "none") != "none":
+            said = f"process {live[0]} has a conversation with it that was begun with the settings it had"
+            self.troubles.append(_Trouble(said, part))
+        elif renewal.keys and not unsafe:
+            self.migration.renewals.append(renewal)
+
+    def _settings(self, program: Program, function: int) -> dict[str, Any] | None:
+        """What an agent's declaration comes to with the variables that the main process has."""
+        known = [*self._old.globals, *[UNSET] * (len(program.globals) - len(self._old.globals))]
+        return settings_of(link(program, is_hashed=False), function, known[: len(program.globals)])
+
+    def _tools(self) -> None:
+        """A call that is under way has told its model of its tools, and may have run some."""
+        for pid, state in self.live.items():
+            kind, _, name = state.created.program.partition(":")
+            if kind != "agent":
+                continue
+            name = name.partition("~")[0]
+            if _offer(self.before, name, self.before.tools) != _offer(self.newer, name, self.before.tools):
+                self.troubles.append(
+                    _Trouble(f"process {pid} is a call under way, whose model knows its tools", ("agent", name), pid)
+                )
+            for entry in state.effects.values():
+                ran = self.run.processes.get(entry.link) if entry.kind == "spawn" and entry.name == VEGA else None
+                indexes = set() if ran is None else _named(arguments_of(self.run, ran))
+                for index in reached(self.before, indexes) & self.changed:
+                    said = f"process {pid}, a call under way, has run it as a tool"
+                    self.troubles.append(_Trouble(said, self._owner(index), pid))
+                if ran is not None and len(self.newer.globals) != len(self.before.globals):
+                    self.troubles.append(_Trouble(f"a tool of process {pid} was begun with fewer variables", None, pid))
+
+    # ------------------------------------------------------------ the rehearsals
+
+    @cached_property
+    def _old(self) -> Rehearsal:
+        found = Rehearsal(self.run, self.before)
+        found.rehearse()
+        return found
+
+    @cached_property
+    def _new(self) -> Rehearsal:
+        found = Rehearsal(self.run, self.newer, self.migration)
+        found.rehearse()
+        return found
+
+    def _rehearsals(self) -> None:
+        new = self._new
+        for pid, state in self.processes.items():
+            asked = {key for key in state.effects if not str(key).startswith("doubt:")}
+            if state.stopping:
+                continue
+            if pid in new.diverged:
+                self._differs(pid, *new.diverged[pid])
+            elif not asked <= new.taken.get(pid, set()):
+                self._differs(pid, new.stands.get(pid, ""), self._left(state, new.taken.get(pid, set())))
+            else:
+                self._lines(pid)
+
+    def _left(self, state: ProcessState, taken: set[Any]) -> str:
+        entry = next((entry for key, entry in state.effects.items() if key not in taken), None)
+        return "comes to something else than the run did" + (f", which {deed(entry.kind, entry.name)}" if entry else "")
+
+    def _lines(self, pid: str) -> None:
+        """Whether it prints what was printed; lines before its checkpoint are not printed again."""
+        count, new = self.run.facts.printed.get(pid, 0), self._new.printed.get(pid, {})
+        for number, line in self._printed(pid, count).items():
+            if number < count and number >= self._before_checkpoint(pid) and new.get(number) != line:
+                self._differs(pid, "", f"printed {line[:80]!r} where it would print {str(new.get(number))[:80]!r}")
+                return
+
+    def _printed(self, pid: str, count: int) -> dict[int, str]:
+        """The lines of a process: of the journal, or, where that was shortened, as the program that printed them does
+        it again."""
+        rows = [record.data for record in self.run.rows(pid=pid, kind="run.printed")]
+        if len(rows) != count:
+            return self._old.printed.get(pid, {})
+        return {number: str(codec.decode(data)["text"]) for number, data in enumerate(rows)}
+
+    def _before_checkpoint(self, pid: str) -> int:
+        return int(self._saved[pid]["printed"]) if pid in self._saved else 0
+
+    def _differs(self, pid: str, place: str, said: str) -> None:
+        said = said if said.startswith(f"process {pid} ") else f"process {pid} {said}"
+        self.troubles.append(_Trouble(f"{said} ({place})" if place else said, None, pid))
+
+    # ------------------------------------------------------------ in words
+
+    @cached_property
+    def _owners(self) -> tuple[Owners, Owners]:
+        return Owners(self.run.sources()), Owners(self.migration.sources)
+
+    def _owner(self, index: int) -> tuple[str, str]:
+        old, new = self._owners
+        if index < len(self.newer.functions) and not is_gone(self.newer.functions[index]):
+            return new.of(self.newer, index)
+        return old.of(self.before, index)
+
+    def verdicts(self) -> list[tuple[Change, str]]:
+        """Each change, and what is to be said about it."""
+        return [(change, self._verdict(change)) for change in self.changes]
+
+    def _verdict(self, change: Change) -> str:
+        found = next((trouble for trouble in self.troubles if trouble.part == change.part), None)
+        if found is not None:
+            return found.text
+        renewed = [key for one in self.migration.renewals if ("agent", one.agent) == change.part for key in one.keys]
+        if renewed and not self.troubles:
+            return f"calls to come have the new {' and '.join(renewed)}"
+        if change.what == "added" and change.kind != "const":
+            return "nothing has come to it yet"
+        functions = self._functions(change)
+        comes = {pid for pid, entered in self._old.entered.items() if entered & functions}
+        for trouble in self.troubles:
+            if trouble.pid in comes:
+                return f"process {trouble.pid} runs it again when the run goes on"
+        if change.kind == "top level" and MAIN in self._saved:
+            return "it is not run again: variables stay as the run has them"
+        if comes:
+            return "what the run did with it stays as it was"
+        return "no process comes to it again before it goes on"
+
+    def _functions(self, change: Change) -> set[int]:
+        """The functions that a change is about; of a constant those that it is a part of."""
+        owned = {index: self._owner(index) for index in self.changed}
+        found = {index for index, part in owned.items() if part == change.part}
+        if not found:
+            said = {one.part for one in self.changes}
+            found = {index for index, part in owned.items() if part not in said or part[0] == "top level"}
+        return found
+
+    def told(self) -> str:
+        """What changed, and why that is not safe."""
+        lines = [f"  {change}: {why}" for change, why in self.verdicts()][:_SHOWN_MAX]
+        if len(self.changes) > _SHOWN_MAX:
+            lines.append(f"  … and {len(self.changes) - _SHOWN_MAX} more")
+        parts = {change.part for change in self.changes}
+        others = dict.fromkeys(trouble.text for trouble in self.troubles if trouble.part not in parts)
+        lines += [f"  {text}" for text in [*others][:_SHOWN_MAX]]
+        return "\n".join(lines + self._difference())
+
+    def _difference(self) -> list[str]:
+        """The lines of the sources that differ."""
+        found = lines_changed(self.run.sources(), self.migration.sources) if self.migration.sources else []
+        more = [f"… and {len(found) - _LINES_MAX} lines more"] if len(found) > _LINES_MAX else []
+        return ["", *found[:_LINES_MAX], *more] if found else []
+
+
+def _named(data: Any) -> set[int]:
+    """The functions that values in a journal's form name: `["function", index, captured]`, however deep."""
+    found: set[int] = set()
+    todo = [data]
+    while todo:
+        one = todo.pop()
+        if type(one) is dict:
+            todo += one.values()
+        elif type(one) is list:
+            if len(one) == 3 and one[0] == "function" and type(one[1]) is int:
+                found.add(one[1])
+            todo += one
+    return found
+
+
+def _offered(program: Program) -> Iterable[int]:
+    """The functions that are called from outside the program's own code: tools, and the settings of agents."""
+    for info in program.agents.values():
+        yield info.configuration
+        yield from (tool.function for tool in info.tools)
+    for tool in program.tools.values():
+        yield tool.function
+        if tool.configuration >= 0:
+            yield tool.configuration
+
+
+def _offer(program: Program, agent: str, shared: Iterable[str]) -> list[Any]:
+    """What a model is told of the tools of an agent: its own, and those that several may share."""
+    info = program.agents.get(agent)
+    linked = link(program, is_hashed=False)
+    tools = [*([] if info is None else info.tools), *(program.tools[name] for name in shared if name in program.tools)]
+    return [
+        (
+            tool.name,
+            [(one.name, one.type, one.has_default) for one in tool.parameters],
+            repr(settings_of(linked, tool.configuration)),
+        )
+        for tool in tools
+    ]

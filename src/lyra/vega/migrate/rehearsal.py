@@ -1,0 +1,314 @@
+"""What a program would do if a run went on with it now, without doing any of it.
+
+Every live process of the run is brought back as the next life will do it, from its last checkpoint or its beginning, on
+a kernel of its own in memory, and answered from the journal alone. Where the journal has no more for a process, it
+stops; what was under way there is compared and not done. So it is known, before anything happens, whether the program
+asks for what the run asked for, prints what the run printed, and uses all the answers that the run has: a program for
+which that is so goes on as if it had been the run's from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from lyra.agents.session.shared import scopes
+from lyra.core.budgets.money import Money
+from lyra.errors import Divergence, LyraError
+from lyra.kernel.effects.door import Diverged
+from lyra.kernel.journal.history import Fold
+from lyra.kernel.kernel import Kernel
+from lyra.kernel.process.process import suspend
+from lyra.kernel.programs.context import ExitProgram
+from lyra.store.memory import MemoryStore
+from lyra.vega.durable.checkpoints import restored
+from lyra.vega.durable.durable_run import prepare, recall
+from lyra.vega.durable.effect_words import deed
+from lyra.vega.durable.record import MAIN
+from lyra.vega.machine.fiber import Done, Fiber, VmEffect
+from lyra.vega.machine.link import Code, Linked, link
+from lyra.vega.machine.vm import run as run_fiber
+from lyra.vega.replay.frozen_kernel import EndOfRecord, OnlyVega, StillWorld, Unwritten
+from lyra.vega.replay.reader import SEGMENT_FUEL, Part, part_of, spared
+from lyra.vega.replay.virtual_loop import run_hurried
+from lyra.vega.runtime.handlers import HANDLERS, handler
+from lyra.vega.runtime.job import Job
+from lyra.vega.runtime.light_processes import FUEL
+from lyra.vega.runtime.run import MAILBOX_MESSAGES
+from lyra.vega.runtime.world import Options
+from lyra.vega.values.errors import fault_of
+
+if TYPE_CHECKING:
+    from lyra.kernel.journal.history import Entry
+    from lyra.kernel.process.process import Process
+    from lyra.kernel.programs.context import Context
+    from lyra.vega.bytecode.program import Program
+    from lyra.vega.durable.runs import Run
+    from lyra.vega.migrate.migration import Migration
+
+__all__ = ["Rehearsal"]
+
+
+class Rehearsal(Unwritten):
+    """`taken` are the keys of the answers that each process used, `printed` its lines by number, `entered` the
+    functions that it called to get there, `stands` where it has come to, `diverged` where it asked for something else,
+    and what."""
+
+    def __init__(self, run: Run, program: Program, migration: Migration | None = None) -> None:
+        self.taken: dict[str, set[Any]] = {}
+        self.printed: dict[str, dict[int, str]] = {}
+        self.entered: dict[str, set[int]] = {}
+        self.diverged: dict[str, tuple[str, str]] = {}  # place, and what it did there
+        self.stands: dict[str, str] = {}  # the place that each process has come to
+        self.globals: list[Any] = []  # of the main process, where it stands
+        self._running = ""
+        self._unprinted = dict(run.facts.printed)  # lines that each process has still to print again
+        self._answers: dict[str, _Answers] = {}
+        self._paid = run.facts.paid
+        began = run.began
+        self.kernel = Kernel(
+            _Copy(run), lease_s=1e12, snapshot_every_events=1 << 60, mailbox_messages_max=MAILBOX_MESSAGES
+        )
+        self.kernel.programs = OnlyVega(self.kernel, _process)
+        self.kernel.kill = spared  # type: ignore[assignment, method-assign]
+        self.kernel.parts["replay"] = Part(self)
+        options = Options(
+            write=lambda _: None,
+            warn=lambda _: None,
+            model=began["model"],
+            budget=None if began["budget"] is None else Money(began["budget"]),
+            args=tuple(began["args"]),
+            folder=began["folder"],
+            sequential=True,
+        )
+        self.world = StillWorld(self.kernel, program, options, MAIN)
+        self.world.linked = self._watched(program, self.world.linked.hash)
+        prepare(self.world, run, migration)
+        self.world.record = self  # type: ignore[assignment]
+        self.world.runtime.name = str(began["nonce"])
+        recall(self.world, run)
+
+    def rehearse(self) -> None:
+        run_hurried(self._work)
+        for pid, process in self.kernel.processes.items():
+            if isinstance(process.recall, Diverged):
+                self.fails(pid, process.recall.error)
+
+    def _watched(self, program: Program, content_hash: str) -> Linked:
+        """The program with functions that tell when they are called."""
+        linked = link(program, is_hashed=False)
+        linked.hash = content_hash
+        linked.functions = [_Watched(self, index, one.function) for index, one in enumerate(linked.functions)]
+        return linked
+
+    def enters(self, index: int) -> None:
+        """A process calls a function; what it calls behind all that is known of it is not told."""
+        pid = self._running
+        if pid and (self._answers[pid].has_more or self._unprinted.get(pid, 0) > 0):
+            self.entered[pid].add(index)
+
+    def paid(self, session: str) -> dict[str, int]:
+        """As the next life will find it: a process that was saved in a session counts on it."""
+        return self._paid.get(session, {})
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        self.printed.setdefault(pid, {})[number] = text
+        self._unprinted[pid] = self._unprinted.get(pid, 0) - 1
+
+    async def _work(self, nobody_can: asyncio.Event) -> None:
+        await self.kernel.start()
+        try:
+            for process in self.kernel.processes.values():
+                process.context.run(scopes.set, (self.world.budget,))
+            await nobody_can.wait()
+            if self.world.main is not None:
+                self.globals = self.world.main.fiber.globals
+        finally:
+            self.world.close()
+            await self.kernel.close(drain_s=0.0)
+
+    # ------------------------------------------------------------ one process
+
+    def begins(self, process: Process) -> None:
+        pid = process.pid
+        self.taken[pid], self.entered[pid] = set(), set()
+        process.recall = self._answers[pid] = _Answers(process.recall or {}, process, self.taken[pid])
+
+    def stops(self, pid: str, fiber: Fiber) -> None:
+        file, line, _ = fiber.place()
+        self.stands[pid] = f"{file}:{line}" if line else ""
+
+    def fails(self, pid: str, error: LyraError) -> None:
+        self.diverged.setdefault(pid, (self.stands.get(pid, ""), _in_words(error)))
+
+    def job(self, ctx: Context, seed: Any) -> Job:
+        """A process from its seed, or as it was saved."""
+        is_saved = ctx.restored is not None
+        with self._of("" if is_saved else ctx._process.pid):
+            job = Job(self.world, ctx, self.world.fiber(seed))
+        if seed is None:
+            self.world.begin(job)
+            scopes.set((self.world.budget,))
+        elif type(seed) is dict:
+            self.world.enter_sessions(seed.get("sessions", ()))
+            if ctx.pid in self.world.early:
+                scopes.set((self.world.early[ctx.pid].scope,))
+        if is_saved:
+            job.fiber = restored(self.world, job, ctx.restored)
+            self._unprinted[ctx._process.pid] = self._unprinted.get(ctx._process.pid, 0) - job.state.printed
+            self.entered[ctx._process.pid].update(code.index for code, _ in job.fiber.frames())
+        return job
+
+    @contextmanager
+    def _of(self, pid: str) -> Iterator[None]:
+        self._running = pid
+        try:
+            yield
+        finally:
+            self._running = ""
+
+    def run(self, pid: str, fiber: Fiber) -> Any:
+        with self._of(pid):
+            return run_fiber(fiber, FUEL)
+
+
+def _in_words(error: LyraError) -> str:
+    """What a process does in place of what the run did there."""
+    if not isinstance(error, Divergence) or "expected" not in error.fields:
+        return error.message
+    does, did = (deed(*str(error.fields[word]).split(" ", 1)) for word in ("actual", "expected"))
+    return f"{does}, but not as the run did" if does == did else f"{does} where the run {did}"
+
+
+class _Watched(Code):
+    """A function that tells when its registers are copied, by whoever calls it."""
+
+    __slots__ = ("_fresh", "_rehearsal")
+
+    def __init__(self, rehearsal: Rehearsal, index: int, function: Any) -> None:
+        self._rehearsal = rehearsal
+        super().__init__(index, function)
+
+    @property
+    def template(self) -> list[Any]:
+        self._rehearsal.enters(self.index)
+        return self._fresh
+
+    @template.setter
+    def template(self, fresh: list[Any]) -> None:
+        self._fresh = fresh
+
+
+class _Copy(MemoryStore):
+    """The processes of a run as they stand, in memory; its blobs are looked up where they are."""
+
+    __slots__ = ("_space",)
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._space = run.space
+        fold = Fold()
+        fold.seq = run.fold.seq
+        for pid, state in run.processes.items():
+            created = replace(state.created, budget=None)  # nobody is stopped here for what he spent
+            fold.processes[pid] = replace(state, created=created)
+        fold.changed = set(fold.processes)
+        self._states = {pid: data for pid, data in fold.dump().items() if data is not None}
+        self._first, self._snapshot_seq = fold.seq + 1, fold.seq
+
+    def get_blob(self, digest: str) -> bytes:
+        return self._blobs.get(digest) or self._space.get_blob(digest)
+
+
+class _Pending:
+    """An answer that is not there yet. Whether it is to the same question is seen; who wants more has to wait."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.kind, self.name, self.hash = entry.kind, entry.name, entry.hash
+
+    def __getattr__(self, name: str) -> Any:
+        raise EndOfRecord
+
+
+class _Answers(dict[Any, Any]):
+    """What the journal answers one process; it never becomes empty to its kernel."""
+
+    def __init__(self, entries: dict[Any, Entry], process: Process, taken: set[Any]) -> None:
+        super().__init__(entries)
+        self._process = process
+        self._taken = taken
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def has_more(self) -> bool:
+        return any(key not in self._taken for key in self)
+
+    def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
+        entry = super().get(key)
+        if entry is None:
+            raise EndOfRecord
+        self._taken.add(key)
+        if not entry.done or (entry.kind == "sleep" and not self._is_over(key, entry)):
+            return _Pending(entry)
+        return super().pop(key)
+
+    def _is_over(self, key: Any, entry: Entry) -> bool:
+        """As the kernel has it: the journal went on, or its time has come."""
+        path, _, number = str(key).rpartition("/")
+        after = key + 1 if isinstance(key, int) else f"{path}/{int(number) + 1}"
+        return after in self or entry.due <= self._process.kernel.clock.now()
+
+
+async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
+    """As the driver has it. It never ends: the end of a process would end others."""
+    process = ctx._process
+    rehearsal: Rehearsal = part_of(process)
+    pid = process.pid
+    rehearsal.begins(process)
+    try:
+        job = rehearsal.job(ctx, seed)
+        try:
+            await _played(rehearsal, job)
+        finally:
+            rehearsal.stops(pid, job.fiber)
+    except LyraError as error:
+        rehearsal.fails(pid, error)
+    except asyncio.CancelledError:
+        if process.kernel.stopping:
+            raise
+    await suspend(process, [])
+
+
+async def _played(rehearsal: Rehearsal, job: Job) -> None:
+    fiber, used = job.fiber, 0
+    pid = job.ctx._process.pid
+    while used < SEGMENT_FUEL:
+        outcome = rehearsal.run(pid, fiber)
+        if type(outcome) is Done:
+            return
+        if type(outcome) is not VmEffect:
+            used += FUEL
+            await asyncio.sleep(0)
+            continue
+        used = 0
+        try:
+            if outcome.kind == "receive" and outcome.arguments[0] is None:
+                job.take(await job.ctx.receive())
+                continue
+            value = (HANDLERS.get(outcome.kind) or handler(outcome.kind))(job, *outcome.arguments)
+            if asyncio.iscoroutine(value):
+                value = await value
+            fiber.resume(value)
+        except ExitProgram:
+            return
+        except Divergence:
+            raise
+        except Exception as error:  # noqa: BLE001 - as the driver has it
+            fault = fault_of(error)
+            fiber.throw(fault.name, fault.text)

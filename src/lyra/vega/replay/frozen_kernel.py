@@ -1,0 +1,186 @@
+"""A kernel's parts on which nothing new happens: every answer is the journal's, and nobody else is there.
+
+`Recall` is what the journal answers one process; where it has no more, whatever is under way is given up. The world
+knows agents by what they said alone. A fiber here keeps what it was told, so that it can be told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lyra.kernel.programs.registry import Programs
+from lyra.vega.machine.fiber import Fiber, OutOfFuel, VmEffect
+from lyra.vega.replay.journal import VEGA, Journal
+from lyra.vega.runtime.agents.agent import AgentPlan, Cell, Turn
+from lyra.vega.runtime.world import World, padded
+from lyra.vega.values.values import copied
+
+if TYPE_CHECKING:
+    from lyra.core.budgets.budget import Usage
+    from lyra.kernel.journal.history import Entry
+    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.vega.machine.link import Linked
+    from lyra.vega.replay.timeline import Answer, Step
+
+__all__ = ["EndOfRecord", "Heard", "OnlyVega", "Recall", "StillWorld", "Unprinted", "Unwritten", "depth_of"]
+
+
+class EndOfRecord(asyncio.CancelledError):
+    """The journal has no more for this process: whatever it does now is given up, also beside its own line."""
+
+
+class Recall(dict[Any, Any]):
+    """What the journal answers one process. It never becomes empty to its kernel, which would go on by itself then."""
+
+    def __init__(self, entries: dict[Any, Entry], process: KernelProcess, journal: Journal) -> None:
+        super().__init__(entries)
+        self._process = process
+        self._journal = journal
+        self._kept = journal.checkpoints.get(process.pid, {})
+        self.taken: list[Any] = []  # on the process's own line, since somebody emptied it
+        self.beside: dict[str, list[Any]] = {}  # and of each branch beside it, by its path
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(self._real(key), default)
+
+    def pop(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 - as a dict has it
+        real = self._real(key)
+        entry = super().get(real)
+        if entry is None or not entry.done or (entry.kind == "sleep" and not self._is_over(real, entry)):
+            raise EndOfRecord
+        if type(key) is int and real != key:
+            self._process.keys, self._process.rng = real + 1, None
+        self._line(real).append(real)
+        return super().pop(real)
+
+    def _line(self, key: Any) -> list[Any]:
+        return self.taken if type(key) is int else self.beside.setdefault(key.rpartition("/")[0], [])
+
+    def of_branch(self, path: str) -> list[Any]:
+        """What the journal answered a call that was made beside others: where it was made again, that."""
+        return self.beside.get(f"{path}.again") or self.beside.get(path, [])
+
+    def _real(self, key: Any) -> Any:
+        """The key in the journal: behind a checkpoint that was kept here, or of a call that was made ahead of its turn,
+        turned out to be another one, and was made again."""
+        while type(key) is int and key in self._kept and key not in self:
+            key += 1
+        if type(key) is str and key.startswith("ahead"):
+            path, _, number = key.rpartition("/")
+            again = f"{path}.again/{number}"
+            return again if again in self else key
+        return key
+
+    def _is_over(self, key: Any, entry: Entry) -> bool:
+        return self._journal.went_on(self._process.pid, key) or entry.due <= self._journal.last_at
+
+
+class OnlyVega(Programs):
+    """Only the program's own processes run; agents, supervisors and conversations have said what they said."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self, kernel: Kernel, process: Callable[..., Any]) -> None:
+        self._process = process
+        super().__init__(kernel)
+
+    def get(self, name: str) -> Any:
+        return self._process if name == VEGA else None
+
+
+class StillWorld(World):
+    """Nobody is asked, so nobody has to be there."""
+
+    def plan(self, name: str, settings: dict[str, Any]) -> AgentPlan:
+        """Tools of other servers are not looked for."""
+        kept = {key: value for key, value in settings.items() if key not in ("tools", "output_tools")}
+        return super().plan(name, kept)
+
+    def cell(self, pid: str, plan: AgentPlan, promised: Cell | None = None) -> Cell:  # noqa: ARG002 - nobody asks early
+        return self.cells.setdefault(pid, _Absent(plan))
+
+    def fiber(self, seed: Any, linked: Linked | None = None) -> Fiber:
+        linked = linked or self.linked
+        if seed is None:
+            return Heard.start(linked)
+        function, arguments, globals_ = self.read(seed)
+        fiber = Heard.call(linked, function, arguments, padded(linked, globals_))
+        fiber.depth = depth_of(seed)
+        return fiber
+
+
+def depth_of(seed: Any) -> int:
+    """How deep a process that began like this is in the calls of whoever waits for it."""
+    return int(seed.get("depth", 0)) if type(seed) is dict else 0
+
+
+class _Absent(Cell):
+    __slots__ = ()
+
+    async def ready(self) -> None:
+        raise EndOfRecord
+
+    def room(self, outer: Turn | None) -> None:
+        """Nobody has to wait for a turn here."""
+
+
+class Heard(Fiber):
+    """A fiber that knows what it was told."""
+
+    __slots__ = ("_told", "expired", "heard")
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.heard: list[Any] = []
+        self.expired = False
+        self._told: tuple[Step, int] | None = None  # the last message, and how many there were with it
+
+    def told(self, step: Step, answer: Answer) -> None:
+        """A receive was given a message; whether it wants that shows when it has looked."""
+        if answer.is_receive and answer.heard:
+            self._told = (step, len(self.mailbox or ()))
+
+    def looked(self, outcome: Any) -> None:
+        """It has run on: where it waits for a message again and none was taken, the last one was not for it."""
+        if self._told is None or type(outcome) is OutOfFuel:
+            return
+        (step, count), self._told = self._told, None
+        if type(outcome) is VmEffect and outcome.kind == "receive" and len(self.mailbox or ()) == count:
+            step.what, step.result = "a message comes", f"{step.result} stays in the mailbox"
+
+    def deliver(self, message: Any) -> None:
+        self.heard.append(copied(message))
+        super().deliver(message)
+
+    def expire(self) -> None:
+        self.expired = True
+        super().expire()
+
+
+class Unwritten:
+    """The record of a replay: nothing is written, since the journal has it."""
+
+    def name(self, name: str, pid: str) -> None:
+        """Kept by the world alone."""
+
+    def paid(self, session: str) -> dict[str, int]:  # noqa: ARG002 - as the record has it
+        return {}
+
+    def pay(self, sessions: list[str], usage: Usage) -> None:
+        """Nobody is paid here."""
+
+    def leave(self, session: str) -> None:
+        """Nothing was paid in it."""
+
+
+class Unprinted(Unwritten):
+    """The same, with nowhere to print to."""
+
+    def print(self, pid: str, number: int, text: str) -> None:
+        """Nowhere: the step has it."""

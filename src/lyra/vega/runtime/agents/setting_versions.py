@@ -1,0 +1,112 @@
+"""Settings of agents that a migration changed: calls that were made keep theirs, calls to come have the new ones.
+
+A renewal says of one agent which settings were replaced by which. Whoever asks for the plan of an agent gets the newest
+one, which knows the older ones by the names that their calls have in the journal: `agent:NAME` at first, `agent:NAME~1`
+after the first renewal. A replay that comes to a call takes the plan that the call was made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lyra.kernel.process.call_keys import upcoming
+from lyra.kernel.programs.registry import program_of
+from lyra.vega.machine.snapshot import value_from_data, value_to_data
+
+if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process
+    from lyra.vega.runtime.agents.agent import AgentPlan
+
+__all__ = ["HARMLESS", "Renewal", "Renewals", "difference", "is_alike", "made_with", "name_plan"]
+
+# What decides how a call is made and nothing else: what came of the calls before is in the journal.
+HARMLESS: Final = (
+    *("model", "system", "temperature", "max_tokens", "timeout", "budget", "priority"),
+    *("retry", "rate_limit", "circuit_breaker"),
+)
+
+
+class Renewal(NamedTuple):
+    """Settings of one agent as they were and as they are; one that is absent was, or is, not said."""
+
+    agent: str
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+    def to_data(self) -> list[Any]:
+        return [self.agent, value_to_data(self.old), value_to_data(self.new)]
+
+    @classmethod
+    def from_data(cls, data: list[Any]) -> Renewal:
+        agent, old, new = data
+        return cls(str(agent), value_from_data(old), value_from_data(new))
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted({*self.old, *self.new})
+
+    def applied(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return _replaced(settings, self.old, self.new)
+
+    def reverted(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return _replaced(settings, self.new, self.old)
+
+
+def _replaced(settings: dict[str, Any], was: Mapping[str, Any], becomes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with one part in place of another; as they are where they do not have that part."""
+    keys = {*was, *becomes}
+    if any(_part(settings, key) != _part(was, key) for key in keys):
+        return settings
+    kept = {key: becomes.get(key, value) for key, value in settings.items() if key not in keys or key in becomes}
+    return {**kept, **becomes}
+
+
+def _part(settings: Mapping[str, Any], key: str) -> Any:
+    return repr(value_to_data(settings[key])) if key in settings else None
+
+
+def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two settings are the same, in whatever order they were said."""
+    return one.keys() == other.keys() and all(_part(one, key) == _part(other, key) for key in one)
+
+
+def difference(agent: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Renewal:
+    keys = [key for key in {**old, **new} if _part(old, key) != _part(new, key)]
+    return Renewal(agent, {key: old[key] for key in keys if key in old}, {key: new[key] for key in keys if key in new})
+
+
+class Renewals:
+    """All renewals of a run, in order."""
+
+    __slots__ = ("_by_agent",)
+
+    def __init__(self, renewals: Iterable[Renewal] = ()) -> None:
+        self._by_agent: dict[str, list[Renewal]] = {}
+        for renewal in renewals:
+            self._by_agent.setdefault(renewal.agent, []).append(renewal)
+
+    def __contains__(self, agent: str) -> bool:
+        return agent in self._by_agent
+
+    def versions(self, agent: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """An agent's settings before each renewal and after the last, oldest first, from those of any version."""
+        renewals = self._by_agent.get(agent, [])
+        for renewal in renewals:
+            settings = renewal.applied(settings)
+        found = [settings]
+        for renewal in reversed(renewals):
+            found.append(renewal.reverted(found[-1]))
+        return found[::-1]
+
+
+def name_plan(plan: AgentPlan, version: int) -> None:
+    """Calls with the settings of a later version go by a name of their own."""
+    if version:
+        program_of(plan.agent).__qualname__ = f"{plan.name}~{version}"
+
+
+def made_with(process: Process, plan: AgentPlan) -> AgentPlan:
+    """The plan for the call that a process comes to: of one in its journal, the plan that it was made with."""
+    entry = upcoming(process) if plan.older else None
+    return plan if entry is None or entry.kind != "spawn" else plan.older.get(entry.name, plan)

@@ -1,0 +1,152 @@
+"""The budget of a call that is made ahead of its turn: it draws on nobody until the program comes to the call.
+
+What such a call spends is written in a scope of its own. When its turn comes, the sessions around it are asked whether
+they would have allowed just this, and are charged; if they would not, the call counts as speculative and is made
+again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
+that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
+
+Not `lyra.core.budgets.early_budget`, which is for calls that the program may come to while they are under way: there a scope joins
+those around it in the middle, and so may have none below it. Here the program waits for the end and is charged with the
+sum, and a function that runs ahead opens scopes of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from lyra.core.budgets.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
+from lyra.core.budgets.early_budget import NO_ROOM, is_limited
+from lyra.errors import BudgetExceeded
+from lyra.vega.plan.rules import OFF
+from lyra.vega.values.values import Money
+
+__all__ = ["Apart", "Kept", "take_back"]
+
+
+def take_back(scope: Budget, usage: Usage) -> None:
+    """A scope has counted something that is not its own, or that it will be charged once more."""
+    scope.charge_alone(Usage._from_pairs(tuple((index, -amount) for index, amount in usage.items)))
+
+
+class Apart(Budget):
+    """`around` is the innermost scope that the call will be charged to, `before` the scopes of the calls that stand
+    before it and are not charged yet."""
+
+    __slots__ = ("_before", "admitted", "around", "guessed", "is_over", "known", "peak", "was_refused")
+
+    def __init__(self, around: Budget, before: Callable[[], list[Apart]], limit: Money | None) -> None:
+        super().__init__(usd=limit)
+        self.around = around
+        self.limits_money = self.limits_money or around.limits_money
+        self.limits_tokens = self.limits_tokens or around.limits_tokens
+        self._before = before
+        self.admitted = 0  # questions under way that found room in an earlier life of the run
+        self.known = asyncio.Event()  # set when those behind it can tell what it takes
+        self.guessed: Usage = NOTHING  # at what was on its way when it was given up; nobody is charged for it
+        self.is_over = False  # charged, or given up
+        self.was_refused = False
+        self.peak = [0] * len(DIMENSIONS)  # the most that was used and set aside at one time
+
+    def child(self, value: Any = None, **limits: Any) -> Budget:
+        """The scope of the call that a function makes: it has to find room like any other."""
+        return _Inside(self, super().child(value, **limits))
+
+    def reserve(self, usage: Usage) -> Reservation:
+        self.admit(usage)
+        reservation = super().reserve(usage)
+        self.note()
+        return reservation
+
+    def cut_off(self, guess: Usage) -> bool:
+        self.guessed = self.guessed + guess
+        return True
+
+    def charge_alone(self, usage: Usage) -> None:
+        super().charge_alone(usage)
+        self.note()
+
+    def admit(self, usage: Usage) -> None:
+        """BudgetExceeded where there is no room; it only says: not yet."""
+        if self.admitted:
+            self.admitted -= 1
+        elif "reserve" not in OFF and not self._has_room(usage):
+            self.was_refused = True
+            marked: dict[str, Any] = {NO_ROOM: True}
+            raise BudgetExceeded("there is no room for a call that is made early", **marked)
+        self.known.set()
+
+    def note(self) -> None:
+        self.peak = list(map(max, self.peak, self._taken))
+
+    async def those_before(self) -> None:
+        """Wait until it is known what the calls before it take, where that matters."""
+        if is_limited(self.around) and "reserve" not in OFF:
+            for scope in self._before():
+                await scope.known.wait()
+
+    def _has_room(self, usage: Usage) -> bool:
+        if not is_limited(self.around):
+            return True
+        before = [scope for scope in self._before() if not scope.is_over]
+        if any(scope.was_refused or not scope.known.is_set() for scope in before):
+            return False  # nobody knows what that one will take, or whether the program goes on behind it
+        asked = dict(usage.items)
+        wanted = [
+            self._taken[index] + asked.get(index, 0) + sum(scope._taken[index] for scope in before)
+            for index in range(len(DIMENSIONS))
+        ]
+        return self._fits(wanted)
+
+    def is_allowed(self) -> bool:
+        """Whether the scopes around it, as they are now that its turn has come, would have let it happen like this."""
+        return "spend" in OFF or self._fits(self.peak)
+
+    def _fits(self, wanted: list[int]) -> bool:
+        return all(
+            taken[index] + amount <= limits[index]
+            for _, taken, limits in self.around._chain
+            for index, amount in enumerate(wanted)
+            if amount
+        )
+
+
+class _Inside(Budget):
+    """A limit of one call below the scope of the function that makes it."""
+
+    __slots__ = ("_apart",)
+
+    def __init__(self, apart: Apart, limit: Budget) -> None:
+        super().__init__(parent=apart, **limit._limit_data())
+        self._apart = apart
+
+    def reserve(self, usage: Usage) -> Reservation:
+        self._apart.admit(usage)
+        reservation = super().reserve(usage)
+        self._apart.note()
+        return reservation
+
+
+class Kept(Budget):
+    """The budget of a question to a conversation, inside a session of a durable run. No replay makes the turns of a
+    conversation again for whoever asked, so what they cost is told to `pay` as it is spent."""
+
+    __slots__ = ("_pay",)
+
+    def __init__(self, around: Budget, limit: Money | None, pay: Callable[[Usage], None]) -> None:
+        super().__init__(usd=limit, parent=around)
+        self._pay = pay
+
+    def settle(self, reservation: Reservation, actual: Usage | None = None) -> Usage:
+        over = super().settle(reservation, actual)
+        self._told(reservation.usage if actual is None else actual)
+        return over
+
+    def charge(self, usage: Usage) -> None:
+        super().charge(usage)
+        self._told(usage)
+
+    def _told(self, usage: Usage) -> None:
+        if usage.items:
+            self._pay(usage)

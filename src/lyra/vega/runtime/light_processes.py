@@ -1,0 +1,414 @@
+"""The Fleet: the processes of a run that need nothing of the kernel but a turn.
+
+A process that was started by `spawn` and only calculates, sends and receives is *light*: a Member, which is a fiber
+with a pid, in line with everybody else in the kernel's scheduler. It becomes a process of the kernel's own, under the
+same pid and with the messages it has, as soon as it asks for anything else, fails, or is looked up (`bring`).
+
+A process of the kernel that waits for a message, and for nothing else, is stepped here, too: messages between
+processes of the run go from fiber to fiber. Where the kernel has something for it (a signal, a message from outside,
+its end), its own program goes on. Messages that came through the kernel are older than those that would come here, so
+nothing is put into a fiber's mailbox while the kernel holds one for it.
+
+On a kernel with a journal there is no fleet, and while somebody listens to the kernel's events, nobody is light.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context as ContextVars
+from typing import TYPE_CHECKING, Any, Final
+
+from lyra.core.budgets.budget import Budget
+from lyra.core.limits import ENDED_PROCESSES_KEPT
+from lyra.core.rights.capability import Grant
+from lyra.kernel.process.process import NORMAL, Exit
+from lyra.vega.machine.fiber import OUT_OF_FUEL, SLICE, WAIT, Done, Fiber, Frame, VmEffect
+from lyra.vega.machine.link import Code, Linked
+from lyra.vega.machine.vm import run
+from lyra.vega.values.errors import fault_of
+from lyra.vega.values.values import Closure, Fault, Future, Process, copied
+
+if TYPE_CHECKING:
+    from lyra.kernel.process.process import Process as KernelProcess
+    from lyra.vega.runtime.job import Job
+    from lyra.vega.runtime.world import World
+
+__all__ = ["FUEL", "Fleet", "Member"]
+
+FUEL: Final = 4_096  # calls and loop turns; about a millisecond
+
+
+class Origin:
+    """What a light process has from its maker: what it may do and spend, and the sessions and spans around it."""
+
+    __slots__ = ("budget", "context", "grant")
+
+    def __init__(self, process: KernelProcess) -> None:
+        self.budget: Budget = process.budget
+        self.grant: Grant = process.grant
+        self.context: ContextVars = process.context.copy()
+
+
+class Member(Fiber):
+    """A fiber that the scheduler can step. `job` is its process of the kernel's, once it has one; `state` is as there:
+    `waiting` only in a receive without a time-out."""
+
+    __slots__ = ("fleet", "job", "origin", "pid", "priority", "since", "state", "worker")
+
+    def __init__(
+        self,
+        linked: Linked,
+        code: Code,
+        registers: list[Any],
+        globals_: list[Any],
+        fleet: Fleet | None = None,
+        origin: Origin | None = None,
+        pid: str = "",
+        since: float = 0.0,
+    ) -> None:
+        # Fiber's own, written out: this is the hottest place of a spawn.
+        self.linked = linked
+        self.code = code
+        self.pc = 0
+        self.registers = registers
+        self.stack: Frame | None = None
+        self.depth = 0
+        self.looking = 0
+        self.globals = globals_
+        self.mailbox: deque[Any] | None = None
+        self.budgets = 0
+        self.receives = 0
+        self.destination = -1
+        self.fault: Fault | None = None
+        self.paused: Any = None
+        self.ticks = SLICE
+        self.fleet: Fleet = fleet  # type: ignore[assignment]  # one that begins as a process gets it when it does
+        self.job: Job | None = None
+        self.origin = origin
+        self.pid = pid
+        self.priority = NORMAL
+        self.state = "ready"
+        self.since = since
+        self.worker = -1  # see crew
+
+    def step(self) -> None:
+        """Its turn in the scheduler."""
+        if self.job is not None:
+            self.fleet.step_of(self.job)
+        elif self.fleet.kernel.listening:
+            self.fleet.promote(self)
+        else:
+            self.state = "running"
+            outcome = run(self, FUEL)
+            if self.ticks < 0:  # it owes for large steps
+                self.fleet.kernel.scheduler.pause()
+            if outcome is WAIT:
+                self.state = "waiting"
+            else:
+                self.fleet.went(self, outcome)
+
+
+class Fleet:
+    """`light` are the light processes by pid, `aboard` those of the kernel's that run now, `ended` the light ones that
+    ended of late: what they gave, and when they began and ended."""
+
+    __slots__ = (
+        "_ended_pids",
+        "_labels",
+        "_limit",
+        "_push",
+        "_scheduler",
+        "_world",
+        "aboard",
+        "ended",
+        "kernel",
+        "light",
+    )
+
+    def __init__(self, world: World) -> None:
+        kernel = world.kernel
+        self._world = world
+        self.kernel = kernel
+        self._scheduler = kernel.scheduler
+        self._push: Callable[[Member], None] = kernel.scheduler.push  # a light process is ready
+        self._labels = kernel.labels.state
+        self._limit = kernel.mailboxes.limit
+        self.light: dict[str, Member] = {}
+        self.aboard: dict[str, Member] = {}
+        self.ended: dict[str, tuple[Any, float, float, Origin]] = {}
+        self._ended_pids: deque[str] = deque()
+        kernel.processes.guests.append(self)
+
+    # ------------------------------------------------------------ what the machine asks for
+
+    def spawn(self, maker: Fiber, function: Any, arguments: Any, details: list[str]) -> Process | Future | None:
+        """Start a light process; None: it takes more than that."""
+        kernel = self.kernel
+        if (
+            details[1] != "function"
+            or type(function) is not Closure
+            or type(maker) is not Member
+            or kernel.listening
+            or not kernel.open
+            or kernel.live >= kernel.processes_max
+            or self._scheduler.order is not None
+        ):
+            return None
+        origin = maker.origin or self._origin(maker)
+        if origin is None:
+            return None
+        code = maker.linked.functions[function.function]
+        if arguments or code.parameters or code.captures or maker.globals:
+            fiber = maker.child(function, arguments)
+            pid = kernel.life.next_pid()
+            fiber.fleet, fiber.origin, fiber.pid, fiber.since = self, origin, pid, kernel.clock.now()
+        else:  # nothing to copy
+            pid = kernel.life.next_pid()
+            registers = code.template.copy()
+            fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
+        self.light[pid] = fiber
+        kernel.live += 1
+        self._push(fiber)
+        return Process(pid) if not details[3] else Future(pid)
+
+    @staticmethod
+    def _origin(maker: Member) -> Origin | None:
+        """Of a process of the kernel's: the same for all that it starts until it does something else."""
+        job = maker.job
+        if job is None or job.process.budget.seconds is not None:
+            return None  # time limits are the kernel's
+        maker.origin = Origin(job.process)
+        return maker.origin
+
+    def post(self, target: Any, message: Any) -> bool:
+        """Carry a message to a process without leaving the machine; False: it takes more than that."""
+        if type(target) is not Process:
+            return False
+        pid = target.pid
+        member = self.light.get(pid)
+        if member is None:
+            return self._post_aboard(pid, message)
+        if self._labels.pids or self.kernel.listening:
+            return self._carry(pid, message)
+        mailbox = member.mailbox
+        if mailbox is None:
+            member.mailbox = deque((copied(message),))
+        elif len(mailbox) < self._limit:
+            mailbox.append(copied(message))
+        else:
+            return False
+        if member.state == "waiting":
+            member.state = "ready"
+            self._push(member)
+        return True
+
+    def _post_aboard(self, pid: str, message: Any) -> bool:
+        member = self.aboard.get(pid)
+        if member is None or self.kernel.listening:
+            return self._carry(pid, message)
+        assert member.job is not None
+        process = member.job.process
+        is_waiting = member.state == "waiting"
+        if (process.receiver is not None and not is_waiting) or process.inbox or process.senders:
+            return self._carry(pid, message)
+        if self._labels.pids:
+            return False
+        mailbox = member.mailbox
+        if mailbox is None:
+            member.mailbox = deque((copied(message),))
+        elif len(mailbox) < self._limit:
+            mailbox.append(copied(message))
+        else:
+            return self._carry(pid, message)
+        if is_waiting:
+            process.receiver = None
+            process.state = member.state = "ready"
+            self._scheduler.push(member)
+        return True
+
+    def _carry(self, pid: str, message: Any) -> bool:
+        """The kernel's way: into the inbox of a process that is not ours to step."""
+        kernel = self.kernel
+        if self._world.is_agent(pid) or self._labels.pids:
+            return False
+        receiver = kernel.processes.get(pid)
+        if receiver is None:
+            return True  # as to the dead: it goes nowhere
+        if receiver.inbox is not None and kernel.mailboxes.must_wait(receiver):
+            return False
+        kernel.mailboxes.deliver(receiver, (copied(message),))
+        return True
+
+    # ------------------------------------------------------------ steps
+
+    def went(self, member: Member, outcome: Any) -> None:
+        """What a light process came to, other than waiting."""
+        if outcome is OUT_OF_FUEL:
+            member.state = "ready"
+            self._scheduler.give_way(member)
+        elif type(outcome) is Done:
+            if outcome.error is None:
+                self._over(member, outcome.value)
+            else:
+                self.promote(member, outcome)
+        elif outcome.kind in _ANSWERS:
+            self._answer(member, outcome)
+            if self.light.get(member.pid) is member:  # else whoever got the text has looked it up
+                member.state = "ready"
+                self._push(member)
+        else:
+            self.promote(member, outcome)
+
+    def _answer(self, member: Member, effect: VmEffect) -> None:
+        try:
+            member.resume(_ANSWERS[effect.kind](self._world, member, *effect.arguments))
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong outside, a program may catch
+            fault = fault_of(error)
+            member.throw(fault.name, fault.text)
+
+    def _over(self, member: Member, value: Any) -> None:
+        """It ended in peace; for a while one may ask how."""
+        assert member.origin is not None
+        member.state = "terminated"
+        del self.light[member.pid]
+        self.kernel.live -= 1
+        self.ended[member.pid] = (value, member.since, self.kernel.clock.now(), member.origin)
+        self._ended_pids.append(member.pid)
+        if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
+            self.ended.pop(self._ended_pids.popleft(), None)
+
+    def step_of(self, job: Job) -> None:
+        """A turn of a process of the kernel's that waited for a message and has one."""
+        process, member = job.process, job.member
+        if process.inbox or process.error is not None or process._must_cancel is not None or self.kernel.listening:
+            job.hand_back(None)
+            return
+        process.state = member.state = "running"
+        outcome = run(member, FUEL)
+        if member.ticks < 0:
+            self._scheduler.pause()
+        if outcome is WAIT:
+            process.receiver = process
+            process.state = member.state = "waiting"
+        elif outcome is OUT_OF_FUEL:
+            process.state = member.state = "ready"
+            self._scheduler.give_way(member)
+        else:
+            job.hand_back(outcome)
+
+    # ------------------------------------------------------------ becoming a process of the kernel's
+
+    def promote(self, member: Member, outcome: Any = None) -> KernelProcess:
+        """Let the kernel have it, with what it asks for now."""
+        from lyra.vega.runtime.driver import vega_process
+
+        origin, world = member.origin, self._world
+        assert origin is not None
+        del self.light[member.pid]
+        process = self.kernel.life.adopt(
+            vega_process,
+            (world.run_id, member, outcome),
+            pid=member.pid,
+            budget=origin.budget,
+            grant=origin.grant,
+            context=origin.context.copy(),
+            created_at=member.since,
+        )
+        if world.tracks_processes:
+            world.started.append(member.pid)
+        if member.state == "waiting":  # its program begins when there is a message
+            process.receiver = process
+            process.state = "waiting"
+        else:
+            self._scheduler.push(process)
+        member.state = "running"
+        return process
+
+    def board(self, job: Job) -> None:
+        """A process of the kernel's begins to run a fiber of ours."""
+        member = job.member
+        member.state = "running"
+        member.fleet, member.job, member.origin = self, job, None
+        member.pid, member.priority = job.process.pid, job.process.priority
+        self.aboard[member.pid] = member
+
+    def leave(self, job: Job) -> None:
+        job.member.state = "terminated"
+        if self.aboard.get(job.process.pid) is job.member:
+            del self.aboard[job.process.pid]
+
+    def all_wait(self) -> bool:
+        """Whether each light process waits for a message."""
+        return all(member.state == "waiting" for member in self.light.values())
+
+    # ------------------------------------------------------------ as guests in the kernel's table
+
+    def __len__(self) -> int:
+        return len(self.light) + len(self.ended)
+
+    def __contains__(self, pid: object) -> bool:
+        return pid in self.light or pid in self.ended
+
+    def bring(self, pid: Any) -> KernelProcess | None:
+        member = self.light.get(pid)
+        if member is not None:
+            return self.promote(member)
+        return self._bring_ended(pid) if pid in self.ended else None
+
+    def bring_all(self) -> None:
+        self.bring_ended()
+        for pid in list(self.light):
+            self.bring(pid)
+
+    def bring_ended(self) -> None:
+        for pid in list(self.ended):
+            self._bring_ended(pid)
+
+    def states(self) -> list[str]:
+        """As the kernel names them: one that asks another thread for something waits."""
+        alive = ["waiting" if member.state == "asks" else member.state for member in self.light.values()]
+        return alive + ["terminated"] * len(self.ended)
+
+    def _bring_ended(self, pid: str) -> KernelProcess:
+        from lyra.vega.runtime.driver import vega_process
+
+        value, since, ended_at, origin = self.ended.pop(pid)
+        life = self.kernel.life
+        process = life.adopt(
+            vega_process,
+            None,
+            pid=pid,
+            budget=origin.budget,
+            grant=origin.grant,
+            context=origin.context,
+            created_at=since,
+        )
+        process.exit = Exit("normal", value)
+        process.state, process.ended_at = "terminated", ended_at
+        life.keep_ended(process)
+        return process
+
+    def stop(self) -> None:
+        """Everything ends: the light processes have nothing to tidy up. Who listens hears of it, though."""
+        if self.kernel.listening:
+            self.bring_all()
+        for member in self.light.values():
+            member.state = "terminated"
+        self.kernel.live -= len(self.light)
+        self.light.clear()
+        self.ended.clear()
+        self._ended_pids.clear()
+
+    def close(self) -> None:
+        """The run is over."""
+        self.stop()
+        if self in self.kernel.processes.guests:
+            self.kernel.processes.guests.remove(self)
+
+
+# What a light process may ask for and stay light.
+_ANSWERS: Final[dict[str, Callable[..., Any]]] = {
+    "print": lambda world, _member, text: world.options.write(text) and None,
+    "process::self": lambda _world, member: Process(member.pid),
+}

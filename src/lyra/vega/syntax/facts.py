@@ -1,0 +1,123 @@
+"""Facts about a tree that need no names or types: who is assigned to, what is thrown, where nothing goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from lyra.vega.syntax.ast import (
+    Assign,
+    Block,
+    Break,
+    Call,
+    Continue,
+    ExpressionStatement,
+    For,
+    ForIn,
+    If,
+    Literal,
+    Name,
+    Node,
+    Parallel,
+    Return,
+    Session,
+    Statement,
+    Throw,
+    While,
+)
+
+__all__ = ["assigned_and_thrown", "ends", "every_node", "parts_of"]
+
+# How fields that never hold a node are declared.
+_PLAIN: Final = frozenset({"Any", "bool", "int", "str", "dict[str, int]", "list[tuple[int, str]]"})
+
+
+@cache
+def _part_names(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of node that hold nodes; of anything else, none."""
+    declared = {
+        name: text for base in reversed(kind.__mro__) for name, text in vars(base).get("__annotations__", {}).items()
+    }
+    return tuple(name for name in getattr(kind, "__struct_fields__", ()) if declared[name] not in _PLAIN)
+
+
+def parts_of(node: Node) -> list[Any]:
+    """What a node is made of: nodes, or lists and dicts of them."""
+    return [part for name in _part_names(type(node)) if (part := getattr(node, name)) is not None]
+
+
+def every_node(roots: Sequence[Node]) -> Iterator[Node]:
+    """All nodes below these, in no particular order; with a stack of its own, so depth is no concern."""
+    todo: list[Any] = list(roots)
+    while todo:
+        item = todo.pop()
+        kind: type = type(item)
+        if kind is list or kind is tuple:
+            todo += item
+        elif kind is dict:
+            todo += item.values()
+        elif kind is not str:  # a text between the `${…}` of a string
+            yield item
+            for name in _part_names(kind):
+                part = getattr(item, name)
+                if part is not None:
+                    todo.append(part)
+
+
+def assigned_and_thrown(statements: Sequence[Statement]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that are assigned to somewhere, and the names of errors that are thrown somewhere."""
+    assigned: set[str] = set()
+    thrown: set[str] = set()
+    for node in every_node(statements):
+        if type(node) is Assign and type(node.target) is Name:
+            assigned.add(node.target.name)
+        elif type(node) is Throw:
+            thrown.add(node.error)
+    return frozenset(assigned), frozenset(thrown)
+
+
+def ends(statement: Statement) -> bool:
+    """Whether nothing behind this statement is ever reached."""
+    if isinstance(statement, (Return, Throw, Break, Continue)):
+        return True
+    if isinstance(statement, (Block, Session, Parallel)):
+        inside = statement.statements if isinstance(statement, Block) else statement.body.statements
+        return any(ends(each) for each in inside)
+    if isinstance(statement, (While, For)):
+        return _is_endless(statement) and not _breaks(statement.body)
+    step: Statement | None = statement
+    while isinstance(step, If):
+        if not ends(step.then):
+            return False
+        step = step.otherwise
+        if step is None:
+            return False
+        if isinstance(step, Block):
+            return ends(step)
+    if isinstance(statement, ExpressionStatement) and isinstance(statement.value, Call):
+        callee = statement.value.callee
+        return getattr(callee, "module", "") == "process" and getattr(callee, "name", "") == "exit"
+    return False
+
+
+def _is_endless(loop: While | For) -> bool:
+    condition = loop.condition
+    return condition is None or (isinstance(condition, Literal) and condition.value is True)
+
+
+def _breaks(body: Block) -> bool:
+    """Whether a `break` leaves the loop that has this body; one inside another loop leaves that."""
+    todo: list[Any] = [body]
+    while todo:
+        item = todo.pop()
+        kind: type = type(item)
+        if kind is Break:
+            return True
+        if kind is list or kind is tuple:
+            todo += item
+        elif kind is dict:
+            todo += item.values()
+        elif kind is not str and kind not in (While, For, ForIn):
+            todo += parts_of(item)
+    return False

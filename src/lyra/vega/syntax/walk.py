@@ -1,0 +1,45 @@
+"""Walking trees: the parts of a node, and everything below it, in the order of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from lyra.vega.syntax import ast
+
+__all__ = ["children", "own_parts", "parts"]
+
+_CLOSED = (ast.Lambda, ast.Function, ast.Agent, ast.Tool, ast.Supervisor, ast.Test, ast.Type)
+
+
+def children(node: Any) -> list[Any]:
+    if isinstance(node, msgspec.Struct):
+        return [getattr(node, name) for name in node.__struct_fields__ if name not in ("at", "end", "type")]
+    if isinstance(node, (list, tuple)):
+        return list(node)
+    if isinstance(node, dict):
+        return list(node.values())
+    return []
+
+
+def parts(root: Any) -> Iterator[Any]:
+    """A node and all below it, in the order of the source."""
+    todo: list[Any] = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Node):
+            yield node
+        todo.extend(reversed(children(node)))
+
+
+def own_parts(root: Any) -> Iterator[Any]:
+    """The same without what is inside functions made there: what runs when the node itself does."""
+    todo: list[Any] = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Node):
+            yield node
+        if node is root or not isinstance(node, _CLOSED):
+            todo.extend(reversed(children(node)))

@@ -1,0 +1,628 @@
+"""`@lyra.parallel`: the same results, prints, errors and conversations; only the waiting overlaps."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import traceback
+from typing import Any
+
+import pytest
+from verify.compare.python_parallel import check, took
+
+import lyra
+from lyra import Agent, Kernel, run, tool
+from lyra.agents.parallel import rules
+from lyra.agents.parallel.source.plan import picture_of
+from lyra.agents.session.execution import AgentState
+from lyra.errors import ConfigError, DeadlineExceeded, LyraError, ParseError
+from lyra.models.script import Reply, ScriptedError
+from lyra.models.sim import SimProvider
+from lyra.testing.loop import run as run_in_virtual_time
+from tests.agents.support import clock_here
+
+COUNT = int(os.environ.get("LYRA_OVERLAP", "300"))
+SEED = int(os.environ.get("LYRA_SEED", "1"))
+
+
+def model(text: str = "", *, wait_s: float = 1.0, fails: bool = False) -> SimProvider:
+    def answer(request: Any) -> Reply:
+        if fails:
+            return Reply(error=ScriptedError(kind="bad_request"), first_s=wait_s)
+        return Reply(text=text or f"<{request.messages[-1].text}>", first_s=wait_s)
+
+    return SimProvider(answer)
+
+
+def agent(name: str, **settings: Any) -> Agent:
+    keep = {key: settings.pop(key) for key in ("wait_s", "fails", "text") if key in settings}
+    return Agent(name, model=model(**keep), retry={"max_attempts": 1}, **settings)
+
+
+def timed(function: Any, *agents: Agent, expect: type[Exception] | None = None) -> tuple[Any, float, list[list[str]]]:
+    """What a function of processes comes to, how long it takes, and what the processes remember."""
+
+    async def main() -> tuple[Any, float, list[list[str]]]:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(each) for each in agents]
+            began = asyncio.get_running_loop().time()
+            try:
+                result = await function(*processes)
+            except LyraError as error:
+                if expect is None or not isinstance(error, expect):
+                    raise
+                result = error.message
+            elapsed = asyncio.get_running_loop().time() - began
+            return result, elapsed, [[message.text for message in each.messages] for each in processes]
+
+    return run_in_virtual_time(main())
+
+
+# ---------------------------------------------------------------- what overlaps
+
+
+@lyra.parallel
+async def review(one: Any, two: Any, three: Any, last: Any) -> str:
+    """Three reviews and a summary."""
+    first = await one.send("security")
+    second = await two.send("style")
+    third: str = await three.send("speed")
+    everything = f"{first} {second} {third}"
+    return str(await last.send(everything))
+
+
+def test_three_reviews_and_a_summary_take_one_and_one():
+    result, took_s, said = timed(review, *(agent(name) for name in "abcd"))
+    assert result == "<<security> <style> <speed>>"
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert said[3] == ["<security> <style> <speed>", result]
+
+
+def test_it_is_still_the_same_function():
+    assert review.__name__ == "review"
+    assert review.__doc__ == "Three reviews and a summary."
+    assert list(inspect.signature(review).parameters) == ["one", "two", "three", "last"]
+    assert inspect.iscoroutinefunction(review)
+    assert review.__annotations__["return"] == "str"
+
+
+def test_turns_of_a_loop_overlap():
+    asked = agent("a")
+
+    @lyra.parallel
+    async def every(process: Any) -> list[str]:
+        found = []
+        for item in ["x", "y", "z"]:
+            answer = await run(asked, item, clock=process._kernel.clock)
+            found.append(answer)
+        return found
+
+    result, took_s, _ = timed(every, agent("p"))
+    assert result == ["<x>", "<y>", "<z>"]
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_calls_inside_an_expression_overlap():
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> Any:
+        return (await one.send("a")) + "-" + (await two.send("b"))
+
+    result, took_s, _ = timed(both, agent("a"), agent("b"))
+    assert result == "<a>-<b>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.timed
+def test_a_plain_function_overlaps_too():
+    one, two = agent("a", wait_s=0.3), agent("b", wait_s=0.3)
+
+    @lyra.parallel
+    def both(text: str) -> Any:
+        first = lyra.run(one, text)
+        second = lyra.run(two, text)
+        return first + second
+
+    import time
+
+    began = time.monotonic()
+    assert both("x") == "<x><x>"
+    assert time.monotonic() - began < 0.55
+
+
+# ---------------------------------------------------------------- what does not
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"memory": True}, "it keeps notes"),
+        ({"system": lambda: "now"}, "its prompt is made anew"),
+    ],
+)
+def test_some_agents_are_asked_in_their_turn(settings: dict[str, Any], why: str):
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> list[str]:
+        first = await one.send("a")
+        second = await two.send("b")
+        return [first, second]
+
+    _, took_s, _ = timed(both, agent("a"), agent("b", **settings))
+    assert took_s == pytest.approx(2.0, rel=0.01), why
+
+
+@pytest.mark.parametrize("in_kernel", [True, False])
+def test_a_model_that_answers_by_the_order_of_its_questions_is_asked_in_order(in_kernel: bool):
+    async def three(one: Any, two: Any, again: Any) -> list[str]:
+        first = await one.send("1")
+        second = await two.send(first)
+        third = await again.send("3")
+        return [first, second, third]
+
+    @lyra.parallel
+    async def runs(one: Any, two: Any, again: Any) -> list[str]:
+        first = await run(one, "1")
+        second = await run(two, first)
+        third = await run(again, "3")
+        return [first, second, third]
+
+    script = SimProvider({"first_s": 0.01, "sequence": ["one", "two", "three"]})
+    agents = [Agent(name, model=script) for name in "abc"]
+    found = timed(lyra.parallel(three), *agents)[0] if in_kernel else asyncio.run(runs(*agents))
+    assert found == ["one", "two", "three"]
+
+
+@tool
+def noted(text: str) -> str:
+    """Takes a note."""
+    return text
+
+
+async def limited_between(one: Any, two: Any, limited: Any) -> list[str]:
+    said = [await limited.send("1", timeout=0.7)]
+    said.append(await one.send("2"))
+    said.append(await two.send("3"))
+    said.append(await limited.send("4", timeout=0.7))
+    return said
+
+
+async def limited_after(one: Any, two: Any, limited: Any) -> list[str]:
+    @lyra.parallel
+    async def both() -> list[str]:
+        first = await one.send("2")
+        second = await two.send("3")
+        return [first, second]
+
+    said = [await limited.send("1", timeout=0.7), *await both()]
+    return [*said, await limited.send("4", timeout=0.7)]
+
+
+@pytest.mark.parametrize("function", [lyra.parallel(limited_between), limited_after])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1}},
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1, "strategy": "reject"}},
+        {"rate_limit": {"requests_per_minute": 60, "burst": 9}},
+        {"rate_limit": {"requests_per_minute": 30, "burst": 1}, "tools": [noted]},
+    ],
+)
+def test_no_limit_fails_a_call_because_those_before_it_were_quicker(function: Any, settings: dict[str, Any]):
+    """Time that was won is given back to a limit that wants it, inside the function and after it."""
+    agents = [agent("a"), agent("b"), agent("g", wait_s=0.1, **settings)]
+    result, took_s, _ = timed(function, *agents)
+    assert result == ["<1>", "<2>", "<3>", "<4>"]
+    assert took_s == pytest.approx(1.2 if settings["rate_limit"]["burst"] == 9 else 2.1, abs=0.01)
+
+
+def test_tools_decide_whether_an_agent_may_be_asked_early():
+    @tool
+    def change(what: str) -> str:
+        """Change something."""
+        return what
+
+    @tool(idempotent=True)
+    def look(what: str) -> str:
+        """Look something up."""
+        return what
+
+    @tool(needs=["fs.read"])
+    def read(what: str) -> str:
+        """Read something."""
+        return what
+
+    @tool(needs=["fs.read", "fs.write"])
+    def write(what: str) -> str:
+        """Write something."""
+        return what
+
+    @lyra.parallel
+    async def both(one: Any, two: Any) -> list[str]:
+        first = await one.send("a")
+        second = await two.send("b")
+        return [first, second]
+
+    for each, wanted in ((change, 2.0), (look, 1.0), (read, 1.0), (write, 2.0)):
+        assert timed(both, agent("a"), agent("b", tools=[each]))[1] == pytest.approx(wanted, rel=0.01), each
+
+
+def test_a_print_is_where_it_was():
+    lines: list[str] = []
+
+    @lyra.parallel
+    async def talk(one: Any, two: Any) -> None:
+        first = await one.send("a")
+        lines.append(f"{first} after {asyncio.get_running_loop().time():.0f}")
+        second = await two.send("b")
+        lines.append(f"{second} after {asyncio.get_running_loop().time():.0f}")
+
+    _, took_s, _ = timed(talk, agent("a"), agent("b"))
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert [line.split()[0] for line in lines] == ["<a>", "<b>"]
+
+
+def test_two_messages_of_one_conversation_stay_in_order():
+    @lyra.parallel
+    async def twice(one: Any) -> list[str]:
+        first = await one.send("a")
+        second = await one.send("b")
+        return [first, second]
+
+    result, took_s, said = timed(twice, agent("a"))
+    assert result == ["<a>", "<b>"]
+    assert took_s == pytest.approx(2.0, rel=0.01)
+    assert said == [["a", "<a>", "b", "<b>"]]
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(("slow_s", "quick_s"), [(3.0, 1.0), (1.0, 3.0)])
+def test_the_first_failure_of_the_program_wins_and_nobody_remembers_more(slow_s: float, quick_s: float):
+    @lyra.parallel
+    async def three(one: Any, two: Any, last: Any) -> None:
+        await one.send("first")
+        await two.send("second")
+        await last.send("third")
+
+    agents = [agent("slow", wait_s=slow_s, fails=True), agent("quick", wait_s=quick_s, fails=True), agent("last")]
+    _, took_s, said = timed(three, *agents, expect=LyraError)
+    assert took_s == pytest.approx(slow_s, rel=0.01)
+    assert said == [[], [], []]
+
+
+def test_conversations_are_the_same_right_after_a_time_out():
+    """A turn that was given up is no part of a conversation from that moment on, also while it is being ended."""
+
+    async def late(one: Any, two: Any) -> Any:
+        seen = []
+        try:
+            await two.send("before")
+            await one.send("late", timeout=0.5)
+            await two.send("never")
+        except DeadlineExceeded:
+            for _ in range(4):
+                seen.append([([message.text for message in each.messages], each.agent_state) for each in (one, two)])
+                await asyncio.sleep(0)
+        return seen
+
+    agents = [agent("a"), agent("b")]
+    found = timed(late, *agents)[0]
+    assert found == [[([], AgentState.READY), (["before", "<before>"], AgentState.READY)]] * 4
+    assert timed(lyra.parallel(late), *agents)[0] == found
+
+
+def test_an_error_shows_the_line_as_it_is_written():
+    @lyra.parallel
+    async def fails(one: Any, two: Any) -> Any:
+        first = await one.send("a")
+        second = await two.send("b")
+        return first + second
+
+    async def main() -> str:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(agent("a")), await kernel.spawn(agent("b", fails=True))]
+            try:
+                await fails(*processes)
+            except LyraError as error:
+                return "".join(traceback.format_exception(error))
+            return ""
+
+    shown = run_in_virtual_time(main())
+    assert 'second = await two.send("b")' in shown
+    assert "in fails" in shown
+
+
+def test_cancelling_it_cancels_what_it_asked():
+    async def main() -> list[list[str]]:
+        async with Kernel(clock=clock_here()) as kernel:
+            processes = [await kernel.spawn(agent(name, wait_s=9.0)) for name in "abcd"]
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await review(*processes)
+            await asyncio.sleep(20)
+            return [[message.text for message in each.messages] for each in processes]
+
+    assert run_in_virtual_time(main()) == [[], [], [], []]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_what_cannot_be_looked_into_is_refused_with_a_place():
+    total = 0
+
+    async def sets_outside(one: Any) -> None:
+        nonlocal total
+        total = await one.send("a")
+
+    async def generator(one: Any) -> Any:
+        yield await one.send("a")
+
+    async def looks(one: Any) -> Any:
+        return locals(), await one.send("a")
+
+    for function, why in ((sets_outside, "around it"), (generator, "generator"), (looks, "locals")):
+        with pytest.raises(ConfigError, match=why) as caught:
+            lyra.parallel(function)
+        assert caught.value.fields["file"] == __file__
+        assert caught.value.fields["line"] > 0
+    with pytest.raises(ConfigError, match="for functions"):
+        from lyra.agents.parallel.source.source import overlapping
+
+        overlapping(print)
+
+
+def function(one: Any) -> Any:
+    return lyra.run(one, "a")
+
+
+class Whole:
+    """A class that somebody decorates as a whole."""
+
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "named", "hint"),
+    [
+        (lambda one: one, r"<lambda>: it is not a `def` .*test_overlap\.py:\d+", "next to a `def`"),
+        (len, "builtin_function_or_method len", "next to a `def`"),
+        (functools.partial(print), "partial", "next to a `def`"),
+        (Whole().method, "method Whole.method", "next to a `def`"),
+        (staticmethod(function), "staticmethod function", "`@staticmethod` above"),
+        (classmethod(function), "classmethod function", "`@classmethod` above"),
+        (property(function), "property function", "`@property` above"),
+        (Whole, "a class Whole", "on the methods"),
+    ],
+    ids=["lambda", "builtin", "partial", "bound", "staticmethod", "classmethod", "property", "class"],
+)
+def test_what_is_no_def_is_refused_at_once(thing: Any, named: str, hint: str):
+    """Not taken for one call among others, whose results would come in a list."""
+    decorators = [lyra.parallel()]
+    if isinstance(thing, (type, staticmethod, classmethod, property)):  # any other may be the last of some calls
+        decorators.append(lyra.parallel)
+    for decorate in decorators:
+        with pytest.raises(ConfigError, match=named) as caught:
+            decorate(thing)
+        assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_one_call_alone_is_a_call(limit: int | None):
+    """Whoever has a list of them does not count them first."""
+    assert asyncio.run(lyra.parallel(lambda: 7, limit=limit)) == [7]
+    assert asyncio.run(lyra.parallel(functools.partial(int, "7"), limit=limit)) == [7]
+
+
+def test_the_decorator_may_have_empty_parentheses():
+    @lyra.parallel()  # type: ignore[untyped-decorator]  # it is a call too, and gives anything
+    async def two(one: Any, other: Any) -> Any:
+        first = await one.send("a")
+        return first + await other.send("b")
+
+    result, took_s, _ = timed(two, agent("a"), agent("b"))
+    assert result == "<a><b>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+    with pytest.raises(ConfigError, match="no limit="):
+        lyra.parallel(limit=2)(function)
+
+
+def test_no_calls_have_no_results():
+    async def main() -> Any:
+        return await lyra.parallel(), await asyncio.create_task(lyra.parallel(limit=2))
+
+    assert asyncio.run(main()) == ([], [])
+
+
+def test_without_a_source_it_is_refused():
+    names: dict[str, Any] = {}
+    exec("async def made(p):\n    return await p.send('a')\n", names)
+    with pytest.raises(ConfigError, match="source is not there"):
+        lyra.parallel(names["made"])
+
+
+def test_awaitables_still_run_together():
+    async def one() -> int:
+        return 1
+
+    assert asyncio.run(_both(one)) == [1, 1]
+
+
+async def _both(one: Any) -> list[int]:
+    return list(await lyra.parallel(one(), one))
+
+
+def test_methods_and_closures_keep_working():
+    word = "!"
+
+    class Team:
+        @lyra.parallel
+        async def ask(self, one: Any, two: Any, *, mark: str = "?") -> Any:
+            first = await one.send("a" + mark)
+            second = await two.send("b" + word)
+            return first + second
+
+    result, took_s, _ = timed(Team().ask, agent("a"), agent("b"))
+    assert result == "<a?><b!>"
+    assert took_s == pytest.approx(1.0, rel=0.01)
+
+
+# ---------------------------------------------------------------- plans
+
+PLANNED = """
+import lyra
+from lyra import parallel, run
+
+@lyra.parallel
+async def review(a, b, c):
+    x = await a.send("1")
+    y = await b.send("2")
+    print(x)
+    z = await c.send(x)
+    for item in [1, 2]:
+        w = await run(agent, item)
+    return z
+
+@parallel
+def refused(a):
+    global n
+    n = lyra.run(a, "x")
+
+async def plain(a):
+    await a.send("not looked at")
+"""
+
+
+def test_a_plan_says_what_overlaps_and_why_the_rest_does_not():
+    picture = picture_of(PLANNED, "x.py")
+    assert [(path, step, [call.line for call in calls]) for path, step, calls in picture.groups] == [
+        ("review", 1, [7, 8]),
+        ("review", 1, [10, 12]),
+    ]
+    assert [call.in_loop for _, _, calls in picture.groups for call in calls] == [False, False, False, True]
+    assert picture.alone == []
+    assert picture.refused == [("refused", 17, "it sets a global variable")]
+    with pytest.raises(ParseError):
+        picture_of("def (", "x.py")
+
+
+DECORATED = """
+import functools
+import lyra
+
+def noted(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+def listed(function):
+    LISTED.append(function)
+    return function
+
+LISTED = []
+
+@lyra.parallel
+@noted
+def wrapped(a):
+    return lyra.run(a, "x")
+
+class Team:
+    @lyra.parallel
+    @staticmethod
+    def inside(a):
+        return lyra.run(a, "x")
+
+    @staticmethod
+    @lyra.parallel
+    def outside(a):
+        return lyra.run(a, "x")
+
+@noted
+def later(a):
+    return lyra.run(a, "x")
+
+lyra.parallel(later)
+
+@lyra.parallel()
+@listed
+def known(a):
+    return lyra.run(a, "x")
+"""
+
+
+def test_a_plan_refuses_what_another_decorator_has_made():
+    """As the decorator does, when the file is run."""
+    picture = picture_of(DECORATED, "x.py")
+    noted = "it is not a `def` of its own, but what `@noted` gives"
+    assert picture.refused == [
+        ("wrapped", 18, noted),
+        ("Team.inside", 24, "it is a staticmethod; put `@staticmethod` above `@lyra.parallel`"),
+        ("later", 33, noted),
+    ]
+    assert [path for path, _, _ in picture.alone] == ["Team.outside", "known"]
+
+    @functools.wraps(function)
+    def wrapper(one: Any) -> Any:
+        return function(one)
+
+    with pytest.raises(ConfigError, match="not a `def` of its own"):
+        lyra.parallel(wrapper)
+
+
+# ---------------------------------------------------------------- random functions
+
+
+def test_random_functions_come_to_the_same():
+    for seed in range(SEED, SEED + COUNT):
+        assert check(seed) == [], seed
+
+
+def test_random_functions_are_quicker():
+    seeds = range(100)
+    written = sum(took(seed, decorated=False) for seed in seeds)
+    assert sum(took(seed, decorated=True) for seed in seeds) < 0.95 * written
+
+
+NOTICED = {"room": 142, "kept": 17, "delivery": 16}  # the functions that need a rule are few
+
+
+@pytest.mark.parametrize("rule", sorted(rules.RULES.keys() - {"keys", "in place"}))  # those have tests of their own
+def test_each_rule_is_needed(rule: str):
+    assert check(NOTICED.get(rule, 0)) == []
+    rules.OFF.add(rule)
+    try:
+        seeds = (NOTICED.get(rule, 0), *range(400))
+        assert any(_differs(seed) for seed in seeds), f"nobody notices that {rule!r} is not kept"
+    finally:
+        rules.OFF.discard(rule)
+
+
+def _differs(seed: int) -> bool:
+    try:
+        return bool(check(seed))
+    except BaseException:  # a run that falls over is noticed too
+        return True
+
+
+def test_the_plan_command_reads_python_too(tmp_path):
+    import json
+
+    from click.testing import CliRunner
+
+    from lyra.cli.app import root
+
+    file = tmp_path / "x.py"
+    file.write_text(PLANNED)
+    said = CliRunner().invoke(root, ["vega", "plan", str(file), "--json"])
+    assert said.exit_code == 0, said.output
+    data = json.loads(said.stdout)
+    assert [[call["line"] for call in group["calls"]] for group in data["groups"]] == [[7, 8], [10, 12]]
+    assert {each["line"]: each["why"] for each in data["alone"]} == {
+        17: "the function is refused: it sets a global variable",
+    }
+    assert "digraph" in CliRunner().invoke(root, ["vega", "plan", str(file), "--dot"]).stdout
+    file.write_text("def (")
+    assert CliRunner().invoke(root, ["vega", "plan", str(file)]).exit_code == 2

@@ -1,0 +1,73 @@
+"""A session's digest: the name of its transcript, made when somebody asks."""
+
+from __future__ import annotations
+
+from lyra.agents.declaration.agent import Agent
+from lyra.agents.session.session import Session
+from lyra.agents.turn.loop import _identity
+from lyra.core.effect import canonical_hash
+from lyra.core.message import Message
+from lyra.models.request import Request
+from lyra.models.tokens import Conversation, Estimator
+
+FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
+CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
+
+
+def session(agent: Agent | None = None, *, durable: bool = True) -> Session:
+    return Session(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
+
+
+def test_the_digest_is_the_same_whenever_it_is_asked_for():
+    """Message by message or at the end; and the one that journals of earlier versions hold."""
+    at_once, at_the_end = session(), session()
+    for message in (FIRST, SECOND):
+        at_once.append(message)
+        assert at_once.digest
+        at_the_end.append(message)
+    assert at_once.digest == at_the_end.digest == CHAIN
+    assert at_the_end.to_data()["chain"] == CHAIN
+
+
+def test_a_turn_that_did_not_happen_leaves_the_digest_as_it_was():
+    """Also when what was cut back had not been counted yet, and when it had."""
+    for is_asked in (True, False):
+        one = session()
+        one.append(FIRST)
+        mark, digest = len(one.messages), one.digest
+        one.append(Message("user", "never"))
+        if is_asked:
+            assert one.digest != digest
+        one.cut_back(mark, digest)
+        assert one.digest == digest
+        one.append(SECOND)
+        assert one.digest == CHAIN
+
+
+def test_a_session_that_comes_back_goes_on_with_its_digest():
+    """What it has replayed is in it already."""
+    before, after, whole = session(), session(), session()
+    before.append(FIRST)
+    after.replay(before.to_data())
+    after.append(SECOND)
+    assert after.digest == CHAIN
+    whole.append(FIRST)
+    whole.append(SECOND)
+    assert after.digest == whole.digest
+
+
+def test_without_a_journal_there_is_no_digest():
+    one = session(durable=False)
+    one.append(FIRST)
+    assert one.digest == b""
+
+
+def test_a_question_is_known_by_all_its_settings():
+    """The hash that is kept for the next call is that of its own system prompt and tools, and of its own agent."""
+    agents = [Agent("a", model="sim/echo", temperature=value) for value in (1, 1.0, None)]
+    for agent in agents:
+        one = session(agent)
+        for system in ("x", "y", "y", "x"):
+            request = Request(model="m", messages=(), system=system, temperature=agent.temperature, max_tokens=5)
+            settings = (system, [], 5, agent.temperature)
+            assert _identity(one, request) == canonical_hash("settings", settings, {})

@@ -1,0 +1,231 @@
+"""`lyra store`: looks at a store that exists, and never makes one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra.cli.commands import store as module
+from lyra.cli.commands.store import jsonable
+from lyra.core.codec import encode
+from lyra.store.sqlite import SqliteStore
+
+NOW = time.time()
+DAY = 86_400.0
+
+
+@pytest.fixture
+def path(lyra) -> Path:
+    """A store of four rows, the first two old and covered by a snapshot, in the default place."""
+    file = Path(lyra.folder, ".lyra", "lyra.db")
+    store = SqliteStore(file)
+    lease = store.acquire("test", now=NOW, ttl_s=60)
+    rows = [
+        (1, NOW - 30 * DAY, "p-1", "process.created", encode({"name": "one"})),
+        (2, NOW - 30 * DAY, "p-1", "process.terminated", encode({"reason": "normal"})),
+        (3, NOW - 30 * DAY, "p-2", "process.created", encode({"blob": b"\x00\x01", "big": float("inf")})),
+        (4, NOW, "p-2", "effect.started", encode(["é", None, 1.5])),
+    ]
+    store.append(rows, lease.epoch)
+    store.save_snapshots(2, {"p-2": b"state"}, lease.epoch)
+    store.release(lease)
+    store.close()
+    return file
+
+
+@pytest.mark.parametrize("command", ["info", "check", "compact", "export"])
+@pytest.mark.parametrize("target", [None, "nowhere/x.db", "sqlite://nowhere/x.db"])
+def test_a_missing_store_is_never_made(lyra, command, target):
+    """A StoreError with a hint, exit 1, and nothing on the disk."""
+    done = lyra("store", command, *([target] if target else []))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error[store]: there is no store at ")
+    assert "  hint: " in done.stderr
+    assert list(lyra.folder.iterdir()) == []
+
+
+def test_memory_has_nothing_to_show(lyra):
+    """It ends with its kernel."""
+    done = lyra("store", "info", "memory")
+    assert done.returncode == 2
+    assert "memory store" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "check", "compact", "export"])
+def test_what_cannot_be_a_store(lyra, command):
+    """A folder, a named pipe, a link to nowhere, an empty file, another scheme: told at once, with a hint."""
+    Path(lyra.folder, "folder").mkdir()
+    os.mkfifo(lyra.folder / "pipe")
+    Path(lyra.folder, "link.db").symlink_to("nowhere.db")
+    Path(lyra.folder, "empty.db").touch()
+    for target, code, words in (
+        ("folder", 1, "folder is not a file"),
+        ("pipe", 1, "pipe is not a file"),
+        ("link.db", 1, "there is no store at link.db"),
+        ("empty.db", 1, "is empty, so it is no store"),
+        ("", 1, "there is no store at ''"),
+        ("http://h/x", 2, "no store speaks http://"),
+        ("env:NOT_SET", 2, "NOT_SET is not set"),
+    ):
+        done = lyra("store", command, target)
+        assert (done.returncode, words in done.stderr, "  hint: " in done.stderr) == (code, True, True), done
+        assert done.stdout == ""
+    assert not Path(lyra.folder, "nowhere.db").exists()
+
+
+def test_another_file_is_left_alone(lyra):
+    """Not a store: said, and not changed."""
+    other = Path(lyra.folder, "notes.txt")
+    other.write_text("not a store, but long enough to be read as one by mistake" * 100)
+    before = other.read_bytes()
+    for command in ("info", "check", "compact", "export"):
+        done = lyra("store", command, "notes.txt")
+        assert done.returncode == 1
+        assert "error[corrupt]" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert other.read_bytes() == before
+
+
+def test_info(lyra, path):
+    """Rows, processes, size and owner; of the configured store when none is named."""
+    facts = lyra.json("store", "info")
+    assert facts == lyra.json("store", "info", str(path)) == lyra.json("store", "info", f"sqlite://{path}")
+    assert facts.pop("size_bytes") >= path.stat().st_size > 0
+    assert facts == {
+        "location": str(path),
+        "rows": 4,
+        "first_seq": 1,
+        "last_seq": 4,
+        "processes": {"created": 2, "terminated": 1},
+        "lease": None,
+    }
+    assert ["rows", "4"] in [line.split() for line in lyra("store", "info").stdout.splitlines()]
+
+
+def test_info_reads_a_reference(lyra, path):
+    """`env:NAME` is a store too."""
+    assert lyra.json("store", "info", "env:WHERE", WHERE=str(path))["rows"] == 4
+    assert lyra("store", "info", "env:WHERE").returncode == 2
+
+
+def test_info_does_not_count_a_huge_journal(lyra, path, monkeypatch):
+    """Counting reads every row; beyond the bound it says nothing instead."""
+    monkeypatch.setattr(module, "_COUNTED_ROWS_MAX", 3)
+    store = SqliteStore(path)
+    assert module._facts(store)["processes"] is None
+    store.close()
+
+
+def test_info_beside_a_running_kernel(lyra, path):
+    """Reading needs no lease; who holds it, and until when, is shown."""
+    store = SqliteStore(path)
+    lease = store.acquire("kernel on host", now=time.time(), ttl_s=60)
+    shown = lyra.json("store", "info")["lease"]
+    assert shown == {
+        "owner": "kernel on host",
+        "epoch": lease.epoch,
+        "expires_at": lease.expires_at,
+        "expired": False,
+    }
+    assert "kernel on host" in lyra("store", "info").stdout
+    store.close()
+
+
+def test_check_of_a_sound_store(lyra, path):
+    """Exit 0 and a sentence."""
+    assert lyra("store", "check").stdout == f"{path} is sound\n"
+    assert lyra.json("store", "check") == {"location": str(path), "sound": True, "problems": []}
+
+
+def test_check_names_what_is_wrong(lyra, path):
+    """Exit 1 with a sentence for each fault, on stdout; JSON too."""
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE blobs SET data = x'00'")
+    connection.execute("INSERT INTO blobs (digest, data) VALUES ('wrong', x'01')")
+    connection.commit()
+    connection.close()
+    done = lyra("store", "check")
+    assert done.returncode == 1
+    assert "wrong" in done.stdout
+    assert "error[corrupt]" in done.stderr
+    done = lyra("store", "check", "--json")
+    assert done.returncode == 1
+    data = json.loads(done.stdout)
+    assert data["sound"] is False
+    assert len(data["problems"]) == 1
+
+
+def test_compact_drops_what_the_retention_allows(lyra, path):
+    """Covered and old enough: kernel.retention_s decides; the lease is given back."""
+    assert lyra.json("store", "compact", "--set", f"kernel.retention_s={60 * DAY}")["dropped"] == 0
+    assert lyra("store", "compact").stdout == f"dropped 2 rows older than 604800 s from {path}\n"
+    facts = lyra.json("store", "info")
+    assert (facts["first_seq"], facts["last_seq"], facts["lease"]) == (3, 4, None)
+
+
+def test_compact_is_refused_while_a_kernel_owns_the_store(lyra, path):
+    """Conflict, exit 1, nothing dropped, and the owner keeps its lease."""
+    store = SqliteStore(path)
+    lease = store.acquire("kernel on host", now=time.time(), ttl_s=60)
+    done = lyra("store", "compact")
+    assert done.returncode == 1
+    assert "error[conflict]" in done.stderr
+    assert "kernel on host" in done.stderr
+    assert store.holder() == lease
+    assert store.first_seq() == 1
+    store.close()
+
+
+def _lines(done: Any) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_export_is_one_json_object_a_line(lyra, path):
+    """Every row in order, its data decoded; what JSON has no word for is still there."""
+    rows = _lines(lyra.real("store", "export"))
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4]
+    assert rows[0] == {
+        "seq": 1,
+        "time": NOW - 30 * DAY,
+        "pid": "p-1",
+        "kind": "process.created",
+        "data": {"name": "one"},
+    }
+    assert rows[2]["data"] == {"blob": {"base64": "AAE="}, "big": "inf"}
+    assert rows[3]["data"] == ["é", None, 1.5]
+
+
+def test_export_filters(lyra, path):
+    """--after, --pid and --kind each leave rows out."""
+    assert [row["seq"] for row in _lines(lyra("store", "export", "--after", "2"))] == [3, 4]
+    assert [row["seq"] for row in _lines(lyra("store", "export", "--pid", "p-1"))] == [1, 2]
+    assert [row["seq"] for row in _lines(lyra("store", "export", "--kind", "process.created"))] == [1, 3]
+
+
+def test_export_of_a_kind_that_there_is_not(lyra, path):
+    """A misspelt kind is a mistake, not an empty journal; a kind without rows is an empty one."""
+    done = lyra("store", "export", "--kind", "process.craeted")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no kind of row 'process.craeted'\n  hint: did you mean 'process.created'?" in done.stderr
+    done = lyra("store", "export", "--kind", "timer.set")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_values_that_json_has_no_word_for():
+    """Bytes, infinities, odd keys, sets and unknown objects all have a form."""
+    value = {1: b"a", "nan": float("nan"), "set": {1}, "deep": [(True, None)], "other": Path("/x")}
+    assert jsonable(value) == {
+        "1": {"base64": "YQ=="},
+        "nan": "nan",
+        "set": [1],
+        "deep": [[True, None]],
+        "other": "/x",
+    }

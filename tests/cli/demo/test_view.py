@@ -1,0 +1,156 @@
+"""The demo's fold, its tree and its counting, on rows made by hand."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from lyra.cli.demo.board import Board
+from lyra.cli.demo.report import Evidence, Fact, lines, report
+from lyra.cli.demo.view import LineView, LiveView
+from lyra.core.budgets.money import Money
+
+
+def plan(*children, strategy="restart", max_restarts=1):
+    specs = [{"id": name, "restart": restart} for name, restart in children]
+    return [{"strategy": strategy, "max_restarts": max_restarts, "window_s": 60.0, "children": specs}]
+
+
+def journal(*rows):
+    return [Fact(seq, pid, kind, data) for seq, (pid, kind, data) in enumerate(rows, 1)]
+
+
+def made(pid, name, parent="", args=None, **more):
+    return pid, "process.created", {"program": f"m:{name}", "name": name, "parent": parent, "args": args or [], **more}
+
+
+def ended(pid, reason):
+    return pid, "process.terminated", {"reason": reason}
+
+
+ROOT = made("r", "root", args=plan(("a", "permanent"), ("b", "temporary")))
+RESTARTED = (ROOT, made("a1", "a", "r"), made("b1", "b", "r"), ended("a1", "error"), made("a2", "a", "r"))
+
+
+def counted(rows, *, killed_at, keys=(), done=(), performed=(), limit="$1"):
+    evidence = Evidence(9, killed_at, set(done), list(performed))
+    result = {"findings": 1, "skipped": 0, "published": True}
+    return report(evidence, journal(*rows), list(keys), Counter(), result=result, limit=Money.parse(limit))
+
+
+# ---------------------------------------------------------------- counting
+def test_restarts_are_counted_on_both_sides_of_the_kill():
+    """The same rows, killed before or after the restart."""
+    for killed_at, before, after in ((4, 0, 1), (5, 1, 0)):
+        root = counted(RESTARTED, killed_at=killed_at)["supervision"]["supervisors"]["root"]
+        assert (root["restarts_before_the_kill"], root["restarts_after_the_kill"]) == (before, after)
+        assert root["gave_up"] == 0
+
+
+def test_a_demo_without_restarts_says_so():
+    """It is a problem if nothing crashed where something should have."""
+    told = counted((ROOT, made("a1", "a", "r")), killed_at=1)["problems"]
+    assert told == ["nothing was restarted before the kill", "nothing was restarted after the kill"]
+
+
+def test_more_restarts_than_allowed_are_a_problem():
+    """A supervisor that restarts past its limit is found out."""
+    rows = (*RESTARTED, ended("a2", "error"), made("a3", "a", "r"))
+    assert "root restarted 2 times, of 1" in counted(rows, killed_at=5)["problems"]
+
+
+def test_who_gives_up():
+    """It ends by itself with a crashed child; one that is told to end has not given up."""
+    crashed = (*RESTARTED, ended("a2", "error"))
+    stopped = (*crashed, ("r", "process.stopping", {"reason": "shutdown"}))
+    for rows, gave_up in ((crashed, 1), (stopped, 0)):
+        told = counted((*rows, ended("r", "shutdown")), killed_at=5)["supervision"]["supervisors"]["root"]
+        assert told["gave_up"] == gave_up
+
+
+def test_siblings_that_are_stopped_are_no_restart_of_their_own():
+    """With rest_for_one the later children start again too; that counts once."""
+    stop = ("b1", "process.stopping", {"reason": "shutdown"})
+    rows = (*RESTARTED[:4], stop, ended("b1", "shutdown"), made("a2", "a", "r"), made("b2", "b", "r"))
+    found = counted(rows, killed_at=3)["supervision"]
+    assert found["supervisors"]["root"]["restarts_after_the_kill"] == 1
+    assert found["children"]["b"] == {"restart": "temporary", "starts": 2, "crashes": 0}
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({"keys": ["x:0", "x:0"]}, "1 effects were performed again"),
+        ({"keys": ["x:0"], "done": ["x:0"]}, "1 effects were performed again"),
+        ({"limit": "$0"}, "$0.000005 was spent of $0.00"),
+    ],
+)
+def test_broken_promises_are_problems(found, problem):
+    """A key performed twice, a finished effect performed after the kill, money over the limit."""
+    paid = ("a1", "effect.finished", {"key": 0, "usage": {"usd": 5}})
+    assert problem in counted((*RESTARTED, paid), killed_at=4, **found)["problems"]
+
+
+def test_the_last_lines_fit_a_terminal():
+    """80 columns, every supervisor and every child that was started again."""
+    told = {**counted(RESTARTED, killed_at=4), "seconds": 1.0, "seed": 1}
+    shown = [f"{label:<8}  {text}" for label, text in lines(told)]
+    assert max(map(len, shown)) <= 80
+    assert any(line.startswith("root      one_for_one: 0 restarts before the kill, 1 after it") for line in shown)
+    assert any(line.startswith("a         permanent: crashed 1 time, 2 starts under one name") for line in shown)
+
+
+# ---------------------------------------------------------------- showing
+def board_of(*rows):
+    board = Board()
+    for fact in journal(*rows):
+        board.event(fact._asdict())
+    return board
+
+
+def test_a_restarted_process_takes_the_place_of_the_one_before():
+    """The tree has one line for each place, with the newest pid and the number of starts."""
+    tree = [(branch + row.name, row.pid, row.starts) for branch, row in board_of(*RESTARTED).tree()]
+    assert tree == [("root", "r", 1), ("├ a", "a2", 2), ("└ b", "b1", 1)]
+
+
+def test_a_supervisor_shows_its_window():
+    """Restarts are counted by the supervisor's own word, and stay through a kill."""
+    board = board_of(*RESTARTED)
+    board.event({"seq": 0, "pid": "r", "kind": "child.restarting", "data": {"id": "a", "reason": "error", "starts": 1}})
+    board.killed()
+    board.resumed()
+    assert (board.rows["r"].state, board.rows["r"].doing) == ("replaying", "1 of 1 restarts")
+    assert board.rows["a2"].doing == "answers kept: 0"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (60, 20)])
+def test_the_picture_fits(width, height):
+    """Eleven processes, the last rows of the journal and a banner fit a small terminal, and use a larger one."""
+    names = [f"file{number}.py" for number in range(5)]
+    lead = made("p100", "lead", "r", budget={"limits": {"usd": 500_000}})
+    files = [made(f"p20{n}", name, "p100", budget={"limits": {"usd": 99_999}}) for n, name in enumerate(names)]
+    board = board_of(*RESTARTED, lead, *files, ("p200", "interrupt.created", {"question": "?" * 200, "id": "i"}))
+    board.banner = "kill -9"
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    view = LiveView(console, lambda: 1.0)
+    view.close(board)
+    start = console.file.tell()
+    console.print(view._picture(board))
+    console.file.seek(start)
+    shown = console.file.read().splitlines()
+    assert len(shown) < height
+    assert max(map(len, shown)) <= width
+    assert any("├ a" in line for line in shown)
+    assert any("└ file4.py" in line for line in shown)
+
+
+def test_plain_lines_tell_of_supervisors(capsys):
+    """What supervisors do has no row of its own in the journal and is told all the same."""
+    board, view = board_of(*RESTARTED), LineView(lambda: 1.0)
+    event = {"seq": 0, "pid": "r", "kind": "supervisor.gave_up", "data": {"id": "a", "reason": "error", "starts": 2}}
+    view.told(board, event, board.event(event))
+    assert " ".join(capsys.readouterr().out.split()) == "1.00 s supervisor.gave_up root a crashed once too often"

@@ -1,0 +1,522 @@
+"""Questions to a human that come from outside a program: the requirement document's interrupt service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from lyra.errors import ConfigError, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
+from lyra.kernel import Answer, FlowInterrupt, InterruptConfig, InterruptKind, InterruptStatus, Kernel
+from lyra.kernel.interrupts.service import KINDS, STATUSES
+from lyra.testing.clock import SimClock
+from tests.kernel.conftest import Crash, run, settle
+from tests.kernel.workers.test_lifecycle import Rows
+
+
+async def asks(ctx, kind="clarification"):
+    return (await ctx.ask("go on?", kind=kind)).text
+
+
+def running(kernel: Kernel, pid: str = "p", **options: Any) -> None:
+    kernel.submit(pid, **options)
+    kernel.transition_state(pid, "ready")
+    kernel.transition_state(pid, "running")
+
+
+def test_the_table_of_kinds():
+    """Time to live, whether it ends by itself and whether an answer is needed, for each kind of the document."""
+    assert {kind: (one.default_ttl, one.auto_expire, one.require_response) for kind, one in KINDS.items()} == {
+        "clarification": (86400.0, True, True),
+        "confirmation": (3600.0, True, True),
+        "agent_review": (1800.0, True, True),
+        "checkpoint": (None, False, False),
+        "resource_exhausted": (300.0, True, False),
+        "timeout": (300.0, True, False),
+        "system_error": (3600.0, True, False),
+        "in_doubt": (None, False, True),
+    }
+    assert list(KINDS) == [kind.value for kind in InterruptKind]
+    assert tuple(InterruptStatus) == STATUSES
+
+
+def test_a_question_and_its_answer(target, clock):
+    """It carries its owner's ids; a running entry waits for it and is ready again when it is answered."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            running(kernel, user_id="ada", request_id="r", session_id="s")
+            made = kernel.create_interrupt(
+                "p",
+                "CLARIFICATION",
+                "which one?",
+                question="red or blue",
+                data={"options": ["red", "blue"]},
+                envelope_id="e",
+                trace_id="t",
+                span_id="x",
+            )
+            assert isinstance(made, FlowInterrupt)
+            assert (len(made.id), made.id[:4], made.kind, made.status) == (20, "int_", "clarification", "pending")
+            assert (made.message, made.question) == ("which one?", "red or blue")
+            assert (made.user_id, made.request_id, made.session_id) == ("ada", "r", "s")
+            assert (made.envelope_id, made.trace_id, made.span_id) == ("e", "t", "x")
+            assert (made.created_at, made.expires_at) == (1000.0, 1000.0 + 86400)
+            assert kernel.get_pending_interrupt("p") == made
+            block = kernel.get_process("p")
+            assert (block.state, block.pending_interrupt, block.interrupt_data["id"]) == (
+                "waiting",
+                "clarification",
+                made.id,
+            )
+            clock.advance(5)
+            await kernel.resolve_interrupt(made.id, {"text": "red", "data": {"n": 1}}, user_id="ada")
+            ended = kernel.interrupts.get_interrupt(made.id)
+            assert (ended.status, ended.resolved_at) == ("resolved", 1005.0)
+            assert ended.response == Answer(text="red", data={"n": 1}, received_at=1005.0)
+            assert ended.data == {"options": ["red", "blue"]}
+            assert kernel.get_pending_interrupt("p") is None
+            assert kernel.get_process("p").state == "ready"
+            assert kernel.get_next_runnable().pid == "p"
+
+    run(main())
+
+
+def test_a_value_does_not_change_the_kernels():
+    """What a caller holds is a copy."""
+
+    async def main():
+        async with Kernel() as kernel:
+            running(kernel)
+            made = kernel.create_interrupt("p", "confirmation", "sure?")
+            made.status = "resolved"
+            assert kernel.interrupts.get_status(made.id) == "pending"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("response", "user_id", "error"),
+    [
+        ({"text": "yes"}, "bob", Denied),
+        ({}, "ada", ConfigError),
+        ({"txt": "yes"}, "ada", ConfigError),
+        ({"approved": "perhaps"}, "ada", ConfigError),
+        (7, "ada", ConfigError),
+        ({"data": object()}, "ada", ConfigError),
+    ],
+)
+def test_refused_answers_change_nothing(target, response, user_id, error):
+    """A wrong owner is Denied; an empty or malformed answer is refused; the question stays."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            running(kernel, user_id="ada")
+            made = kernel.create_interrupt("p", "confirmation", "sure?")
+            with pytest.raises(error):
+                kernel.resolve_interrupt(made.id, response, user_id=user_id)
+            assert kernel.get_pending_interrupt("p") == made
+            assert kernel.get_process("p").state == "waiting"
+
+    run(main())
+
+
+def test_who_may_answer():
+    """An answer without a name, or to a question without an owner, is not asked who it is."""
+
+    async def main():
+        async with Kernel() as kernel:
+            running(kernel, "owned", user_id="ada")
+            running(kernel, "free")
+            for pid, user in (("owned", None), ("owned", ""), ("owned", "ada"), ("free", "bob")):
+                made = kernel.create_interrupt(pid, "confirmation", "sure?")
+                assert kernel.interrupts.resolve_interrupt(made.id, {"approved": False}, user).status == "resolved"
+            made = kernel.create_interrupt("free", "confirmation", "sure?", user_id="eve")
+            with pytest.raises(Denied):
+                kernel.resolve_interrupt(made.id, {"approved": True}, "bob")
+
+    run(main())
+
+
+def test_kinds_that_need_no_answer():
+    """A checkpoint is resolved by an empty answer."""
+
+    async def main():
+        async with Kernel() as kernel:
+            running(kernel)
+            made = kernel.create_interrupt("p", "checkpoint", "saved")
+            assert made.expires_at is None
+            kernel.resolve_interrupt(made.id, {})
+            assert kernel.interrupts.get_status(made.id) == "resolved"
+
+    run(main())
+
+
+def test_an_ended_question_stays_ended(target, clock):
+    """Answered, cancelled and expired questions refuse a second end; unknown ids are named."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            running(kernel)
+            ids = [kernel.create_interrupt("p", "timeout", "?").id for _ in range(3)]
+            kernel.resolve_interrupt(ids[0], {"text": "a"})
+            assert kernel.interrupts.cancel_interrupt(ids[1], "not needed").reason == "not needed"
+            clock.advance(300)
+            assert [kernel.interrupts.get_status(one) for one in ids] == ["resolved", "cancelled", "expired"]
+            for one in ids:
+                for call in (kernel.interrupts.cancel_interrupt, lambda one: kernel.resolve_interrupt(one, {})):
+                    with pytest.raises(InvalidTransition, match="already"):
+                        call(one)
+            for look in (
+                lambda: kernel.interrupts.cancel_interrupt("int_none"),
+                lambda: kernel.interrupts.get_interrupt("int_none"),
+                lambda: kernel.interrupts.get_status("int_none"),
+            ):
+                with pytest.raises(NoSuchInterrupt, match="no interrupt") as caught:
+                    look()
+                assert caught.value.hint
+            with pytest.raises(NoSuchInterrupt):
+                kernel.resolve_interrupt("int_none", {"text": "x"})
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "clarificaton"},
+        {"kind": None},
+        {"message": 3},
+        {"question": "\ud800"},
+        {"ttl_s": 0},
+        {"ttl_s": float("nan")},
+        {"data": object()},
+        {"user_id": 3},
+    ],
+)
+def test_a_bad_question_is_not_asked(target, options):
+    """Unknown kinds (with a hint), texts that are none and lives that are none are ConfigErrors."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            running(kernel)
+            with pytest.raises(ConfigError):
+                kernel.create_interrupt("p", **{"kind": "clarification", "message": "m", **options})
+            assert kernel.interrupts.list_interrupts() == []
+            assert kernel.get_process("p").state == "running"
+
+    run(main())
+
+
+def test_the_dead_ask_nothing(target):
+    """The end of a process cancels its questions, and it asks no more."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            running(kernel)
+            made = kernel.create_interrupt("p", "clarification", "?")
+            kernel.terminate("p", "over", force=True)
+            ended = kernel.interrupts.get_interrupt(made.id)
+            assert (ended.status, ended.reason) == ("cancelled", "its process ended")
+            with pytest.raises(InvalidTransition, match="has ended"):
+                kernel.create_interrupt("p", "clarification", "?")
+            await kernel.cleanup_process("p")
+            assert kernel.interrupts.list_interrupts() == []
+
+    run(main())
+
+
+def test_several_questions(target, clock):
+    """The oldest that can still be answered is the pending one; the entry waits for all."""
+
+    async def main():
+        async with Kernel(target, clock) as kernel:
+            running(kernel)
+            first = kernel.create_interrupt("p", "timeout", "1")
+            clock.advance(1)
+            second = kernel.create_interrupt("p", "confirmation", "2")
+            third = kernel.create_interrupt("p", "agent_review", "3")
+            assert kernel.get_pending_interrupt("p").id == first.id
+            assert [one.id for one in kernel.interrupts.list_interrupts("p")] == [first.id, second.id, third.id]
+            clock.advance(299)
+            assert kernel.get_pending_interrupt("p").id == second.id
+            assert [one.id for one in kernel.interrupts.list_interrupts("p", status="Expired")] == [first.id]
+            kernel.resolve_interrupt(third.id, {"text": "x"})
+            assert kernel.get_process("p").state == "waiting"
+            kernel.interrupts.cancel_interrupt(second.id)
+            assert kernel.get_process("p").state == "ready"
+            assert not kernel.interrupts.has_pending("p")
+            with pytest.raises(ConfigError):
+                kernel.interrupts.list_interrupts(status="open")
+
+    run(main())
+
+
+def test_expiry_without_the_timer(clock):
+    """A question whose time is over is not pending, also before its timer rings; `expire_old_interrupts` ends it."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            running(kernel, "a")
+            running(kernel, "b")
+            one = kernel.create_interrupt("a", "timeout", "?", ttl_s=10)
+            two = kernel.create_interrupt("b", "timeout", "?", ttl_s=10)
+            clock.jump(10)  # the wall clock alone: no timer rings
+            assert kernel.get_pending_interrupt("a") is None
+            assert not kernel.interrupts.has_pending("a")
+            with pytest.raises(InvalidTransition, match="expired already"):
+                kernel.resolve_interrupt(one.id, {"text": "late"})
+            assert kernel.interrupts.expire_old_interrupts() == 1
+            assert kernel.interrupts.get_status(two.id) == "expired"
+            assert [kernel.get_process(pid).state for pid in "ab"] == ["ready", "ready"]
+
+    run(main())
+
+
+def test_configs(clock):
+    """`set_config` changes time to live, expiry and the need for an answer of a kind; unknown keys are refused."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            running(kernel)
+            service = kernel.interrupts
+            service.set_config("timeout", InterruptConfig(5.0, auto_expire=False, require_response=True))
+            made = kernel.create_interrupt("p", "timeout", "?")
+            assert made.expires_at == 1005.0
+            clock.advance(10)
+            assert service.expire_old_interrupts() == 0
+            assert kernel.get_pending_interrupt("p").id == made.id
+            with pytest.raises(ConfigError, match="needs an answer"):
+                kernel.resolve_interrupt(made.id, {})
+            service.set_config("Timeout", {"default_ttl": 2})
+            made = kernel.create_interrupt("p", "timeout", "?")
+            clock.advance(2)
+            assert service.get_status(made.id) == "expired"
+            wrong: list[tuple[str, Any]] = [
+                ("tmeout", {}),
+                ("timeout", {"ttl": 3}),
+                ("timeout", {"default_ttl": -1}),
+                ("timeout", {"auto_expire": 1}),
+                ("timeout", 3),
+            ]
+            for kind, config in wrong:
+                with pytest.raises(ConfigError):
+                    service.set_config(kind, config)
+            assert Kernel().interrupts.configs["timeout"].default_ttl == 300.0
+
+    run(main())
+
+
+def test_programs_and_their_questions(target):
+    """A program's own question is found, listed and answered by the same methods; one from outside ends with it."""
+
+    async def main():
+        async with Kernel(target) as kernel:
+            await kernel.spawn(asks, pid="p")
+            await settle(kernel)
+            own = kernel.get_pending_interrupt("p")
+            assert (own.question, own.kind) == ("go on?", "clarification")
+            outside = kernel.create_interrupt("p", "agent_review", "look at it", user_id="ada")
+            assert kernel.interrupts.has_pending("p")
+            assert {one.id for one in kernel.interrupts.list_interrupts("p")} == {own.id, outside.id}
+            assert kernel.get_process("p").pending_interrupt == "clarification"
+            assert [one.id for one in kernel.interrupts.pending()] == [own.id]
+            await kernel.resolve_interrupt(own.id, {"text": "on"}, user_id="anybody")
+            assert (await kernel.process("p").wait()).result == "on"
+            assert kernel.interrupts.get_interrupt(outside.id).status == "cancelled"
+            counts = kernel.interrupts.get_counts()
+            assert (counts["resolved"], counts["cancelled"], counts["pending"]) == (1, 1, 0)
+
+    run(main())
+
+
+def test_a_programs_question_expires_by_hand_too(clock):
+    """`expire_old_interrupts` ends a program's question whose time is over; the program is told."""
+
+    async def main():
+        async with Kernel("memory", clock) as kernel:
+            handle = kernel.spawn(asks, "timeout", pid="p")
+            await settle(kernel)
+            clock.jump(300)
+            assert kernel.interrupts.expire_old_interrupts() == 1
+            assert isinstance((await handle.wait()).error, DeadlineExceeded)
+
+    run(main())
+
+
+def test_events(target, clock):
+    """Created, resolved, expired and cancelled are Events with the question's facts."""
+
+    async def main():
+        seen: list[tuple[str, dict[str, Any]]] = []
+        async with Kernel(target, clock) as kernel:
+            kernel.on_event(
+                lambda event: seen.append((event.kind, dict(event.data))) if event.kind.startswith("interrupt.") else 0
+            )
+            running(kernel, user_id="ada")
+            ids = [kernel.create_interrupt("p", "timeout", "m", question="q").id for _ in range(3)]
+            kernel.resolve_interrupt(ids[0], {"text": "a"})
+            kernel.interrupts.cancel_interrupt(ids[1])
+            clock.advance(300)
+        assert [kind.split(".")[1] for kind, _ in seen] == ["created"] * 3 + ["resolved", "cancelled", "expired"]
+        assert [data["id"] for _, data in seen] == ids * 2
+        assert all(data["kind"] == "timeout" and data["user_id"] == "ada" for _, data in seen)
+        assert (seen[0][1]["question"], seen[3][1]["response"]["text"]) == ("q", "a")
+
+    run(main())
+
+
+def test_ended_questions_are_bounded(monkeypatch):
+    """Only so many ended questions can be looked up; the oldest end goes first."""
+    monkeypatch.setattr("lyra.kernel.interrupts.state.ENDED_INTERRUPTS_KEPT", 2)
+
+    async def main():
+        async with Kernel() as kernel:
+            running(kernel)
+            ids = [kernel.create_interrupt("p", "timeout", "m").id for _ in range(4)]
+            for one in ids[:3]:
+                kernel.resolve_interrupt(one, {"text": "a"})
+            assert [one.id for one in kernel.interrupts.list_interrupts()] == ids[1:]
+
+    run(main())
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_questions_survive_a_kill(path, clock, snapshot):
+    """Pending ones come back with all their fields and the rest of their time; ended ones stay ended."""
+
+    async def main():
+        async with Crash(Kernel(path, clock)) as kernel:
+            running(kernel, user_id="ada")
+            running(kernel, "q")
+            pending = kernel.create_interrupt("p", "confirmation", "m", question="q", data={"a": [1]}, trace_id="t")
+            answered = kernel.create_interrupt("p", "clarification", "m")
+            short = kernel.create_interrupt("q", "timeout", "m")
+            if snapshot:
+                await settle(kernel)
+                await kernel._recovery.snapshot()
+            kernel.resolve_interrupt(answered.id, {"text": "yes", "data": 3})
+            await settle(kernel)
+            before = kernel.interrupts.list_interrupts()
+        clock.advance(299)
+        async with Kernel(path, clock) as kernel:
+            assert [(one.id, one.status, one.response, one.data) for one in kernel.interrupts.list_interrupts()] == [
+                (one.id, one.status, one.response, one.data) for one in before
+            ]
+            assert kernel.get_pending_interrupt("p") == pending
+            assert kernel.get_pending_interrupt("q") == short
+            clock.advance(1)
+            assert kernel.interrupts.get_status(short.id) == "expired"
+            assert [kernel.get_process(pid).state for pid in "pq"] == ["waiting", "ready"]
+            with pytest.raises(Denied):
+                kernel.resolve_interrupt(pending.id, {"approved": True}, user_id="bob")
+            await kernel.resolve_interrupt(pending.id, {"approved": True}, user_id="ada")
+            assert kernel.get_process("p").state == "ready"
+
+    run(main())
+
+
+# ---------------------------------------------------------------- all of it at once
+class Questions(RuleBasedStateMachine):
+    """Random questions against a list of them with their end."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.clock = SimClock(1_000.0)
+        self.world = Rows(self.clock)
+        self.kernel = self.world.kernel
+        self.asked: dict[str, dict[str, Any]] = {}
+        for pid in "ab":
+            running(self.kernel, pid, user_id=pid)
+
+    def _is_over(self, one: dict[str, Any]) -> bool:
+        return bool(one["status"] != "pending")
+
+    def _pass(self) -> None:
+        for one in self.asked.values():
+            if one["status"] == "pending" and one["expires"] is not None and self.clock.now() >= one["expires"]:
+                one["status"] = "expired"
+
+    @rule(pid=st.sampled_from("ab"), kind=st.sampled_from(sorted(set(KINDS) - {"in_doubt"})))
+    def ask(self, pid: str, kind: str) -> None:
+        try:
+            made = self.kernel.create_interrupt(pid, kind, "?")
+        except InvalidTransition:
+            assert self.kernel.get_process(pid).terminal
+        else:
+            self.asked[made.id] = {"pid": pid, "kind": kind, "status": "pending", "expires": made.expires_at}
+
+    @rule(index=st.integers(0, 9), text=st.sampled_from(["", "yes"]), user=st.sampled_from(["", "a", "b"]))
+    def answer(self, index: int, text: str, user: str) -> None:
+        if not self.asked:
+            return
+        key = list(self.asked)[index % len(self.asked)]
+        one = self.asked[key]
+        try:
+            self.kernel.resolve_interrupt(key, {"text": text}, user_id=user)
+        except InvalidTransition:
+            assert self._is_over(one)
+        except Denied:
+            assert user not in ("", one["pid"])
+        except ConfigError:
+            assert not text
+            assert KINDS[one["kind"]].require_response
+        else:
+            assert not self._is_over(one)
+            one["status"] = "resolved"
+
+    @rule(index=st.integers(0, 9))
+    def cancel(self, index: int) -> None:
+        if not self.asked:
+            return
+        key = list(self.asked)[index % len(self.asked)]
+        try:
+            self.kernel.interrupts.cancel_interrupt(key)
+        except InvalidTransition:
+            assert self._is_over(self.asked[key])
+        else:
+            assert not self._is_over(self.asked[key])
+            self.asked[key]["status"] = "cancelled"
+
+    @rule(seconds=st.sampled_from([1.0, 299.0, 300.0, 1800.0, 90_000.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self._pass()
+
+    @rule(pid=st.sampled_from("ab"))
+    def take_up(self, pid: str) -> None:
+        if self.kernel.get_process(pid).state == "ready":
+            try:
+                self.kernel.transition_state(pid, "running")
+            except InvalidTransition:
+                assert self.kernel.interrupts.has_pending(pid)
+
+    @rule()
+    def end(self) -> None:
+        self.kernel.terminate("b", force=True)
+        for one in self.asked.values():
+            if one["pid"] == "b" and one["status"] == "pending":
+                one["status"] = "cancelled"
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "kernel"):
+            return
+        found = {one.id: one.status for one in self.kernel.interrupts.list_interrupts()}
+        assert found == {key: one["status"] for key, one in self.asked.items()}
+        for pid in "ab":
+            pending = [key for key, one in self.asked.items() if one["pid"] == pid and one["status"] == "pending"]
+            oldest = self.kernel.get_pending_interrupt(pid)
+            assert (oldest.id if oldest is not None else None) == (pending[0] if pending else None)
+            if not pending:
+                assert self.kernel.get_process(pid).state != "waiting"
+
+    def teardown(self) -> None:
+        self.world.close()
+
+
+Questions.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+test_random_questions = Questions.TestCase

@@ -1,0 +1,38 @@
+"""What the tests of YAML tools share: a file of one tool, its tools, a call."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from lyra.core.tool import Tool, ToolResult
+from lyra.tools.builtin.workspace import Workspace
+from lyra.tools.registry import ToolRegistry
+from lyra.tools.yaml import Around, Mistake, read_tools
+
+
+def around(folder: Path, **options: Any) -> Around:
+    return Around(workspace=Workspace(str(folder)), **options)
+
+
+def made(text: str, place: Around) -> Tool:
+    tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", place)
+    assert not mistakes, [str(each) for each in mistakes]
+    assert len(tools) == 1
+    return tools[0]
+
+
+def mistakes_of(text: str, folder: Path, **options: Any) -> list[Mistake]:
+    tools, mistakes = read_tools(dedent(text).encode(), "a.yaml", around(folder, **options))
+    assert bool(tools) != bool(mistakes)
+    return mistakes
+
+
+async def call(tool: Tool, /, **arguments: Any) -> ToolResult:
+    return await ToolRegistry([tool]).call(tool.name, arguments)
+
+
+def called(tool: Tool, /, **arguments: Any) -> ToolResult:
+    return asyncio.run(call(tool, **arguments))

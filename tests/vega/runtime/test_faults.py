@@ -1,0 +1,36 @@
+"""Programs on a model that fails by a seed: crashes, 429s, answers that never come. Trees behave, nothing leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from verify.compare.vega_faults import SCENES, run
+
+from lyra.vega.runtime import processes, supervision
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_what_is_written_is_what_happens(scene):
+    """Every call comes to what it has to, trees start anew as their strategy says, and no process is left."""
+    problems = {seed: problem for seed in range(SEEDS) if (problem := SCENES[scene](seed)[0])}
+    assert problems == {}
+
+
+def test_one_restart_too_many_is_noticed(monkeypatch):
+    """The model of a page is no mirror of what happens."""
+    flags = supervision.flags
+
+    def generous(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {**(found := flags(settings)), "max_restarts": found["max_restarts"] + 1}
+
+    monkeypatch.setattr(supervision, "flags", generous)
+    monkeypatch.setattr(processes, "flags", generous)
+    assert len(run(8).failures) > 3
+
+
+def test_the_same_seed_is_the_same_run():
+    assert run(2, 3) == run(2, 3)

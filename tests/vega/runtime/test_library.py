@@ -1,0 +1,130 @@
+"""Files, network and commands of a program: through the door, below its folder, by its Grant."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lyra import Kernel, vega
+from lyra.errors import SandboxUnavailable
+from lyra.vega.runtime.convert import from_python, to_python
+from lyra.vega.values.values import Closure, Duration, Err, Fault, Money, Ok, Process, equal
+
+
+def said(source: str, folder: Path, **options: Any) -> list[str]:
+    lines: list[str] = []
+    vega.run(source, stdout=lines.append, stderr=lambda _: None, folder=str(folder), **options)
+    return lines
+
+
+def denied(action: str, folder: Path, **options: Any) -> str:
+    lines = said(
+        f'try {{ {action}; print("allowed"); }} catch CapabilityDenied(r) {{ print("denied " + r); }}',
+        folder,
+        **options,
+    )
+    return lines[0]
+
+
+def test_files_below_the_folder(tmp_path):
+    (tmp_path / "sub").mkdir()
+    source = """
+        file::write("sub/a.txt", "one\\n");
+        file::append("sub/a.txt", "two");
+        print(file::read("sub/a.txt"));
+        print(file::exists("sub/a.txt")); print(file::exists("nothing"));
+        print(file::list("sub")); print(file::list("."));
+        file::remove("sub/a.txt");
+        print(file::exists("sub/a.txt"));
+    """
+    assert said(source, tmp_path) == ["one\ntwo", "true", "false", "[a.txt]", "[sub]", "false"]
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert said(
+        'try { file::read("x"); } catch EffectFailed(r) { print(str::contains(r, "No such file")); }', tmp_path
+    ) == ["true"]
+
+
+@pytest.mark.parametrize("path", ["/etc/hostname", "../secret", "sub/../../secret"])
+def test_paths_outside_are_denied(tmp_path, path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("s")
+    assert denied(f'file::read("{path}")', inside).startswith("denied")
+    assert denied(f'file::write("{path}", "x")', inside).startswith("denied")
+    assert (tmp_path / "secret").read_text() == "s"
+
+
+def test_a_link_does_not_lead_out(tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("s")
+    (inside / "link").symlink_to(tmp_path / "secret")
+    assert denied('file::read("link")', inside).startswith("denied")
+
+
+def test_the_host_may_narrow_the_grant(tmp_path):
+    (tmp_path / "a").write_text("x")
+    grant = {"allow": [f"fs.read:{tmp_path}/**"]}
+    assert said('print(file::read("a"));', tmp_path, grant=grant) == ["x"]
+    assert denied('file::write("a", "y")', tmp_path, grant=grant).startswith("denied")
+
+
+def test_network_and_commands_need_a_tool_that_declares_them(tmp_path):
+    assert denied('http::get("https://example.com/")', tmp_path).startswith("denied")
+    assert denied('http::post("https://example.com/", "x")', tmp_path).startswith("denied")
+    assert denied('exec("ls")', tmp_path).startswith("denied")
+
+
+def test_inside_addresses_are_refused_even_where_declared(tmp_path):
+    tool = 'tool t() -> str capabilities [net::http] { return ""; } agent A { model "sim/echo" tools [t] }\n'
+    lines = said(tool + 'try { http::get("http://127.0.0.1:1/"); } catch Error(r) { print("refused"); }', tmp_path)
+    assert lines == ["refused"]
+
+
+def test_a_declared_command_runs_in_the_sandbox(tmp_path):
+    tool = 'tool t() -> str capabilities [process::exec] allowed_commands ["echo hi"] { return exec("echo hi"); }\n'
+    try:
+        lines = said(
+            tool + 'print(str::trim(t())); try { exec("echo no"); } catch CapabilityDenied { print("no"); }', tmp_path
+        )
+    except vega.VegaError as error:
+        if error.name == "SandboxUnavailable":
+            pytest.skip(f"no sandbox here: {SandboxUnavailable.__name__}")
+        raise
+    assert lines == ["hi", "no"]
+
+
+def test_acts_are_effects_of_the_process(tmp_path):
+    async def main() -> list[str]:
+        names: list[str] = []
+        async with Kernel() as kernel:
+            kernel.on_event(lambda event: names.append(event.data["name"]), ["effect.started"])
+            source = 'file::write("a", "x"); print(file::read("a")); twice(1);'
+            await vega.run(
+                source, kernel=kernel, folder=str(tmp_path), stdout=lambda _: None, host={"twice": lambda n: n}
+            )
+        return names
+
+    assert asyncio.run(main()) == ["vega.file.write", "vega.file.read", "vega.host.twice"]
+
+
+def test_time_and_chance(tmp_path):
+    source = """
+        print(time::now() > 1000000.0); print(str::len(time::iso()));
+        let r = math::random(); print(r >= 0.0 && r < 1.0);
+        let n = math::random_int(3, 5); print(n == 3 || n == 4);
+    """
+    assert said(source, tmp_path) == ["true", "20", "true", "true"]
+
+
+def test_values_there_and_back():
+    value = [None, True, 1, 2.5, "x", Money(500_000), {"k": [1]}, {1: "int key"}]
+    assert equal(from_python(to_python(value)), value)
+    assert to_python([Duration(1_500_000_000), Ok(1), Err("e"), Process("p1")]) == [1.5, {"ok": 1}, {"err": "e"}, "p1"]
+    with pytest.raises(Fault):
+        to_python(Closure(0))

@@ -1,0 +1,76 @@
+"""How values are shown, compared and copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from lyra.vega.values.values import (
+    INT_MAX,
+    Builder,
+    Cell,
+    Closure,
+    Duration,
+    Err,
+    Fault,
+    Money,
+    Ok,
+    checked,
+    copied,
+    equal,
+    shown,
+)
+
+
+def test_durations_are_exact_and_shown_short():
+    assert str(Duration.of("1.5", "s")) == "1500ms"
+    assert str(Duration.of("60", "m")) == "1h"
+    assert Duration.of("1", "d") == Duration.of("24", "h")
+    assert str(Duration.of("24", "h")) == "24h"
+    with pytest.raises(Fault, match="finer"):
+        Duration.of("0.0000000001", "s")
+    with pytest.raises(Fault, match="overflow"):
+        Duration.of("99999999999999", "h")
+
+
+def test_ints_are_checked():
+    assert checked(INT_MAX) == INT_MAX
+    with pytest.raises(Fault, match="overflow"):
+        checked(INT_MAX + 1)
+
+
+def test_kinds_that_python_confuses_are_not_equal():
+    assert equal(1, 1.0)
+    assert not equal(True, 1)
+    assert not equal(Money(1), 1)
+    assert not equal(Money(1), Duration(1))
+    assert not equal([True], [1])
+
+
+def test_values_that_hold_themselves():
+    one: list[object] = [1]
+    one.append(one)
+    other: list[object] = [1]
+    other.append(other)
+    assert shown(one) == "[1, […]]"
+    assert equal(one, other)
+    copy = copied(one)
+    assert copy is not one
+    assert copy[1] is copy
+
+
+def test_a_copy_shares_nothing_but_keeps_identity_inside():
+    part = [1]
+    cell = Cell(part)
+    closure = Closure(3, (cell,))
+    builder = Builder()
+    builder.parts.append("x")
+    value = {"a": part, "b": part, "f": closure, "ok": Ok(part), "err": Err(builder)}
+    copy = copied(value)
+    assert copy["a"] is copy["b"] is copy["ok"].value is copy["f"].captured[0].value
+    assert copy["a"] is not part
+    assert copy["err"].value is not builder
+
+
+def test_a_host_value_is_not_sent():
+    with pytest.raises(Fault, match="cannot be sent"):
+        copied([object()])

@@ -1,0 +1,19 @@
+"""Supervised trees and waiting questions under real SIGKILL; the long version is part of `make crash`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from verify.crash import tree as crash_tree
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
+
+
+def test_a_supervised_tree_survives_kills():
+    """Twenty kills: the tree is whole in every life, the question waits, no finished effect is done again."""
+    result = crash_tree.run(20, seed=1)
+    assert result.failures == []
+    assert result.kills == 20
+    assert result.acts > 50

@@ -1,0 +1,289 @@
+"""The long tests from the command line: `python -m verify sim --n 10000 --seed 1`.
+
+Each command prints its progress on stderr and one line of figures on stdout: what, how many, from which seed, how
+many failures (`sim: 10000 seeds from 1, 0 failures`). The exit code is 1 when there was one; what failed, and how
+to see it again, comes before that line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["main"]
+
+_SHOWN_MAX: Final = 20
+
+
+def _sim(options: argparse.Namespace) -> int:
+    from verify.simulation.sim import run_many, run_seed
+
+    seeds = range(options.seed, options.seed + options.n)
+    loud = (run_seed(seed, verbose=True) for seed in seeds)
+    reports = loud if options.verbose else run_many(seeds, jobs=options.jobs)
+    failed = rows = lives = acts = 0
+    for done, report in enumerate(reports, start=1):
+        rows, lives, acts = rows + report.rows, lives + report.lives, acts + report.acts
+        if report.violations:
+            failed += 1
+            if failed <= _SHOWN_MAX:
+                for name, detail in report.violations:
+                    print(f"seed {report.seed}: {name}: {detail}")
+                print(f"  again: python -m verify sim --seed {report.seed} --n 1 --verbose")
+        _progress(done, options.n)
+    print(f"sim: {rows} journal rows, {lives} kernel lives, {acts} acts")
+    return _verdict(f"sim: {options.n} seeds from {options.seed}", failed)
+
+
+def _crash(options: argparse.Namespace) -> int:
+    from verify.crash import crash
+    from verify.crash import pipeline as crash_pipeline
+    from verify.crash import tree as crash_tree
+
+    points = crash.point_kills(progress=_progress)
+    result = crash.random_kills(options.n, options.seed, progress=_progress)
+    trees = crash_tree.run(max(10, options.n // 10), options.seed)
+    stages = crash_pipeline.point_kills()
+    flows = crash_pipeline.run(max(10, options.n // 2), options.seed)
+    failures = [*points.failures, *result.failures, *trees.failures, *stages.failures, *flows.failures]
+    _show(failures, f"python -m verify crash --seed {options.seed} --n {options.n}")
+    slowest = max(points.open_s_max, result.open_s_max)
+    print(f"crash: {points.kills} kills at named points, {result.workloads} workloads, slowest opening {slowest:.3f} s")
+    print(f"crash: {trees.kills} kills of supervised trees, {trees.lives} lives, {trees.acts} acts")
+    print(
+        f"crash: {flows.kills} kills of pipelines that wait for an answer, {flows.lives} lives, {flows.acts} acts; "
+        f"{stages.kills} at named points of theirs"
+    )
+    return _verdict(f"crash: {result.kills} kills from seed {options.seed}", len(failures))
+
+
+def _damage(options: argparse.Namespace) -> int:
+    from verify.fuzz import damage
+
+    failures: list[str] = []
+    counts: dict[str, int] = {}
+    try:
+        counts = dict(damage.run(options.n, options.seed))
+    except AssertionError as error:
+        failures.append(str(error))
+    _show(failures, f"python -m verify damage --seed {options.seed} --n {options.n}")
+    print("damage: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    return _verdict(f"damage: {options.n} damaged stores from seed {options.seed}", len(failures))
+
+
+def _security(options: argparse.Namespace) -> int:
+    from verify.attacks import swaps
+    from verify.attacks.injection import attacks, benign, run
+
+    again = f"python -m verify security --seed {options.seed} --n {options.n}"
+    swapped = swaps.run(options.n, options.seed)
+    _show(swapped.failures, again)
+    print(f"security: {swapped.opened} paths opened inside, {swapped.refused} escapes refused, {swapped.swaps} swaps")
+    injected = run(attacks(options.attacks, options.seed), _progress)
+    failures = [*injected.failures, *(f"{attack}: it never reached the model" for attack in injected.unheard)]
+    _show(failures, again)
+    print(f"security: {injected.attacks} injection attacks, {injected.tries} calls tried, {len(failures)} failures")
+    tasks = benign.run()
+    _show(tasks.failures, again)
+    print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
+    found = len(swapped.failures) + len(failures) + len(tasks.failures)
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", found)
+
+
+def _races(options: argparse.Namespace) -> int:
+    from verify.load import races
+
+    result = races.run(options.n, options.seed)
+    _show(result.failures, f"python -m verify races --seed {options.seed} --n {options.n}")
+    return _verdict(f"races: {options.n} schedules from seed {options.seed}", len(result.failures))
+
+
+def _otp(options: argparse.Namespace) -> int:
+    from verify.compare import otp
+
+    missing = otp.erlang_missing()
+    if missing:
+        print(missing)
+        return 1
+    differences = otp.compare(options.n, options.seed, progress=_progress)
+    _show([str(found) for found in differences], f"python -m verify otp --seed {options.seed} --n {options.n}")
+    return _verdict(f"otp: {options.n} traces from seed {options.seed}", len(differences))
+
+
+def _soak(options: argparse.Namespace) -> int:
+    from verify.load import soak
+
+    result = soak.run(options.n, options.seconds, options.seed)
+    _show(result.failures, f"python -m verify soak --seed {options.seed} --n {options.n}")
+    print(
+        f"soak: {result.seconds:g} s, {result.crashes} crashes, {result.restarts} restarts, {result.effects} effects, "
+        f"{result.memory_mb:.0f} MB, {result.growth_mb_a_minute:+.2f} MB/min, loop lag p99 {result.lag_p99_ms:.1f} ms"
+    )
+    return _verdict(f"soak: {options.n} processes from seed {options.seed}", len(result.failures))
+
+
+def _recovery(options: argparse.Namespace) -> int:
+    from verify.load.recovery_time import RECOVERY_S_MAX, recovery
+
+    found = recovery(events=options.n)
+    print(
+        f"recovery: {found.events} events, {found.processes} live processes: open in {found.opened_s:.2f} s "
+        f"(at most {RECOVERY_S_MAX:g}), all replayed in {found.replayed_s:.2f} s"
+    )
+    return _verdict("recovery: 1 opening", 0 if found.ok else 1)
+
+
+def _vega_faults(options: argparse.Namespace) -> int:
+    from verify.compare import vega_faults
+
+    result = vega_faults.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m verify vega-faults --seed {options.seed} --n {options.n}")
+    print(f"vega-faults: {result.calls} model calls; scenes: {', '.join(vega_faults.SCENES)}")
+    return _verdict(f"vega-faults: {result.seeds} seeds from {options.seed}", len(result.failures))
+
+
+def _vega_tiers(options: argparse.Namespace) -> int:
+    from verify.compare import vega_tiers
+
+    result = vega_tiers.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m verify vega-tiers --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-tiers: {result.programs} programs, {result.calls} calls: {result.taken} made by generated code, "
+        f"{result.given_up} given up, {result.unfit} of functions that are not pure; {result.native} as machine code"
+    )
+    return _verdict(f"vega-tiers: {result.functions} functions from seed {options.seed}", len(result.failures))
+
+
+def _parallel_python(options: argparse.Namespace) -> int:
+    from verify.compare import python_parallel as overlap
+
+    failures: list[str] = []
+    for done, seed in enumerate(range(options.seed, options.seed + options.n), start=1):
+        failures += [f"seed {seed}: {difference}" for difference in overlap.check(seed)]
+        _progress(done, options.n)
+    _show(failures, "python -m verify parallel-python --seed SEED --n 1")
+    return _verdict(f"parallel-python: {options.n} functions from seed {options.seed}", len(failures))
+
+
+def _vega_crash(options: argparse.Namespace) -> int:
+    from verify.crash import vega as vega_crash
+
+    result = vega_crash.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m verify vega-crash --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-crash: {result.runs} runs, {result.calls} model calls, {result.again} made again under their key; "
+        f"scenes: {', '.join(vega_crash.SCENES)}"
+    )
+    return _verdict(f"vega-crash: {result.kills} kills from seed {options.seed}", len(result.failures))
+
+
+def _fuzz(options: argparse.Namespace) -> int:
+    from verify.fuzz import fuzz
+
+    result = fuzz.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m verify fuzz --seed {options.seed} --n {options.n}")
+    print(
+        f"fuzz: {result.refused} refused, slowest {1000 * result.slowest_s:.0f} ms, memory {result.grown_mb:+.0f} MB; "
+        f"targets: {', '.join(fuzz.TARGETS)}"
+    )
+    return _verdict(f"fuzz: {result.inputs} inputs from seed {options.seed}", len(result.failures))
+
+
+def _vega_edits(options: argparse.Namespace) -> int:
+    from verify.crash.vega import edits
+
+    result = edits.run(options.n, options.seed, progress=_progress)
+    _show(result.failures, f"python -m verify vega-edits --seed {options.seed} --n {options.n}")
+    print(
+        f"vega-edits: {result.kills} kills, {result.accepted} edits accepted, {result.refused} refused, "
+        f"{result.again} calls made again under their key"
+    )
+    return _verdict(f"vega-edits: {result.runs} programs from seed {options.seed}", len(result.failures))
+
+
+def _vega_parallel(options: argparse.Namespace) -> int:
+    from verify.compare.vega_parallel import compare_many
+
+    failed = quicker = 0
+    sequential_s = parallel_s = 0.0
+    seeds = range(options.seed, options.seed + options.n)
+    for done, found in enumerate(compare_many(seeds, jobs=options.jobs), start=1):
+        quicker += found.parallel_s < found.sequential_s
+        sequential_s, parallel_s = sequential_s + found.sequential_s, parallel_s + found.parallel_s
+        if found.problems:
+            failed += 1
+            if failed <= _SHOWN_MAX:
+                print(*(f"seed {found.seed}: {problem}" for problem in found.problems), sep="\n")
+                print(f"  again: python -m verify vega-parallel --seed {found.seed} --n 1")
+        _progress(done, options.n)
+    print(f"vega-parallel: {quicker} quicker, {sequential_s:.0f} s line by line, {parallel_s:.0f} s with overlap")
+    return _verdict(f"vega-parallel: {options.n} programs from seed {options.seed}", failed)
+
+
+# command → (what runs it, how many by default, what it does)
+_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]] = {
+    "sim": (_sim, 10_000, "seeded worlds with faults, crashes and take-overs"),
+    "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
+    "damage": (_damage, 5_000, "store files damaged and opened again"),
+    "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
+    "security": (_security, 10_000, "symlink races, injection attacks and harmless tasks"),
+    "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
+    "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
+    "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
+    "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
+    "vega-parallel": (_vega_parallel, 5_000, "random Vega programs, line by line and with overlap: no difference"),
+    "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
+    "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
+    "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
+    "vega-edits": (_vega_edits, 100, "the same with random edits of the program in between"),
+    "recovery": (_recovery, 100_000, "the time to open a large journal"),
+}
+
+
+def _verdict(what: str, failures: int) -> int:
+    print(f"{what}, {failures} failures")
+    return 1 if failures else 0
+
+
+def _show(failures: list[str], again: str) -> None:
+    for failure in failures[:_SHOWN_MAX]:
+        print(failure)
+    if failures:
+        print(f"  again: {again}")
+
+
+def _progress(done: int, of: int) -> None:
+    if done == of or done % max(1, of // 20) == 0:
+        print(f"  {done} of {of}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m verify", description="Lyra's long tests.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (_, count, what) in _COMMANDS.items():
+        command = commands.add_parser(name, help=what, description=what)
+        command.add_argument("--n", type=int, default=count, help=f"how many (default {count})")
+        command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+        if name == "security":
+            command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
+        if name == "soak":
+            command.add_argument("--seconds", type=float, default=600.0, help="how long (default 600)")
+        if name in ("sim", "vega-parallel"):
+            jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
+        if name == "sim":
+            command.add_argument("--verbose", action="store_true", help="say what each world does")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options: Any = _parser().parse_args(arguments)
+    run, _, _ = _COMMANDS[options.command]
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
