@@ -97,6 +97,64 @@ def test_names_are_where_a_user_would_look(package):
         assert getattr(module, name) is getattr(lyra, name)
 
 
+# Documented import paths below the packages: `module: names`. Those that moved are kept by `lyra._old_paths`.
+DOCUMENTED_PATHS = {
+    "lyra.agents.headless": ("Headless", "HeadlessOptions"),
+    "lyra.agents.task": ("task_tool",),
+    "lyra.cli.app": ("Command",),
+    "lyra.core.capability": ("Capability", "Grant", "VERBS"),
+    "lyra.core.envelope": ("Envelope",),
+    "lyra.core.event": ("KINDS", "Event"),
+    "lyra.core.faultpoint": ("POINTS",),
+    "lyra.core.limits": (),
+    "lyra.core.program_options": (),
+    "lyra.core.schema": (),
+    "lyra.errors": ("CODES", "LyraError"),
+    "lyra.kernel": ("BusMessage", "Child", "Kernel", "ServiceRequest", "ServiceResponse"),
+    "lyra.kernel.pipeline_files": ("load_file",),
+    "lyra.mcp": ("McpServers",),
+    "lyra.models": ("Finished", "LLMClient", "LLMProvider", "Message", "Request", "Started", "TextDelta", "settings_of"),
+    "lyra.models.provider": ("LLMProvider",),
+    "lyra.models.script": ("Reply", "Script", "ScriptedError"),
+    "lyra.models.sim": ("SimProvider",),
+    "lyra.observe": ("Spans", "SqliteRecords", "attach_audit", "observe", "verify"),
+    "lyra.observe.audit": (),
+    "lyra.sandbox": ("Beneath", "Limits", "Profile", "Sandbox"),
+    "lyra.sandbox.protected": (),
+    "lyra.store": ("open_store",),
+    "lyra.store.memory": ("MemoryStore",),
+    "lyra.testing": ("MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time"),
+    "lyra.testing.clock": ("SimClock",),
+    "lyra.testing.conformance": ("StoreConformance",),
+    "lyra.testing.loop": ("run",),
+    "lyra.tools": ("DynamicTools", "Tool", "ToolCall", "ToolRegistry", "ToolResult", "tool"),
+    "lyra.tools.builtin": ("builtin_tools",),
+    "lyra.tools.layers": ("pure",),
+    "lyra.tools.middleware": ("cache", "logging", "rate_limit", "redact", "retry", "timeout", "truncate"),
+    "lyra.tools.permissions": ("Layer", "Permissions", "permissions_of", "subject_of"),
+    "lyra.tools.permissions.answers": ("Answers",),
+    "lyra.vega": ("Program", "VegaError", "check", "compile", "format_source", "parse", "run"),
+    "lyra.vega.runs": ("Runs",),
+    "lyra.vega.runtime.picture": ("Picture",),
+}
+
+
+@pytest.mark.parametrize("path", DOCUMENTED_PATHS)
+def test_every_documented_path_is_importable(path):
+    """In a fresh interpreter, so that no other import has made it first; and it has the documented names."""
+    names = DOCUMENTED_PATHS[path]
+    program = f"import {path} as module\nfor name in {names!r}: getattr(module, name)\n"
+    program += f"from {path} import {', '.join(names)}\n" if names else ""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_old_path_is_the_module_of_today():
+    """Not a copy: a class imported from either path is the same class."""
+    for old, home in lyra._old_paths.HOMES.items():
+        assert importlib.import_module(old) is importlib.import_module(home)
+
+
 def test_an_unknown_name_is_an_attribute_error():
     """As for any module."""
     with pytest.raises(AttributeError, match="Kernle"):

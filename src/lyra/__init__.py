@@ -8,6 +8,7 @@ values in `lyra.core`, the kernel in `lyra.kernel`, stores in `lyra.store`, test
 neither named here nor in the `__all__` of those packages may change without notice.
 """
 
+from lyra._old_paths import install as _install_old_paths
 from lyra._version import __version__
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing, which costs more than this module
@@ -149,6 +150,8 @@ _HOMES = {
     "team": "lyra.agents.helpers.delegate",
     "tool": "lyra.tools.function",
 }
+
+_install_old_paths()
 
 
 def __getattr__(name: str) -> "Any":

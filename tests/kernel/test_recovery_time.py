@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from verify.load.recovery_time import RECOVERY_S_MAX, recovery
 
 

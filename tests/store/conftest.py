@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+
 from verify.servers import PostgresServer, postgres_missing
 
 _schemas = count(1)

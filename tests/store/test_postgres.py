@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from verify.servers import PostgresServer
 
 from lyra.errors import ConfigError, Conflict, Corrupt, StoreError, StoreFull
 from lyra.store import open_store
 from lyra.store.migrations import LATEST, migration_crc
 from lyra.store.postgres import PostgresStore
 from lyra.testing.conformance import records
+from verify.servers import PostgresServer
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A question that work waits for, as its envelope carries it: a mapping whose keys read as attributes too.
 
 On a wire and in a journal it is a plain mapping. What the question does not say reads as nothing said; a name that no
-question has is an AttributeError. Who asks, waits and answers is the kernel's to know (`lyra.kernel.interrupts.interrupt`).
+question has is an AttributeError. Who asks, waits and answers is the kernel's to know (`interrupts.interrupt`).
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ __all__ = ["STATES", "Approvals", "Failure", "McpServers", "ServerSettings", "Se
 
 _HOMES = {
     "STATES": "state",
-    "Approvals": "approvals",
+    "Approvals": "client.approvals",
     "Failure": "state",
-    "McpServers": "servers",
+    "McpServers": "client.servers",
     "ServerSettings": "settings",
     "ServerState": "state",
-    "load_settings": "servers",
+    "load_settings": "client.servers",
 }
 
 

@@ -80,7 +80,7 @@ class Entry:
         self._fence = fence
         self._report = report
         self._parent = os.getpid()
-        self._keeper = (os.path.realpath(sys.executable), "-IS", os.path.join(os.path.dirname(__file__), "keeper.py"))
+        self._keeper = (os.path.realpath(sys.executable), "-IS", os.path.join(os.path.dirname(__file__), "reaper.py"))
 
     def __call__(self) -> None:
         os.setsid()

@@ -1,14 +1,13 @@
-"""Tools for testing with Lyra and for testing Lyra: simulated worlds, real crashes, damage, conformance suites.
+"""Tools for testing programs that use Lyra, and the conformance suites that stores and providers inherit.
 
     MockServer        the wire formats of model providers over HTTP, from a script (`mock`)
     SimClock          a clock that a test moves by hand (`clock`)
     run_in_virtual_time  asyncio.run in which a day of sleep takes no time (`loop`)
     record            real answers of models kept in a file and replayed offline (`tape`)
-    run_seed          one simulated world: programs, faults, crashes, checked after every step (`sim`)
     StoreConformance  the rules every Store keeps, as a suite to inherit (`conformance`)
 
-For your own programs, read `clock` and `loop`; for how Lyra itself is tested, `world`, `invariants`, `crash` and
-`damage`. `python -m verify` runs the long versions. Nothing is imported before it is asked for.
+Nothing is imported before its first use. How Lyra itself is tested (simulated worlds, crashes, attacks) is in the
+folder `verify/` of the repository, which is not installed.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from verify.simulation.sim import run_seed
-
     from lyra.testing.clock import SimClock
     from lyra.testing.conformance import StoreConformance
     from lyra.testing.loop import run as run_in_virtual_time
     from lyra.testing.mock import MockServer
     from lyra.testing.tape import record
 
-__all__ = ["MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time", "run_seed"]
+__all__ = ["MockServer", "SimClock", "StoreConformance", "record", "run_in_virtual_time"]
 
 _HOMES: Final[dict[str, tuple[str, str]]] = {
     "MockServer": ("mock", "MockServer"),
@@ -33,7 +30,6 @@ _HOMES: Final[dict[str, tuple[str, str]]] = {
     "StoreConformance": ("conformance", "StoreConformance"),
     "record": ("tape", "record"),
     "run_in_virtual_time": ("loop", "run"),
-    "run_seed": ("sim", "run_seed"),
 }
 
 

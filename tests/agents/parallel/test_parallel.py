@@ -10,7 +10,6 @@ import traceback
 from typing import Any
 
 import pytest
-from verify.compare.python_parallel import check, took
 
 import lyra
 from lyra import Agent, Kernel, run, tool
@@ -22,6 +21,7 @@ from lyra.models.script import Reply, ScriptedError
 from lyra.models.sim import SimProvider
 from lyra.testing.loop import run as run_in_virtual_time
 from tests.agents.support import clock_here
+from verify.compare.python_parallel import check, took
 
 COUNT = int(os.environ.get("LYRA_OVERLAP", "300"))
 SEED = int(os.environ.get("LYRA_SEED", "1"))

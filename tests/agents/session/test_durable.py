@@ -19,7 +19,7 @@ from lyra.errors import AgentFailed, ModelError
 from tests.agents.support import calls, run, says
 from tests.kernel.conftest import Crash, settle
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -310,7 +310,7 @@ def test_the_tools_of_mcp_servers(run):
     pytest.importorskip("mcp")
     mine = Path(run.env["HOME"], ".config", "lyra", "lyra.toml")
     mine.parent.mkdir(parents=True)
-    tiny = Path(__file__).parents[1] / "mcp" / "tiny.py"
+    tiny = Path(__file__).parents[2] / "mcp" / "tiny.py"
     seen = json.dumps([sys.prefix, sys.base_prefix, str(tiny.parent)])
     mine.write_text(
         f'[mcp.servers.tiny]\ncommand = "{sys.executable}"\nargs = ["-IS", "{tiny}"]\nreadable = {seen}\n'
@@ -471,7 +471,7 @@ def test_the_example(run):
     lyra.write_text(f'#!/bin/sh\nexec {shlex.join(run.lyra.command)} "$@"\n')
     lyra.chmod(0o755)
     env = {**run.env, "PATH": f"{tools}:{run.env['PATH']}"}
-    example = Path(__file__).parents[2] / "examples" / "headless.sh"
+    example = Path(__file__).parents[3] / "examples" / "headless.sh"
     done = subprocess.run(
         ["sh", str(example), "--sim"], env=env, capture_output=True, text=True, timeout=60, check=False
     )

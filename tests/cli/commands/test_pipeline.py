@@ -12,7 +12,7 @@ import pytest
 
 from lyra.kernel.pipelines.schema import json_schema
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "pipeline.toml")
 AGENTS = str(ROOT / "examples" / "pipeline_review.py")
 BROKEN = 'name = "p"\n[[agents]]\nname = "a"\ndefault_next = "c"\nerror_next = "d"\n'

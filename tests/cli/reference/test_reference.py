@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lyra.cli.app import COMMANDS
-from lyra.cli.reference import pages, write
+from lyra.cli.reference.pages import pages, write
 from lyra.config import KEYS
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("name", sorted(pages()))

@@ -21,7 +21,7 @@ from tests.cli.vega_runner import COMMAND, Vega, vega
 
 __all__ = ["vega"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 TEAM = """\
 agent Quick { model "sim/script:script.toml" system "quick" max_tokens 100 }

@@ -12,11 +12,11 @@ import time
 from typing import Any
 
 import pytest
-from verify.crash.vega.provider import Asked, Provider
 
 from lyra.vega.durable.runs import Runs
 from tests.cli.vega.test_durable import begin, kill
 from tests.cli.vega_runner import Vega, vega
+from verify.crash.vega.provider import Asked, Provider
 
 __all__ = ["vega"]
 

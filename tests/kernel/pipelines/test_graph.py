@@ -9,7 +9,7 @@ from lyra.kernel.pipelines.declaration import PipelineConfig
 from lyra.kernel.pipelines.files import load_file
 from lyra.kernel.pipelines.graph import Edge, edges, svg
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.toml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline.toml"
 
 
 def texts(picture):

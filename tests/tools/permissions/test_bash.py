@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from verify.fuzz.fuzz import command_line
 
 from lyra.core.ids import seeded
 from lyra.tools.shell.command_line import read_line
 from lyra.tools.shell.text_glob import TextGlob
 from tests.tools.shell.test_command_line import HARMLESS, RUNS_RM
+from verify.fuzz.fuzz import command_line
 
 BASH = shutil.which("bash")
 RM = TextGlob("rm *")

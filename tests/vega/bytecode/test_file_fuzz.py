@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verify.fuzz.vega_fuzz import PARTS, attempt, mutated_bytes, sealed
 
 import lyra.vega
 from lyra.core.ids import seeded
@@ -16,11 +15,12 @@ from lyra.errors import BytecodeError
 from lyra.vega.bytecode.disassembler import disassemble
 from lyra.vega.bytecode.file import HEAD, content_hash, dump, load
 from lyra.vega.bytecode.opcodes import OP_CALL, OP_CALL_PURE
+from verify.fuzz.vega_fuzz import PARTS, attempt, mutated_bytes, sealed
 
 COUNT = int(os.environ.get("VEGA_FUZZ", "2000"))
 SEED = int(os.environ.get("VEGA_SEED", "6"))
 
-SOURCE = (Path(__file__).parent / "everything.vega").read_text()
+SOURCE = (Path(__file__).parents[1] / "everything.vega").read_text()
 
 
 def ran(data: bytes) -> bool:

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from verify.crash.vega.kills import ID, Scene
-from verify.crash.vega.provider import Provider
-from verify.crash.vega.scenes import SCENES
 
 from lyra.kernel.effects import door
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.store.space import Space
 from lyra.vega.durable import resume as homecoming
+from verify.crash.vega.kills import ID, Scene
+from verify.crash.vega.provider import Provider
+from verify.crash.vega.scenes import SCENES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

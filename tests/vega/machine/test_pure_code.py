@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
-from verify.compare import vega_tiers
 
 from lyra import vega
 from lyra.kernel.kernel import Kernel
@@ -30,6 +29,7 @@ from lyra.vega.runtime.run import run_world
 from lyra.vega.runtime.world import Options, World, _has_come, _is_due
 from tests.cli.vega_runner import COMMAND, Vega
 from tests.cli.vega_runner import vega as vega_command
+from verify.compare import vega_tiers
 
 __all__ = ["vega_command"]  # the fixture
 

@@ -17,7 +17,7 @@ from lyra.vega.machine.vm import run
 from lyra.vega.values.values import shown
 from tests.language.conftest import expected, load
 
-LANGUAGE = Path(__file__).parent.parent / "language"
+LANGUAGE = Path(__file__).parents[2] / "language"
 FILES = sorted(
     path for path in LANGUAGE.rglob("*.vega") if path.parent.name != "limits" and expected(path.read_text()) is not None
 )

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from verify.compare.vega_parallel import Outcome
-from verify.compare.vega_parallel import play as played
 
 from lyra import vega
 from lyra.vega.machine import rare_instructions as machinery
@@ -19,6 +17,8 @@ from lyra.vega.machine import vm
 from lyra.vega.plan.plan import plan_of
 from lyra.vega.plan.rules import OFF
 from tests.vega.plan.test_parallel import AB, play
+from verify.compare.vega_parallel import Outcome
+from verify.compare.vega_parallel import play as played
 
 ONE = 'agent A { model "sim/script" system "A" max_tokens 40 retry { max_attempts 1 } } let a = spawn A;\n'
 

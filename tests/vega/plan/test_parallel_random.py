@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from verify.compare.vega_parallel import compare
-from verify.compare.vega_programs import AGENTS, program
 
 from lyra import vega
 from lyra.vega.bytecode import file as bytecode
 from lyra.vega.plan.rules import OFF, RULES
+from verify.compare.vega_parallel import compare
+from verify.compare.vega_programs import AGENTS, program
 
 COUNT = int(os.environ.get("VEGA_PARALLEL_PROGRAMS", "300"))
 SEED = int(os.environ.get("VEGA_SEED", "1"))

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verify.crash.vega.kills import Scene
-from verify.crash.vega.provider import Provider
 
 from lyra.core import codec
 from lyra.errors import ConfigError, Corrupt, StoreError
@@ -25,6 +23,8 @@ from lyra.vega.replay.timeline import Timeline, brief
 from lyra.vega.replay.view import screen
 from tests.vega.recorded import FILE, TEAM, Recorded
 from tests.vega.support import FAILING, Seen
+from verify.crash.vega.kills import Scene
+from verify.crash.vega.provider import Provider
 
 
 @pytest.fixture(scope="module")

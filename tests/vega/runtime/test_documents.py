@@ -12,9 +12,9 @@ from lyra import vega
 from lyra.vega.check.types import of_word
 from lyra.vega.stdlib.table import LIBRARY
 
-DOCUMENTS = Path(__file__).parent / "documents"
+DOCUMENTS = Path(__file__).parents[1] / "documents"
 DOCUMENT = DOCUMENTS / "001.md"
-PROGRAMS = Path(__file__).parents[1] / "language" / "documents"
+PROGRAMS = Path(__file__).parents[2] / "language" / "documents"
 BLOCKS = re.findall(r"```vega\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 

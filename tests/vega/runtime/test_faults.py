@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from verify.compare.vega_faults import SCENES, run
 
 from lyra.vega.runtime import processes, supervision
+from verify.compare.vega_faults import SCENES, run
 
 SEEDS = 60
 

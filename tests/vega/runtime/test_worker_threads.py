@@ -18,7 +18,7 @@ from lyra.testing import SimClock
 from lyra.vega import VegaError
 from tests.language.conftest import Outcome, expected, load
 
-LANGUAGE = Path(__file__).parent.parent / "language"
+LANGUAGE = Path(__file__).parents[2] / "language"
 
 
 async def keep_time(kernel: Kernel, clock: SimClock) -> None:

@@ -13,7 +13,7 @@ from lyra.vega.syntax.parser import parse_all
 from lyra.vega.syntax.source import Diagnostic, Source
 from lyra.vega.syntax.tokens import KEYWORDS, SIGNS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "vega.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "vega.md"
 TEXT = re.findall(r"^```text\n(module .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
 WORDS = {
     "name": ("alpha", "beta", "Gamma"),

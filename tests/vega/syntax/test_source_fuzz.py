@@ -9,8 +9,6 @@ import sys
 import time
 from typing import NamedTuple
 
-from verify.fuzz.vega_fuzz import mutated_text
-
 from lyra.core.ids import seeded
 from lyra.errors import CheckError, ParseError
 from lyra.vega.check.checker import checked
@@ -18,6 +16,7 @@ from lyra.vega.format.formatter import format_source
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Diagnostic
 from tests.vega.programs import DOCUMENTS, ROOT, Programs, blocks_of, shape
+from verify.fuzz.vega_fuzz import mutated_text
 
 SECONDS_MAX = 2.0  # of CPU, for one source of a few thousand characters
 

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import pytest
-from verify.compare import vega_tiers
 
 from lyra import vega
 from lyra.vega.machine.fiber import Fiber, OutOfFuel
@@ -17,6 +16,7 @@ from lyra.vega.machine.link import link
 from lyra.vega.machine.vm import run
 from lyra.vega.stdlib.natives import NATIVES
 from lyra.vega.values.values import Closure, Duration, Err, Ok, Process, equal, marked
+from verify.compare import vega_tiers
 
 # One step of a program whose variables are: a list, one of lists, a text, a map.
 STEPS = [

@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 
 import pytest
-from verify.attacks.injection import Attack, attacks, benign, run
-from verify.attacks.injection.channels import CHANNELS
-from verify.attacks.injection.disguises import DISGUISES, disguised
-from verify.attacks.injection.goals import GOALS
-from verify.attacks.injection.model import found_orders, mark_of
 
 from lyra.agents.turn import admission
 from lyra.agents.turn.admission import Admitted
 from lyra.kernel.shared.taint import Labels
 from lyra.sandbox.bubblewrap import find_program
+from verify.attacks.injection import Attack, attacks, benign, run
+from verify.attacks.injection.channels import CHANNELS
+from verify.attacks.injection.disguises import DISGUISES, disguised
+from verify.attacks.injection.goals import GOALS
+from verify.attacks.injection.model import found_orders, mark_of
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,13 +7,13 @@ import os
 import signal
 
 import pytest
-from verify.simulation.scenes import POINTS_OF_PARTS
 
 from lyra.core.faultpoint import POINTS
 from lyra.kernel import Kernel
 from lyra.store.sqlite import SqliteStore
 from verify.crash import crash
 from verify.crash import workload as errand
+from verify.simulation.scenes import POINTS_OF_PARTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 
 import pytest
-from verify.simulation.scenes import POINTS_OF_PARTS
 
 from lyra.core.faultpoint import POINTS
 from verify.crash import pipeline as crash_pipeline
+from verify.simulation.scenes import POINTS_OF_PARTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 

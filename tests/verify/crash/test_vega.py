@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from verify.crash.vega.kills import Books
-from verify.crash.vega.provider import Asked
 
 from verify.crash import vega as vega_crash
+from verify.crash.vega.kills import Books
+from verify.crash.vega.provider import Asked
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from verify.crash.vega import edits
 
 from lyra.vega.migrate import migration
+from verify.crash.vega import edits
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")]
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from verify.compare.otp import ChildPlan, Difference, Trace, compare, erlang_missing, make_trace, run_here
 
 needs_erlang = pytest.mark.skipif(bool(erlang_missing()), reason=erlang_missing() or "Erlang is here")

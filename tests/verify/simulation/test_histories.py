@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verify.simulation.replay import dump, ends_to_replay, judge_end, load, replay
-from verify.simulation.workload import sink, worker
 
 from lyra.core import codec
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.history import Fold
+from verify.simulation.replay import dump, ends_to_replay, judge_end, load, replay
+from verify.simulation.workload import sink, worker
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.jsonl"))
 MUTANTS_MIN = 20

@@ -7,10 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from tests.verify.simulation.test_parts import PLANTED as IN_PARTS
-from verify.simulation.failing_disk import FaultStore
-from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
-from verify.simulation.provider import Provider
-from verify.simulation.sim import run_seed, same_twice
 
 from lyra.core.budgets.budget import Budget, Reservation
 from lyra.core.ids import seeded
@@ -28,6 +24,10 @@ from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Context
 from lyra.kernel.programs.lifetime import Life
 from lyra.store.memory import MemoryStore
+from verify.simulation.failing_disk import FaultStore
+from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
+from verify.simulation.provider import Provider
+from verify.simulation.sim import run_seed, same_twice
 
 SEEDS_MAX = 60
 Plant = Callable[[pytest.MonkeyPatch], None]

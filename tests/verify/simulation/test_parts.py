@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from verify.simulation.scenes import CASTS, cast_of
-from verify.simulation.scenes.pipelines import SHAPES, draw_pipeline
-from verify.simulation.scenes.trees import draw_tree
-from verify.simulation.sim import run_seed
-from verify.simulation.world import World
 
 from lyra.core import codec
 from lyra.core.envelope import Envelope
@@ -19,6 +14,11 @@ from lyra.kernel import Kernel, PipelineConfig
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.journal import Journal
 from lyra.kernel.supervision.supervisor import Run
+from verify.simulation.scenes import CASTS, cast_of
+from verify.simulation.scenes.pipelines import SHAPES, draw_pipeline
+from verify.simulation.scenes.trees import draw_tree
+from verify.simulation.sim import run_seed
+from verify.simulation.world import World
 
 SEEDS_MAX = 80
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
+from lyra.core.faultpoint import POINTS
 from verify.simulation.invariants import INVARIANTS, PROMISES
 from verify.simulation.provider import FAULTS
 from verify.simulation.sim import run_many, run_seed, same_twice
 from verify.simulation.workload import Generator
 from verify.simulation.world import ENDINGS
-
-from lyra.core.faultpoint import POINTS
 
 SEEDS = range(1, 201)
 

@@ -5,7 +5,7 @@ in their place. If just this was asked already by the look ahead, its answer is 
 look ahead begins here. What was asked early and is not what the program comes to is cancelled and waited for, the turns
 of conversations that were over already are taken back, and what it cost is speculative.
 
-What an early call spends is apart from every budget until the program comes to it (`lyra.agents.session.early_call`). If the budgets
+What an early call spends stays out of every budget until the program comes to it (`session.early_call`). If the budgets
 would not have allowed it then, it is made again, line by line, and so are those behind it. In a program with a journal
 each call is a branch with a key of its own, made of its place in the program (`2/0.1/`: the function is branch 2, its
 second call), so that a replay finds its answer whoever was faster.

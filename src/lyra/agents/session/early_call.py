@@ -1,7 +1,7 @@
 """A call that a Python function makes ahead of its turn: what it spends, and whether it stands when its turn comes.
 
 Whoever is asked in such a call finds it in `ahead`. The budgets around the call are replaced by scopes apart
-(`lyra.core.budgets.early_budget`): a model is asked when there is room beside all calls before it, or when the turn has come. From
+(`early_budget`): a model is asked when there is room beside all calls before it, or when the turn has come. From
 then on (`come`) the call spends like any other. What the program never comes to is speculative: it is paid for, told
 (`call.speculative`) and counted as such, and no budget is charged with it.
 """

@@ -1,6 +1,6 @@
 """`lyra agent -p TASK`: one agent with the built-in tools, in this folder, without anybody at the terminal.
 
-Parses, runs `lyra.agents.headless.headless` and prints: the answer alone (`text`), the result as one JSON document (`json`), or
+Parses, runs `headless.headless` and prints: the answer alone (`text`), the result as one JSON document (`json`), or
 everything that happens, one object a line (`stream-json`). Errors go to stderr in every format. Decides nothing: what
 the agent may do is said by rules, files and flags, and what no rule allows is denied.
 """

@@ -1,7 +1,7 @@
 """Reference pages that are tables of the code: errors, events, capabilities, limits.
 
 `errors.md` comes from the tree in `lyra.errors` and its `CODES`, `events.md` from `lyra.core.event.KINDS` and the
-row types of the journal and the subsystems, `capabilities.md` from `lyra.core.rights.capability`, `limits.md` from the source
+row types of the journal and the subsystems, `capabilities.md` from `rights.capability`, `limits.md` from the source
 of `lyra.core.limits`, where each number has its reason beside it. Called by
 `reference`, which writes and checks all pages.
 """

@@ -1,6 +1,6 @@
 """`vega runs`, `vega resume`, `vega cancel`, `vega answer`: durable runs, looked at and gone on with.
 
-What a run is and how it stands is read by `lyra.vega.durable.runs`; a life of one is lived by `vega_start`. A run that another
+What a run is and how it stands is read by `durable.runs`; a life of one is lived by `vega_start`. A run that another
 process is at work on is not touched: who wants its end, or answers its question, leaves it a note.
 """
 

@@ -5,7 +5,7 @@ asks for room in program order: beside everything that the calls before it have 
 When its turn comes, the scopes above are asked whether they would have allowed just this; if they would, they are
 charged and the scope is one below them like any other (`join`). If not, whoever made the call makes it again.
 
-Vega has one of its own (`lyra.vega.runtime.early.budget`): its programs wait for the end of a call and never join it while it
+Vega has one of its own (`runtime.early.budget`): its programs wait for the end of a call and never join it while it
 is under way, but functions that run ahead there open scopes below, which could not follow a scope that joins.
 """
 

@@ -18,7 +18,7 @@ class CircuitBreakerMiddleware:
     """After `threshold` failures in a row of one message type, its messages are refused for `reset_after` seconds.
 
     `threshold` 0 never opens; types in `exclude` are never refused. Only failures that say something about the health
-    of the handler count (`lyra.core.policies.breaker`). What subscribers raise is never returned, so events open nothing.
+    of the handler count (`policies.breaker`). What subscribers raise is never returned, so events open nothing.
     """
 
     __slots__ = ("_breakers", "_clock", "circuit_breaker", "exclude")

@@ -2,7 +2,7 @@
 
 A server may say anything in a schema, also a pattern that takes for ever or a reference to somewhere else. The model is
 shown what the server says, as far as a person could see it (`shown`). A call is checked against the part that
-`lyra.core.checking.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` makes
+`checking.schema` knows, with references within the schema followed, and the server checks the rest: `checkable` makes
 that part, `problem` says why a schema cannot be a tool's.
 """
 

@@ -3,7 +3,7 @@ killed, until the main process ends or this life is stopped.
 
 A run is a space in a store's file: nobody else's journal, lease or snapshot is touched by it. Everything that its
 processes do is in that journal before a program sees it. What an earlier life has printed is not printed again by this
-one; who wants the whole output asks the run for it (`lyra.vega.durable.runs`). Whoever wants something of a live run, an answer
+one; who wants the whole output asks the run for it (`durable.runs`). Whoever wants something of a live run, an answer
 to its question or its end, leaves a note in its space, which the life looks for.
 """
 

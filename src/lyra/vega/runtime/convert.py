@@ -1,6 +1,6 @@
 """Values across the border to Python: for host functions, tools and models.
 
-Plain data as it is, Money as Money, a duration as seconds. What a journal holds is made by `lyra.vega.machine.snapshot`.
+Plain data as it is, Money as Money, a duration as seconds. What a journal holds is made by `machine.snapshot`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ they would have allowed just this, and are charged; if they would not, the call 
 again, as the line-by-line run makes it. While it is under way it asks for room in program order: beside everything
 that the calls before it have set aside, and not before those have. A call that finds no room is not made early.
 
-Not `lyra.core.budgets.early_budget`, which is for calls that the program may come to while they are under way: there a scope joins
+Not `early_budget`, which is for calls that the program may come to while they are under way: there a scope joins
 those around it in the middle, and so may have none below it. Here the program waits for the end and is charged with the
 sum, and a function that runs ahead opens scopes of its own.
 """

@@ -1,0 +1,50 @@
+"""Import paths that were documented before their modules moved; each stays importable for good.
+
+`HOMES` maps an old path to the module's home of today. The finder comes last on `sys.meta_path`: Python asks it only
+for modules that do not exist, so it costs other imports nothing. New code imports from the packages themselves.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import of typing
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, Final
+
+HOMES: Final[dict[str, str]] = {
+    "lyra.agents.task": "lyra.agents.helpers.task",
+    "lyra.core.capability": "lyra.core.rights.capability",
+    "lyra.core.program_options": "lyra.core.commands.options",
+    "lyra.core.schema": "lyra.core.checking.schema",
+    "lyra.kernel.pipeline_files": "lyra.kernel.pipelines.files",
+    "lyra.tools.layers": "lyra.tools.wrapped",
+    "lyra.vega.runs": "lyra.vega.durable.runs",
+}
+
+
+class OldPaths:
+    """A finder and loader that gives the module of today under its old path."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002 - importlib's signature
+        if name not in HOMES:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Let importlib make the module that `exec_module` replaces."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        from importlib import import_module
+
+        sys.modules[module.__name__] = import_module(HOMES[module.__name__])
+
+
+def install() -> None:
+    """Put the finder behind those of Python."""
+    if not any(isinstance(finder, OldPaths) for finder in sys.meta_path):
+        sys.meta_path.append(OldPaths())
