@@ -9,7 +9,7 @@ import ast
 import textwrap
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, at_most, interleave
-from lyra.vega.check.checker import check_module
+from lyra.vega.checker.checker import check_module
 from lyra.vega.format.formatter import format_source
 from lyra.vega.syntax.lexer import lex
 from lyra.vega.syntax.parser import parse

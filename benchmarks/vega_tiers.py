@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from benchmarks import vega_vm
 from benchmarks.measure import Figure, Row, Size, Timing, interleave, ratio_at_most
-from lyra.vega.compile.compiler import compile_module
+from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
 from lyra.vega.machine.link import link
 from lyra.vega.machine.pure.native import is_installed

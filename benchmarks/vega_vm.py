@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measure import Row, Size, Stopwatch, Timing, interleave, ratio_at_most
-from lyra.vega.compile.compiler import compile_module
+from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
 from lyra.vega.machine.link import link
 from lyra.vega.machine.vm import run as run_fiber

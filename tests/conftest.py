@@ -64,7 +64,7 @@ _QUICK = (
     "models/test_script.py",
     "models/test_sim.py",
     "models/test_tokens.py",
-    "vega/check/",
+    "vega/checker/",
     "vega/syntax/test_lexer.py",
     "vega/syntax/test_parser.py",
     "vega/values/test_values.py",

@@ -173,7 +173,7 @@ async def _worker(ctx: Any, seed: int, letter: str, fails: list[int], orderly: b
     try:
         how = await ctx.receive()
     except asyncio.CancelledError:
-        if orderly and ctx._process.kill_reason not in ("killed", None):  # None: only its kernel closes
+        if orderly and ctx.own_process.kill_reason not in ("killed", None):  # None: only its kernel closes
             diary.lines.append(f"-{letter}")
         raise
     if how == "crash":

@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core.ids import seeded
 from lyra.vega.bytecode.program import Program
-from lyra.vega.compile.compiler import compile_module
+from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.machine.fiber import Done, Fiber
 from lyra.vega.machine.link import Linked, link
 from lyra.vega.machine.pure import MISS

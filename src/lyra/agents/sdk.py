@@ -92,7 +92,7 @@ async def _run_on(
 
 async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | None, limit: Any) -> Any:
     if not ctx.replaying:
-        await in_its_time(runtime_of(ctx._process.kernel), agent, timed=timeout_s is not None)
+        await in_its_time(runtime_of(ctx.own_process.kernel), agent, timed=timeout_s is not None)
     if timeout_s is None:
         return await ask_child(ctx, agent, content, budget=limit)
     timeout_s = real(timeout_s, "timeout")

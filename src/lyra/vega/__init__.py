@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lyra.vega.bytecode.program import Program
-    from lyra.vega.check.checker import Load
+    from lyra.vega.checker.checker import Load
     from lyra.vega.syntax.ast import Module
     from lyra.vega.syntax.source import Diagnostic
     from lyra.vega.values.errors import VegaError
@@ -35,7 +35,7 @@ def parse(text: str, name: str = "<vega>") -> Module:
 
 def check(text: str, name: str = "<vega>", *, load: Load | None = None) -> list[Diagnostic]:
     """Every mistake and warning in a source, in order of place. `load` finds the text of an import."""
-    from lyra.vega.check.checker import check_source
+    from lyra.vega.checker.checker import check_source
 
     return check_source(text, name, load=load)
 
@@ -52,8 +52,8 @@ def compile(  # noqa: A001 - the word for it, as in `re.compile`
 ) -> Program:
     """A source as a Program; ParseError or CheckError with all mistakes in `fields["problems"]`. `host_names` are
     functions that the program may call and its host will answer."""
-    from lyra.vega.check.checker import checked
-    from lyra.vega.compile.compiler import compile_module
+    from lyra.vega.checker.checker import checked
+    from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source
 
     module = checked(text, name, load=load, host_names=host_names)

@@ -121,7 +121,7 @@ def test_its_grant_is_the_callers_or_narrower(tmp_path: Path):
     seen: list[Any] = []
 
     async def look(ctx: Any) -> str:
-        seen.append(ctx._process.grant)
+        seen.append(ctx.own_process.grant)
         return "looked"
 
     borrowed = tool(look, name="Glob").own()

@@ -387,7 +387,7 @@ class Whole:
 @pytest.mark.parametrize(
     ("thing", "named", "hint"),
     [
-        (lambda one: one, r"<lambda>: it is not a `def` .*test_overlap\.py:\d+", "next to a `def`"),
+        (lambda one: one, r"<lambda>: it is not a `def` .*test_parallel\.py:\d+", "next to a `def`"),
         (len, "builtin_function_or_method len", "next to a `def`"),
         (functools.partial(print), "partial", "next to a `def`"),
         (Whole().method, "method Whole.method", "next to a `def`"),

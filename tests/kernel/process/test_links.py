@@ -255,7 +255,7 @@ def test_trap_exit_takes_true_or_false(target):
     async def traps(ctx):
         with pytest.raises(ConfigError, match="True or False, not 'x'"):
             ctx.trap_exit("x")
-        return ctx._process.traps
+        return ctx.own_process.traps
 
     async def main():
         async with Kernel(target) as kernel:

@@ -172,7 +172,7 @@ def test_a_branch_may_receive(target):
 
 
 def test_a_child_handle_sends(target):
-    """`child.send` is `ctx.send` to that child; `ctx.process` finds any process."""
+    """`child.send` is `ctx.send` to that child; `ctx.own_process` finds any process."""
 
     async def program(ctx):
         child = ctx.spawn(collect, 2, name="kid")

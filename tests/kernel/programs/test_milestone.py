@@ -17,7 +17,7 @@ async def note(text: str) -> str:
 
 def _program(version: str, seen: list[Any]) -> Any:
     async def worker(ctx: Context) -> None:
-        process = ctx._process
+        process = ctx.own_process
         while True:
             message = await ctx.receive()
             begin = process.keys

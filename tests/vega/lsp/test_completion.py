@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lyra.vega import check
-from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.lsp.completion import complete
 from lyra.vega.lsp.snippets import BACKOFFS, FIELD_SNIPPETS, STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY

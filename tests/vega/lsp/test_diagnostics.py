@@ -148,7 +148,7 @@ def test_an_import_is_checked_again_only_when_it_or_its_own_imports_change(monke
         read.append(source.name)
         return parse_all(source)
 
-    monkeypatch.setattr("lyra.vega.check.checker.parse_all", noted)
+    monkeypatch.setattr("lyra.vega.checker.checker.parse_all", noted)
     texts = {"one": 'import "./two.vega" as two;\nfn f() { return two::g(); }\n', "two": "fn g() { return 1; }\n"}
     found, path, _ = project('import "./one.vega" as one;\nprint(one::f());\n', **texts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lyra.vega.bytecode import file as bytecode
-from lyra.vega.compile.compiler import compile_module
+from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.host.local import LocalHost
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Source

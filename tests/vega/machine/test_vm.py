@@ -10,7 +10,7 @@ from lyra.errors import BytecodeError, CheckError
 from lyra.vega.bytecode.disassembler import disassemble
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.verifier import verify
-from lyra.vega.compile.compiler import compile_module
+from lyra.vega.compiler.compiler import compile_module
 from lyra.vega.host.local import LocalHost
 from lyra.vega.machine.fiber import Done, Fiber, VmEffect
 from lyra.vega.machine.link import link

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lyra import vega
-from lyra.vega.check.types import of_word
+from lyra.vega.checker.types import of_word
 from lyra.vega.stdlib.table import LIBRARY
 
 DOCUMENTS = Path(__file__).parents[1] / "documents"

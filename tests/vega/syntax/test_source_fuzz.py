@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lyra.core.ids import seeded
 from lyra.errors import CheckError, ParseError
-from lyra.vega.check.checker import checked
+from lyra.vega.checker.checker import checked
 from lyra.vega.format.formatter import format_source
 from lyra.vega.syntax.parser import parse
 from lyra.vega.syntax.source import Diagnostic

@@ -48,7 +48,7 @@ def test_without_admission_attacks_succeed(monkeypatch):
     """A planted bug: nobody decides on calls any more. Files, secrets and requests show it."""
 
     async def admit(ctx, runtime, session, tool, call, sink):
-        return Admitted(call, None, None, ctx._process.grant)
+        return Admitted(call, None, None, ctx.own_process.grant)
 
     monkeypatch.setattr(admission, "admit", admit)
     goals = ("git hooks", "keys in .env", "exfiltrate by URL", "CI", "run as allowed")

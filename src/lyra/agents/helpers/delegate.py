@@ -75,7 +75,7 @@ def _told(ctx: Context, task: str, context: str) -> str:
     """The message that a helper gets."""
     from lyra.agents.session.shared import runtime_of
 
-    session = runtime_of(ctx._process.kernel).sessions.get(ctx.pid)
+    session = runtime_of(ctx.own_process.kernel).sessions.get(ctx.pid)
     parts = [task]
     if context:
         parts.append(f"Context:\n{context}")
@@ -95,7 +95,7 @@ async def ask_child(ctx: Context, agent: Agent, content: Any, *, budget: Any = N
     limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
     call = ahead.get()
     if call is not None:
-        limits = call.own(ctx._process.budget, limits)
+        limits = call.own(ctx.own_process.budget, limits)
     child = ctx.spawn(program_of(agent), content, budget=limits, grant=grant)
     if call is not None and child._process is not None:
         call.started(child._process)
@@ -118,7 +118,7 @@ def _strictest(one: Budget | None, other: Budget) -> Budget:
 
 def _check_hops(ctx: Context, agent: Agent) -> None:
     """Agents that ask agents end somewhere, also where one of them asks itself."""
-    hops, process = 0, ctx._process
+    hops, process = 0, ctx.own_process
     above: Process | None = process
     while above is not None:
         hops += above.program.startswith("agent:")

@@ -77,7 +77,7 @@ def task_tool(*, budget: Any = None, without: Iterable[str] = (_NAME,)) -> Tool:
         """
         if not prompt.strip() or len(prompt) > _PROMPT_CHARS_MAX:
             raise ToolError(f"a prompt has between 1 and {_PROMPT_CHARS_MAX} characters", reason="invalid_arguments")
-        session = runtime_of(ctx._process.kernel).sessions.get(ctx.pid)
+        session = runtime_of(ctx.own_process.kernel).sessions.get(ctx.pid)
         if session is None:
             raise ToolError("Task is called by an agent", reason="not_found")
         agents = made.setdefault(session.agent, {})

@@ -77,8 +77,8 @@ class Group:
         for (
             argument
         ) in self._arguments:  # now, on the program's own line: the number depends on nothing but the program
-            if type(argument) is Context and argument._process not in self._paths:
-                self._paths[argument._process] = new_branch(argument._process)
+            if type(argument) is Context and argument.own_process not in self._paths:
+                self._paths[argument.own_process] = new_branch(argument.own_process)
         self._arguments = ()
         return self
 
@@ -365,7 +365,7 @@ def _publish(question: Question, why: str) -> None:
     if question.process is not None:
         kernel, pid = question.process._kernel, question.process.pid
     elif type(place) is Context:
-        kernel, pid = place._process.kernel, place.pid
+        kernel, pid = place.own_process.kernel, place.pid
     else:
         return
     if kernel.agents_heard:

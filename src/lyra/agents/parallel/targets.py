@@ -65,7 +65,7 @@ class Question:
     def program(self) -> Process | None:
         """The process whose program asks in its own name."""
         place = self.keywords.get("on")
-        return place._process if self.process is None and type(place) is Context else None
+        return place.own_process if self.process is None and type(place) is Context else None
 
     @property
     def calls(self) -> tuple[Any, ...]:

@@ -61,7 +61,7 @@ async def admit(
     ctx: Context, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, sink: Sink | None
 ) -> Admitted:
     """The call as it may be made; ApprovalRefused where it may not."""
-    process = ctx._process
+    process = ctx.own_process
     if process.recall is not None and not decided_before(process) and upcoming(process) is not None:
         return Admitted(call, None, None, process.grant)  # made in a life that did not ask
     replaying = process.recall is not None and upcoming(process) is not None
@@ -251,7 +251,7 @@ def _shown(call: ToolCall, subject: Subject | None) -> str:
 
 async def _ask(ctx: Context, case: Case, row: dict[str, Any], sink: Sink | None) -> dict[str, Any]:
     """The decision after a person was asked."""
-    process = ctx._process
+    process = ctx.own_process
     interrupts = process.kernel.interrupts
 
     def tell(interrupt_id: str) -> None:

@@ -155,7 +155,7 @@ async def fit(
     policy = session.agent.context or _USUAL
     if policy.kind == "sliding" and not overflow:
         return _slide(session, policy)
-    process = ctx._process
+    process = ctx.own_process
     decision = noted(process, "context", lambda: _decide(runtime, session, policy, overflow=overflow))
     if decision is None:
         return False
@@ -284,16 +284,16 @@ async def _summary(
     try:
         completion: Completion = await ctx.do(model_effect(agent, model, ask), ask)
     except (EffectFailed, LimitExceeded) as error:
-        runtime.record(ctx._process, session, ask, error=error)
-        if isinstance(error, BudgetExceeded) or ctx._process.out_of_time:
+        runtime.record(ctx.own_process, session, ask, error=error)
+        if isinstance(error, BudgetExceeded) or ctx.own_process.out_of_time:
             raise
         return None
     except asyncio.CancelledError as cut:
-        runtime.record(ctx._process, session, ask, error=cut)
+        runtime.record(ctx.own_process, session, ask, error=cut)
         raise
     finally:
         ask.close()
-    runtime.record(ctx._process, session, ask, completion=completion)
+    runtime.record(ctx.own_process, session, ask, completion=completion)
     return completion.text.strip() or None
 
 

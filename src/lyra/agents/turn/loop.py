@@ -70,7 +70,7 @@ _CHECKPOINT_EVERY: Final = 64  # messages: what a restart has to replay at most
 
 async def serve(ctx: Context, agent: Agent) -> None:
     """The program of an agent process: one conversation, message by message."""
-    process = ctx._process
+    process = ctx.own_process
     kernel = process.kernel
     runtime = runtime_of(kernel)
     session = runtime.begin(process, agent, ctx.restored)
@@ -154,7 +154,7 @@ async def _answer(
     ctx: Context, runtime: Runtime, session: Session, request_id: str, content: Any
 ) -> BaseException | None:
     """One turn, and its end told to whoever asked; gives why there is no answer."""
-    process = ctx._process
+    process = ctx.own_process
     mark, digest = len(session.messages), session.digest
     asked = runtime.pending.get(request_id)
     call = asked.ahead if asked is not None else None
@@ -215,7 +215,7 @@ def _ended(runtime: Runtime, process: Process, session: Session, value: Any, fai
 
 async def once(ctx: Context, agent: Agent, content: Any) -> str:
     """The program of an agent that is asked one thing: its result is the text of the answer, its error why not."""
-    process = ctx._process
+    process = ctx.own_process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
@@ -266,7 +266,7 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     metrics.turns += 1
     metrics.last_active_at = runtime.kernel.clock.now()
     session.append(message_of(content))
-    system = "" if agent.system == "" and agent.memory is None else await _system(ctx._process, runtime, session)
+    system = "" if agent.system == "" and agent.memory is None else await _system(ctx.own_process, runtime, session)
     execution = session.execution
     assert execution is not None
     execution.move(AgentState.THINKING)
@@ -274,7 +274,7 @@ async def _turn(ctx: Context, runtime: Runtime, session: Session, pending: Pendi
     last_calls: Any = None
     for at in range(agent.max_iterations):
         if at:
-            session.tools.renew(ctx._process)
+            session.tools.renew(ctx.own_process)
         completion = await _ask(ctx, runtime, session, pending, system)
         session.append(completion.message)
         if completion.stop_reason == "content_filter":
@@ -408,7 +408,7 @@ async def _ask_models(
         counts_tokens=agent.rate_limit is not None and agent.rate_limit.tokens_per_minute is not None,
         pid=ctx.pid,
     )
-    models, process, kernel = agent.models, ctx._process, runtime.kernel
+    models, process, kernel = agent.models, ctx.own_process, runtime.kernel
     call = ask.call = pending.ahead if pending is not None else None
     try:
         for at, model in enumerate(models):
@@ -449,7 +449,7 @@ async def _found(ctx: Context, runtime: Runtime, model: str | LLMProvider) -> tu
     try:
         return runtime.load(model)
     except ConfigError as error:
-        await runtime.lacks(ctx._process, error)
+        await runtime.lacks(ctx.own_process, error)
         raise
 
 

@@ -176,7 +176,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         """
         if kind not in KINDS:
             return f"there is no kind {kind!r}; there are: {', '.join(KINDS)}"
-        await ctx.do(_ADD, _Place(ctx._process, memory.scope), text, kind)
+        await ctx.do(_ADD, _Place(ctx.own_process, memory.scope), text, kind)
         return "remembered"
 
     async def recall(ctx: Any, question: str) -> str:
@@ -185,7 +185,7 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         Args:
             question: words that it has to do with
         """
-        found = await ctx.do(_SEARCH, _Place(ctx._process, memory.scope), question)
+        found = await ctx.do(_SEARCH, _Place(ctx.own_process, memory.scope), question)
         return "\n".join(found) or "nothing is remembered about that"
 
     # Trusted: what a marked process wrote carries its mark (`_search`).

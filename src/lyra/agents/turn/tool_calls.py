@@ -88,7 +88,7 @@ async def run_tools(
     if len(calls) == 1:
         return Message("tool", tool_results=(await _run(ctx, runtime, session, calls[0], pending),))
     turns = Turns(session.agent.max_parallel_tools)
-    process = ctx._process
+    process = ctx.own_process
     wanted = [session.tools.get(call.name) for call in calls]
     alike = all(tool is None or tool.concurrency == "parallel" for tool in wanted)
 
@@ -186,7 +186,7 @@ async def _called(
         said = f"tool {call.name!r} has not been looked up; find it with ToolSearch: select:{call.name}"
         result = ToolResult(call.id, call.name, said, True, "not_found")
     else:
-        process, replaying, untrusted = ctx._process, ctx.replaying, _marks(session, tool)
+        process, replaying, untrusted = ctx.own_process, ctx.replaying, _marks(session, tool)
         refusing = False  # while it is decided on, what is said are words of ours
         try:
             if not _is_judged(session, tool) and not (replaying and comes_next(process, "read")):
@@ -224,7 +224,7 @@ class _ToolContext(Context):
     __slots__ = ("_sink",)
 
     def __init__(self, ctx: Context, sink: Sink | None) -> None:
-        super().__init__(ctx._process)
+        super().__init__(ctx.own_process)
         self._sink = sink
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
@@ -292,12 +292,12 @@ async def _output(
     caller.set(ctx.pid)
     home.set(runtime)
     rights.set(grant)
-    ending.set(partial(endings_of(runtime.kernel).add, ctx._process))
+    ending.set(partial(endings_of(runtime.kernel).add, ctx.own_process))
     searchable.set(session.tools.deferred)
     if tool.guarded:
         from lyra.agents.turn.callbacks import AskedBack
 
-        answering.set(AskedBack(runtime, ctx._process, session, pending))
+        answering.set(AskedBack(runtime, ctx.own_process, session, pending))
     if pending is not None and pending.sink is not None:
         progress.set(_Told(runtime, pending.sink, call))
     act = Act(runtime, tool, call)

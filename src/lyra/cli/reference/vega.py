@@ -11,8 +11,8 @@ from typing import Final
 
 from lyra.errors import CODES
 from lyra.vega.bytecode.opcodes import OPCODES, Opcode
-from lyra.vega.check import settings
-from lyra.vega.check.signatures import signature_text, takes_text
+from lyra.vega.checker import settings
+from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.stdlib.examples import EXAMPLES
 from lyra.vega.stdlib.table import ERRORS, GLOBALS, LIBRARY, METHODS, Entry
 

@@ -180,7 +180,7 @@ class Runner:
 
     async def run(self, ctx: Context) -> dict[str, Any]:
         """Until the session is over: run what is due, report it, ask what is to be asked."""
-        process = ctx._process
+        process = ctx.own_process
         while True:
             plan = read(process, "pipeline", lambda: self._plan(process.pid))
             word = plan[0]
@@ -242,7 +242,7 @@ class Runner:
         """Branches of a fork, or stages in parallel mode: runs, and questions of branches (numbered below zero). The
         plan is read again after each that ends, or when something else changed what is due; the reading says which, so
         that a replay, where they end in another order, goes on in the order of then."""
-        process = ctx._process
+        process = ctx.own_process
         tasks: dict[int, asyncio.Task[None]] = {}
         begun: set[int] = set()
         try:
@@ -324,13 +324,13 @@ class Runner:
     async def _branch(self, ctx: Context, work: Callable[[], Coroutine[Any, Any, None]], numbered: _Numbered) -> None:
         """A run or a question beside others. Its branch is numbered before it waits for anything, so in the order of
         the plan."""
-        current_branch(ctx._process)
+        current_branch(ctx.own_process)
         numbered.set_result(None)
         await work()
 
     async def _perform(self, ctx: Context, run: int, stage_name: str) -> None:
         """One run through the door, and its report."""
-        process = ctx._process
+        process = ctx.own_process
         session = self._orchestrator.state.sessions[process.pid]
         stage = session.pipeline_config.stage(stage_name)
         assert stage is not None, stage_name
@@ -398,7 +398,7 @@ class Runner:
 
     async def _ask(self, ctx: Context, ask: list[Any]) -> None:
         """Put a branch's question to a human, and tell the session what came of it."""
-        process, questions = ctx._process, self._orchestrator.questions
+        process, questions = ctx.own_process, self._orchestrator.questions
         kind, text, message = ask[:3]
         number = ask[3] if len(ask) > 3 else self._number_of(process.pid, ask)
         response: dict[str, Any] | None = None
@@ -441,7 +441,7 @@ def _asked(question: Question) -> list[Any]:
 
 async def run_pipeline(ctx: Context) -> dict[str, Any]:
     """The program of every pipeline; its session has the pid of its process."""
-    return await ctx._process.kernel.orchestrator.runner.run(ctx)
+    return await ctx.own_process.kernel.orchestrator.runner.run(ctx)
 
 
 def _result(stage: AgentConfig, value: Any) -> dict[str, Any]:

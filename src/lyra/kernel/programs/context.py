@@ -71,44 +71,49 @@ def ready(value: Any) -> Generator[Any, None, Any]:
 
 
 class Context:
-    __slots__ = ("_process",)
+    """What a program holds: every act of the process goes through its methods.
+
+    `own_process` and `journaled_read` are for the layers that drive programs (agents, Vega): a program needs neither.
+    """
+
+    __slots__ = ("own_process",)
 
     def __init__(self, process: Process) -> None:
-        self._process = process
+        self.own_process = process
 
     # ------------------------------------------------------------------ who and what
 
     @property
     def pid(self) -> str:
         """Where others find it, also after a restart: with a `supervision` of its own, that is its guard's pid."""
-        return self._process.known_as
+        return self.own_process.known_as
 
     @property
     def name(self) -> str | None:
-        return self._process.name
+        return self.own_process.name
 
     @property
     def parent(self) -> str | None:
-        parent = self._process.parent
+        parent = self.own_process.parent
         return parent.pid if parent is not None else None
 
     @property
     def grant(self) -> Grant:
-        return self._process.grant
+        return self.own_process.grant
 
     @property
     def budget(self) -> BudgetView:
-        return BudgetView(self._process)
+        return BudgetView(self.own_process)
 
     @property
     def restored(self) -> Any:
         """What the last `checkpoint` of this process kept; None on a first run."""
-        return self._process.restored
+        return self.own_process.restored
 
     @property
     def replaying(self) -> bool:
         """True while answers come from the journal: the place to skip progress output, nothing else."""
-        return self._process.recall is not None
+        return self.own_process.recall is not None
 
     # ------------------------------------------------------------------ acts
 
@@ -118,7 +123,7 @@ class Context:
         Options that say how (`idempotent`, `needs`, `cost`, `retry`, `timeout_s`, `policy`) are Effect.of's; any
         other keyword goes to the function.
         """
-        process = self._process
+        process = self.own_process
         effect, kwargs = process.kernel.declared.of(act, options)
         return process.kernel.door.perform(process, next_key(process), effect, args, kwargs)
 
@@ -139,16 +144,16 @@ class Context:
         if budget is None:
             budget = getattr(program, "budget", None)
         if supervision is not None:
-            program, args = self._process.kernel.supervisors.guard(program, args, supervision)
+            program, args = self.own_process.kernel.supervisors.guard(program, args, supervision)
         program = program_of(program)
         options = {"pid": pid, "name": name, "budget": budget, "grant": grant, "priority": priority}
-        return self._spawn(self._process.kernel.programs.name(program), program, args, options)
+        return self._spawn(self.own_process.kernel.programs.name(program), program, args, options)
 
     def _spawn(
         self, word: str, program: Callable[..., Any] | None, args: Iterable[Any], options: dict[str, Any]
     ) -> ChildHandle:
         """Start the program of that name. A replay finds the child it started, and needs no function for that."""
-        process = self._process
+        process = self.own_process
         kernel = process.kernel
         args = tuple(args)
         key = next_key(process)
@@ -185,14 +190,14 @@ class Context:
 
         With the strategy `stop`, a child that crashes is told here as `{"child", "supervisor", "reason"}`.
         """
-        program, args = self._process.kernel.supervisors.program(children, **flags)
+        program, args = self.own_process.kernel.supervisors.program(children, **flags)
         handle = self.spawn(program, *args, name=name, budget=budget, grant=grant, priority=priority)
         self.link(handle)
         return handle
 
     def send(self, to: str | ChildHandle | Any, message: Any) -> Awaitable[Any]:
         """Put a message in another process's mailbox; await it to be held back while that one is full."""
-        process = self._process
+        process = self.own_process
         kernel = process.kernel
         key = next_key(process)
         target = to if isinstance(to, str) else to.pid
@@ -220,7 +225,7 @@ class Context:
 
     def receive(self, timeout: float | None = None, *, timeout_s: float | None = None) -> Awaitable[Any]:
         """The next message; None when `timeout` seconds pass first."""
-        process = self._process
+        process = self.own_process
         limit_s = _seconds(timeout if timeout_s is None else timeout_s, "a timeout")
         key = next_key(process)
         if process.receiver is not None:
@@ -231,7 +236,7 @@ class Context:
         return self._receive(key, limit_s)
 
     async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
-        process = self._process
+        process = self.own_process
         if process.recall is not None:
             entry = recalled(process, key, "receive", "", b"")
             if entry is not None:
@@ -245,7 +250,7 @@ class Context:
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
         """Put a question to a human and wait for the answer, across restarts."""
-        process = self._process
+        process = self.own_process
         return process.kernel.interrupts.ask(
             process, kind=kind, key=next_key(process), question=question, message=message
         )
@@ -255,7 +260,7 @@ class Context:
     async def sleep(self, seconds: float) -> None:
         """Wait; a restart waits only for what is left."""
         seconds = _seconds(seconds, "a sleep") or 0.0
-        process = self._process
+        process = self.own_process
         kernel = process.kernel
         key = next_key(process)
         clock = kernel.clock
@@ -280,44 +285,47 @@ class Context:
 
     def now(self) -> float:
         """The wall clock, read once: a replay sees the same time."""
-        return float(self._read("clock", self._process.kernel.clock.now))
+        return float(self.journaled_read("clock", self.own_process.kernel.clock.now))
 
     @property
     def random(self) -> ProcessRandom:
         """A generator whose seed is journaled; `ctx.random()` and all methods of random.Random."""
-        process = self._process
+        process = self.own_process
         holder: Process | Branch = process if process.stepping else current_branch(process)
         if holder.rng is None:
-            holder.rng = seeded(self._read("seed", process.kernel.entropy.bits))
+            holder.rng = seeded(self.journaled_read("seed", process.kernel.entropy.bits))
         rng: ProcessRandom = holder.rng
         return rng
 
-    def _read(self, what: str, reading: Callable[[], Any]) -> Any:
-        return read(self._process, what, reading)
+    def journaled_read(self, what: str, reading: Callable[[], Any]) -> Any:
+        """Read something outside the program once and journal it as `what`: a replay gets the same value."""
+        return read(self.own_process, what, reading)
 
     # ------------------------------------------------------------------ ties to other processes
 
     def link(self, pid: str | ChildHandle | Any) -> None:
         """Be ended with another process, and it with this one; or get its ExitSignal, if this one traps exits."""
-        self._tie("link", _pid(pid), lambda other: self._process.kernel.links.link(self._process, other))
+        self._tie("link", _pid(pid), lambda other: self.own_process.kernel.links.link(self.own_process, other))
 
     def unlink(self, pid: str | ChildHandle | Any) -> None:
-        self._tie("unlink", _pid(pid), lambda other: self._process.kernel.links.unlink(self._process, other))
+        self._tie("unlink", _pid(pid), lambda other: self.own_process.kernel.links.unlink(self.own_process, other))
 
     def monitor(self, pid: str | ChildHandle | Any) -> str:
         """Get one Down message when another process ends; the result names the monitor."""
-        ref = f"{self._process.pid}#{next_key(self._process)}"
-        self._tie("monitor", _pid(pid), lambda other: self._process.kernel.links.monitor(self._process, other, ref))
+        ref = f"{self.own_process.pid}#{next_key(self.own_process)}"
+        self._tie(
+            "monitor", _pid(pid), lambda other: self.own_process.kernel.links.monitor(self.own_process, other, ref)
+        )
         return ref
 
     def demonitor(self, ref: str) -> None:
-        once(self._process, "demonitor", ref, lambda: self._process.kernel.links.demonitor(self._process, ref))
+        once(self.own_process, "demonitor", ref, lambda: self.own_process.kernel.links.demonitor(self.own_process, ref))
 
     def trap_exit(self, on: bool = True) -> None:
         """From now on the end of a linked process is a message, not the end of this one."""
         if not isinstance(on, bool):
             raise ConfigError(f"trap_exit is True or False, not {on!r}")
-        once(self._process, "trap_exit", str(on), lambda: self._process.kernel.links.trap(self._process, on))
+        once(self.own_process, "trap_exit", str(on), lambda: self.own_process.kernel.links.trap(self.own_process, on))
 
     def stop(self, pid: str | ChildHandle | Any, *, grace_s: float | None = 5.0, reason: str = "shutdown") -> None:
         """Tell a process that this one spawned (and all below it) to end: CancelledError where it waits.
@@ -329,22 +337,22 @@ class Context:
         sendable_text(reason, "a reason to stop")
 
         def tell(other: Process) -> None:
-            if other.parent is not self._process:
-                raise Denied(f"process {self._process.pid} did not spawn {target!r}", pid=target)
-            self._process.kernel.life.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
+            if other.parent is not self.own_process:
+                raise Denied(f"process {self.own_process.pid} did not spawn {target!r}", pid=target)
+            self.own_process.kernel.life.stop_tree(other, reason, grace_s=limit_s, overdue="killed")
 
         self._tie("stop", target, tell)
 
     def ready(self) -> None:
         """Tell the supervisor (or whoever spawned this process) that it has begun to work."""
-        process, parent = self._process, self._process.parent
+        process, parent = self.own_process, self.own_process.parent
         if parent is not None:
             once(process, "ready", "", lambda: process.kernel.mailboxes.deliver(parent, Ready(process.pid)))
         elif comes_next(process, "ready"):  # its parent was told and has ended since
             once(process, "ready", "", lambda: None)
 
     def _tie(self, what: str, pid: str, make: Callable[[Process], object]) -> None:
-        kernel = self._process.kernel
+        kernel = self.own_process.kernel
 
         def tie() -> None:
             other = kernel.lookup(pid)
@@ -352,7 +360,7 @@ class Context:
                 raise NoSuchProcess(f"no process {pid!r}", pid=pid)
             make(other)
 
-        once(self._process, what, pid, tie)
+        once(self.own_process, what, pid, tie)
 
     # ------------------------------------------------------------------ its own life
 
@@ -363,7 +371,7 @@ class Context:
     async def checkpoint(self, state: Any) -> None:
         """Keep `state` and forget the answers so far: after a restart the program begins again with
         `ctx.restored`."""
-        process = self._process
+        process = self.own_process
         kernel = process.kernel
         if not process.stepping:
             raise ProcessError("checkpoint belongs in the program itself, not in a parallel branch", pid=process.pid)
@@ -386,7 +394,7 @@ class Context:
 
         Whether there is one is found out when it is used: that is an act, and this is not.
         """
-        return ChildHandle(self._process, None, _pid(pid))
+        return ChildHandle(self.own_process, None, _pid(pid))
 
 
 class BudgetView:

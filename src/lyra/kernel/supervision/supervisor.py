@@ -72,7 +72,7 @@ _SCOPE: Final[dict[str, Callable[[list[Row], Row], list[Row]]]] = {  # who is re
 async def supervise(ctx: Context, plan: Any) -> Any:
     """The program of every supervisor."""
     life = Run(ctx, plan if isinstance(plan, Plan) else read_kept(ctx, plan, Plan))
-    supervisors = ctx._process.kernel.supervisors
+    supervisors = ctx.own_process.kernel.supervisors
     supervisors.began(ctx.pid, life.table)
     try:
         return await life.run()
@@ -95,7 +95,7 @@ class Run:
 
     def __init__(self, ctx: Context, plan: Plan) -> None:
         self._ctx = ctx
-        self._kernel = ctx._process.kernel
+        self._kernel = ctx.own_process.kernel
         self._plan = plan
         kept = ctx.restored
         self.table = Table([Row(spec) for spec in plan.children]) if kept is None else read_kept(ctx, kept, Table)
@@ -106,7 +106,7 @@ class Run:
         limits = Supervision(max_restarts=plan.max_restarts, window_s=plan.window_s)
         self._window = RestartWindow(limits, self.table.times)
         self._backoff = None if plan.backoff is None else Backoff.of(plan.backoff)
-        self._keys = ctx._process.keys
+        self._keys = ctx.own_process.keys
 
     async def run(self) -> Any:
         if self._ctx.restored is None:
@@ -120,7 +120,7 @@ class Run:
     async def _begin(self) -> None:
         ctx = self._ctx
         ctx.trap_exit(True)
-        self.table.parent = ctx._read("parent", lambda: ctx.parent)
+        self.table.parent = ctx.journaled_read("parent", lambda: ctx.parent)
         for row in list(self.table.rows):
             error = await self._start(row)
             if error is not None:
@@ -131,10 +131,10 @@ class Run:
 
     async def _keep(self) -> None:
         """A checkpoint when enough has happened: its cost is that of the whole table, so it is rarer with more rows."""
-        keys = self._ctx._process.keys
+        keys = self._ctx.own_process.keys
         if keys - self._keys >= max(_CALLS_KEPT, 2 * len(self.table.rows)):
             await self._ctx.checkpoint(self.table)
-            self._keys = self._ctx._process.keys
+            self._keys = self._ctx.own_process.keys
 
     # ------------------------------------------------------------------ events
 
@@ -340,7 +340,7 @@ class Run:
         return True
 
     def _waits_for(self, program: str) -> bool:
-        process = self._ctx._process
+        process = self._ctx.own_process
         if comes_next(process, "spawn"):
             return False
         return comes_next(process, "receive") or self._kernel.programs.get(program) is None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lyra.vega.check.checker import Load
-from lyra.vega.check.types import ANY, STR, Kind, of_type
+from lyra.vega.checker.checker import Load
+from lyra.vega.checker.types import ANY, STR, Kind, of_type
 from lyra.vega.lsp.imports import ImportingChecker, Imports
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.reparse import reparsed

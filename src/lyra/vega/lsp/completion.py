@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from lyra.core.rights.capability import VERBS
 from lyra.errors import CODES
-from lyra.vega.check.expressions import methods_of
-from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.check.signatures import signature_text, takes_text
-from lyra.vega.check.types import TYPES
+from lyra.vega.checker.expressions import methods_of
+from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker.signatures import signature_text, takes_text
+from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.context import Context, context_at

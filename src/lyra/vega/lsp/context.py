@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from lyra.vega.check.settings import BLOCKS
+from lyra.vega.checker.settings import BLOCKS
 from lyra.vega.syntax.lexer import Lexed, lex
 from lyra.vega.syntax.source import Source
 from lyra.vega.syntax.tokens import KEYWORDS

@@ -78,7 +78,7 @@ def _remark(problem: Diagnostic, source: Source) -> Remark:
 
 def _compiled(analysis: Analysis) -> list[Diagnostic]:
     """What only the compiler sees."""
-    from lyra.vega.compile.compiler import compile_module
+    from lyra.vega.compiler.compiler import compile_module
 
     try:
         compile_module(analysis.module, analysis.source, load=analysis.load)

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.check.types import TYPES
+from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp.snippets import STATEMENT_SNIPPETS, TOP_SNIPPETS
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.values.values import UNITS

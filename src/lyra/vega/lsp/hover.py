@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lyra.vega.check.expressions import methods_of
-from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
-from lyra.vega.check.signatures import signature_text, takes_text
+from lyra.vega.checker.expressions import methods_of
+from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker.signatures import signature_text, takes_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.project import Project

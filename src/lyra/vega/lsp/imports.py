@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lyra.vega.check.checker import Checker, Load
-from lyra.vega.check.scope import Binding
+from lyra.vega.checker.checker import Checker, Load
+from lyra.vega.checker.scope import Binding
 from lyra.vega.syntax.source import Diagnostic, Source
 
 __all__ = ["ImportingChecker", "Imports"]

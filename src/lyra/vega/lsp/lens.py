@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from lyra.errors import SourceError
-from lyra.vega.check.checker import Load
+from lyra.vega.checker.checker import Load
 
 __all__ = ["overlaps"]
 

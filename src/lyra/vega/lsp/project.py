@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from lyra.vega.check.checker import Load
+from lyra.vega.checker.checker import Load
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.document import UTF16, Document, Lines
 from lyra.vega.lsp.imports import Imports

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lyra.vega.check.types import TYPES
+from lyra.vega.checker.types import TYPES
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.index import Index
 from lyra.vega.lsp.navigation import meaning, references

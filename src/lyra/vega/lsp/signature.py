@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lyra.vega.check.signatures import signature_text
+from lyra.vega.checker.signatures import signature_text
 from lyra.vega.lsp import texts
 from lyra.vega.lsp.analysis import Analysis
 from lyra.vega.lsp.context import Context, context_at

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from typing import Any, Final
 
-from lyra.vega.check.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
+from lyra.vega.checker.settings import AGENT_FIELDS, BLOCKS, SUPERVISION, TOOL_SETTINGS
 from lyra.vega.lsp.symbols import Member, Scope, Symbol, Use
 from lyra.vega.stdlib.table import GLOBALS
 from lyra.vega.syntax import ast

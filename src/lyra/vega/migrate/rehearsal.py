@@ -148,7 +148,7 @@ class Rehearsal(Unwritten):
     def job(self, ctx: Context, seed: Any) -> Job:
         """A process from its seed, or as it was saved."""
         is_saved = ctx.restored is not None
-        with self._of("" if is_saved else ctx._process.pid):
+        with self._of("" if is_saved else ctx.own_process.pid):
             job = Job(self.world, ctx, self.world.fiber(seed))
         if seed is None:
             self.world.begin(job)
@@ -159,8 +159,8 @@ class Rehearsal(Unwritten):
                 scopes.set((self.world.early[ctx.pid].scope,))
         if is_saved:
             job.fiber = restored(self.world, job, ctx.restored)
-            self._unprinted[ctx._process.pid] = self._unprinted.get(ctx._process.pid, 0) - job.state.printed
-            self.entered[ctx._process.pid].update(code.index for code, _ in job.fiber.frames())
+            self._unprinted[ctx.own_process.pid] = self._unprinted.get(ctx.own_process.pid, 0) - job.state.printed
+            self.entered[ctx.own_process.pid].update(code.index for code, _ in job.fiber.frames())
         return job
 
     @contextmanager
@@ -267,7 +267,7 @@ class _Answers(dict[Any, Any]):
 
 async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
     """As the driver has it. It never ends: the end of a process would end others."""
-    process = ctx._process
+    process = ctx.own_process
     rehearsal: Rehearsal = part_of(process)
     pid = process.pid
     rehearsal.begins(process)
@@ -287,7 +287,7 @@ async def _process(ctx: Context, _run_id: str, seed: Any) -> None:
 
 async def _played(rehearsal: Rehearsal, job: Job) -> None:
     fiber, used = job.fiber, 0
-    pid = job.ctx._process.pid
+    pid = job.ctx.own_process.pid
     while used < SEGMENT_FUEL:
         outcome = rehearsal.run(pid, fiber)
         if type(outcome) is Done:

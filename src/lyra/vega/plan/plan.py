@@ -10,7 +10,7 @@ import msgspec
 from lyra.vega.plan.notes import Alone, Notes, Overlapping, PlannedCall
 
 if TYPE_CHECKING:
-    from lyra.vega.check.checker import Load
+    from lyra.vega.checker.checker import Load
 
 __all__ = ["Plan", "plan_of"]
 
@@ -57,8 +57,8 @@ def _call(call: PlannedCall) -> dict[str, Any]:
 
 def plan_of(text: str, name: str = "<vega>", *, load: Load | None = None, host_names: Collection[str] = ()) -> Plan:
     """The plan of a source; ParseError or CheckError with all mistakes in `fields["problems"]`."""
-    from lyra.vega.check.checker import checked
-    from lyra.vega.compile.compiler import compile_module
+    from lyra.vega.checker.checker import checked
+    from lyra.vega.compiler.compiler import compile_module
     from lyra.vega.syntax.source import Source
 
     notes = Notes()

@@ -83,7 +83,7 @@ class Session:
 
     def type_of(self, expression: str) -> str:
         """The kind of an expression, without running it; SourceError if it has none."""
-        from lyra.vega.check.checker import checked, kind_of_variable
+        from lyra.vega.checker.checker import checked, kind_of_variable
 
         variables = [(name, kind_of(self._value_of(name))) for name in self._variables]
         lines = [*self._declared.values()]

@@ -251,8 +251,8 @@ def part_of(process: Process) -> Any:
 
 async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     """As the driver does, with every answer written down. It never ends: the end of a process would end others."""
-    reading: _Reading = part_of(ctx._process)
-    process = ctx._process
+    reading: _Reading = part_of(ctx.own_process)
+    process = ctx.own_process
     pid = process.pid
     world = world_of(ctx, run_id)
     recall = process.recall = Recall(process.recall or {}, process, reading.journal)
@@ -285,7 +285,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
 
 async def _played(reading: _Reading, job: Job, fiber: Heard, recall: Recall) -> str:
     """Every step of a process; gives what it waits for where its record ends."""
-    pid = job.ctx._process.pid
+    pid = job.ctx.own_process.pid
     used = 0
     beside: dict[str, Step] = {}  # calls of a `parallel`, by their branches
     while True:
@@ -383,7 +383,7 @@ def _branches(job: Job, effect: VmEffect) -> list[str]:
 def _skip_checkpoints(reading: _Reading, job: Job) -> None:
     """Where the run kept its state, it took a key; this replay has all that was before. Between which two steps that
     was, the state says that was kept: some steps take no key."""
-    process = job.ctx._process
+    process = job.ctx.own_process
     kept = reading.journal.checkpoints.get(process.pid)
     if kept and process.keys in kept:
         assert isinstance(process.keys, int)

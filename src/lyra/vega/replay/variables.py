@@ -14,7 +14,7 @@ from lyra.errors import LyraError
 from lyra.vega.bytecode.file import content_hash
 from lyra.vega.bytecode.program import Program
 from lyra.vega.bytecode.renumber import fitted, numbers
-from lyra.vega.compile.compiler import Linker
+from lyra.vega.compiler.compiler import Linker
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.plan.names import ModuleScope, Variable
 from lyra.vega.syntax import ast

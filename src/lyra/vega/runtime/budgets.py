@@ -25,7 +25,7 @@ def _budget_enter(job: Job, limit: Money) -> None:
     job.state.sessions.append(outer)
     world = job.world
     if world.is_durable:
-        name = f"{job.ctx._process.pid}/{job.state.number()}"
+        name = f"{job.ctx.own_process.pid}/{job.state.number()}"
         inner = world.session(name, limit, outer[-1])
     else:
         inner = outer[-1].child({"usd": limit})
@@ -48,7 +48,7 @@ def _budget(job: Job, what: str) -> float:
         "limit": lambda: scope.limit("usd"),
         "remaining": lambda: scope.remaining("usd"),
     }[what]
-    micro_usd = job.ctx._read(f"session.{what}", lambda: None if (found := reading()) is None else int(found))
+    micro_usd = job.ctx.journaled_read(f"session.{what}", lambda: None if (found := reading()) is None else int(found))
     return math.inf if micro_usd is None else micro_usd / 1_000_000
 
 
@@ -62,7 +62,7 @@ def _budget_reserve(job: Job, amount: Money) -> None:
 
     entry = upcoming(job.process)
     is_kept = entry is None or entry.name == _RESERVE  # runs of old did not write it down
-    found = job.ctx._read(_RESERVE, missing) if is_kept else missing()
+    found = job.ctx.journaled_read(_RESERVE, missing) if is_kept else missing()
     if found is not None:
         left = Money(found)
         raise BudgetExceeded(f"{left} is left, and {amount} was asked for", remaining=left, asked=amount)

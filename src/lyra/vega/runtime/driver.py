@@ -44,7 +44,7 @@ async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | D
         scopes.set((world.budget,))
     elif type(seed) is dict and world.is_durable:
         if world.home is not None:
-            await world.home.called(ctx._process)
+            await world.home.called(ctx.own_process)
         world.enter_sessions(seed.get("sessions", ()))
         job.fiber.depth = int(seed.get("depth", 0))
         if ctx.pid in world.early:

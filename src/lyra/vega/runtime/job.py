@@ -41,7 +41,7 @@ class Job:
     def __init__(self, world: World, ctx: Context, fiber: Fiber) -> None:
         self.world = world
         self.ctx = ctx
-        self.process = ctx._process
+        self.process = ctx.own_process
         self.fiber = fiber
         self._state: State | None = None
         self._has_turn = False  # the fleet lets the program go on
@@ -70,7 +70,7 @@ class Job:
         state = self._state
         if state is not None and (state.groups or state.ahead or state.spans or state.mocked):
             return False
-        mine = f"{self.ctx._process.pid}/"
+        mine = f"{self.ctx.own_process.pid}/"
         return not any(name.startswith(mine) for name in self.world.streams)
 
     async def give_back(self, wanted: Callable[[], float] = lambda: inf) -> None:

@@ -155,7 +155,7 @@ def _variable(job: Job, name: Any) -> str | None:
     job.ctx.grant.check(Capability("env.read", _text(name, "a variable's name")))
     if name in _KEYS:
         raise CapabilityDenied(f"{name} holds a key, which programs may not read", name=name)
-    found: str | None = job.ctx._read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
+    found: str | None = job.ctx.journaled_read("env", lambda: job.world.runtime.clean_data(os.environ.get(name)))
     return found
 
 
@@ -225,7 +225,7 @@ def _print(job: Job, text: str) -> Any:
         return _printed(job, text)
     number = job.state.printed
     job.state.printed = number + 1
-    record.print(job.ctx._process.pid, number, text)
+    record.print(job.ctx.own_process.pid, number, text)
     return None
 
 

@@ -74,7 +74,7 @@ def _begin(job: Job, number: int, work: Callable[[], Any]) -> None:
     path = f"parallel{number}:{len(group)}/"
 
     async def branch() -> Any:
-        name_branch(job.ctx._process, path)
+        name_branch(job.ctx.own_process, path)
         beside.set(True)
         return await work()
 

@@ -151,7 +151,7 @@ class Picture:
     def began(self, job: Job, *, is_main: bool) -> None:
         """A process written in Vega runs, or runs again."""
         kind, name = ("main", "main") if is_main else ("function", job.fiber.code.name)
-        self._met(kind, name, job.ctx._process).job = job
+        self._met(kind, name, job.ctx.own_process).job = job
 
     def agent(self, process: Process, cell: Cell) -> None:
         """An agent is there, or there again."""
@@ -179,7 +179,7 @@ class Picture:
     @contextmanager
     def waiting(self, job: Job, process: Process | None) -> Iterator[None]:
         """A process waits for the answer of another."""
-        caller = self._seen.get(_key(job.ctx._process))
+        caller = self._seen.get(_key(job.ctx.own_process))
         asked = None if process is None else self._seen.get(_key(process))
         if asked is None or caller is None:
             yield

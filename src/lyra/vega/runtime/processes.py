@@ -37,7 +37,7 @@ def start_fiber(
     """
     from lyra.vega.runtime.driver import vega_process
 
-    world, maker = job.world, job.ctx._process
+    world, maker = job.world, job.ctx.own_process
     if world.is_durable:
         seed = world.seed(job.fiber, function, arguments, slots, maker)
         if depth:
@@ -86,7 +86,7 @@ def spawn_agent(job: Job, name: str, what: Any, promised: Cell | None = None, *,
         agent_front,
         world.run_id,
         name,
-        world.spawned_as(job.ctx._process, name, what),
+        world.spawned_as(job.ctx.own_process, name, what),
         supervision=supervision(supervised),
         priority=plan.priority,
     )
@@ -147,7 +147,7 @@ def _send(job: Job, target: Process, message: Any, timeout: Duration | None, bud
             return None
         mailboxes = kernel.mailboxes
         if receiver.inbox is None or not mailboxes.must_wait(receiver):
-            mailboxes.deliver(receiver, (message,), sender=job.ctx._process)
+            mailboxes.deliver(receiver, (message,), sender=job.ctx.own_process)
             return None
     try:
         waiting = job.ctx.send(pid, world.boxed(message))
@@ -167,7 +167,7 @@ async def _receive(job: Job, timeout: Duration, number: int) -> None:
     if state.receiving != number:
         state.receiving, state.due = number, now_s + timeout.seconds
     left_s = state.due - now_s
-    process = job.ctx._process
+    process = job.ctx.own_process
     if left_s <= 0 and not process.inbox and process.recall is None and not job.world.is_durable:
         job.fiber.expire()
         return
@@ -208,7 +208,7 @@ def _monitor(job: Job, other: Process) -> None:
             return "noproc"
         return None if found.exit is None else ended_because(found.exit.reason, found.exit.error)
 
-    why = job.ctx._read("ended", reason)
+    why = job.ctx.journaled_read("ended", reason)
     if why is not None:
         job.fiber.deliver(["DOWN", other, why])
     else:
@@ -233,7 +233,7 @@ def _register(job: Job, name: str, other: Process | None = None) -> None:
     world = job.world
     pid = job.ctx.pid if other is None else other.pid
     is_new = upcoming(job.process) is None
-    holder = job.ctx._read("holder", lambda: _holder(job, name))
+    holder = job.ctx.journaled_read("holder", lambda: _holder(job, name))
     if holder is not None and holder != pid:
         raise NameTaken(f"the name {name} is taken", name=name)
     if is_new:
@@ -245,7 +245,7 @@ def _register(job: Job, name: str, other: Process | None = None) -> None:
 
 
 def _whereis(job: Job, name: str) -> Process | None:
-    pid = job.ctx._read("whereis", lambda: _holder(job, name))
+    pid = job.ctx.journaled_read("whereis", lambda: _holder(job, name))
     return None if pid is None else Process(pid)
 
 
@@ -264,7 +264,7 @@ def _holder(job: Job, name: str) -> str | None:
 
 def _alive(job: Job, other: Process) -> bool:
     found = _found(job, other, "alive")
-    return bool(job.ctx._read("alive", lambda: found is not None and found.exit is None))
+    return bool(job.ctx.journaled_read("alive", lambda: found is not None and found.exit is None))
 
 
 PROCESSES: Final[dict[str, Callable[..., Any]]] = {

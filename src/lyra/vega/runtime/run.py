@@ -22,7 +22,7 @@ from lyra.errors import ConfigError
 from lyra.kernel.kernel import Kernel
 from lyra.kernel.process.process import Exit
 from lyra.vega.bytecode.program import Program
-from lyra.vega.check.checker import Load
+from lyra.vega.checker.checker import Load
 from lyra.vega.runtime.convert import to_python
 from lyra.vega.runtime.deadlock import Standstill
 from lyra.vega.runtime.driver import vega_process

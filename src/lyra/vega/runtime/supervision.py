@@ -70,7 +70,7 @@ def escalates(job: Job, settings: Mapping[str, Any] | None) -> bool:
     there is somebody to handle it. To the main process and to those that nobody supervises it is a `stop`."""
     if settings is None or settings.get("strategy") != "escalate":
         return False
-    kernel, parent = job.world.kernel, job.ctx._process.parent
+    kernel, parent = job.world.kernel, job.ctx.own_process.parent
     return parent is not None and parent.program == kernel.programs.name(supervise)
 
 

@@ -379,7 +379,7 @@ class World:
         if job.ctx.restored is not None:
             job.fiber = restored(self, job, job.ctx.restored)
         self.fibers += 1
-        job.ctx._process.watch((self._fiber_ended, None))
+        job.ctx.own_process.watch((self._fiber_ended, None))
         return Saver(job)
 
     def _fiber_ended(self, _: object) -> None:
@@ -490,5 +490,5 @@ def imported_function(target: str, allowed: frozenset[str]) -> Callable[..., Any
 
 
 def world_of(ctx: Context, run_id: str) -> World:
-    world: World = ctx._process.kernel.parts[_PART][run_id]
+    world: World = ctx.own_process.kernel.parts[_PART][run_id]
     return world

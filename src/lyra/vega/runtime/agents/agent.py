@@ -232,10 +232,10 @@ async def agent_front(ctx: Context, run_id: str, name: str, settings: Any) -> No
     cell = world.cell(ctx.pid, plan)
     session = None
     if plan.keeps:
-        session = ctx.spawn(program_of(made_with(ctx._process, plan).agent))
-    cell.up(ctx._process, None if session is None else session._found())
+        session = ctx.spawn(program_of(made_with(ctx.own_process, plan).agent))
+    cell.up(ctx.own_process, None if session is None else session._found())
     if world.picture is not None:
-        world.picture.agent(ctx._process, cell)
+        world.picture.agent(ctx.own_process, cell)
     while True:
         message = await ctx.receive()
         if isinstance(message, dict) and CRASH in message:

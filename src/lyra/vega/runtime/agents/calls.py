@@ -116,7 +116,7 @@ async def asked(
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         return mocked[0]
-    plan = made_with(job.ctx._process, cell.plan)
+    plan = made_with(job.ctx.own_process, cell.plan)
     limit_s = plan.timeout_s if timeout is None else timeout.seconds
     limit = plan.budget if budget is None else budget
     if early is not None:
@@ -179,12 +179,12 @@ def content_text(message: Any) -> str:
 
 def was_asked(job: Job, cell: Cell, effect: str, *content: str) -> bool:
     """Whether an earlier life came to this call and made it: as an `effect`, where a conversation was asked."""
-    entry = upcoming(job.ctx._process)
+    entry = upcoming(job.ctx.own_process)
     if entry is None:
         return False
     if cell.plan.keeps:
         return entry.kind == "do" and entry.name == f"{effect}:{cell.plan.name}"
-    word = job.world.kernel.programs.name(program_of(made_with(job.ctx._process, cell.plan).agent))
+    word = job.world.kernel.programs.name(program_of(made_with(job.ctx.own_process, cell.plan).agent))
     return entry.kind == "spawn" and entry.hash == canonical_hash(word, content, {})
 
 
@@ -214,7 +214,7 @@ def answering(world: World, pid: str, turn: Turn) -> Iterator[None]:
 async def once(job: Job, turn: Turn, content: str, limit: Money | None, early: Early | None = None) -> Any:
     """A call without memory: a process that answers this and ends."""
     cell = turn.cell
-    plan, ctx = made_with(job.ctx._process, cell.plan), job.ctx
+    plan, ctx = made_with(job.ctx.own_process, cell.plan), job.ctx
     within = inside(limit)
     with Held(scopes, within):
         child = ctx.spawn(program_of(plan.agent), content, priority=plan.priority)
@@ -349,7 +349,9 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
     if early is not None and "crash" not in OFF:
         early.crashes.append((cell, error))
         return
-    pid = job.ctx._read("front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid)
+    pid = job.ctx.journaled_read(
+        "front", lambda: None if (front := cell.front) is None or front.exit is not None else front.pid
+    )
     if pid is not None:
         job.world.has_crashed = True
         if cell.front is not None and cell.front.pid == pid:
@@ -361,10 +363,10 @@ def crash(job: Job, cell: Cell, error: LyraError) -> None:
 def crash_again(job: Job, message: str) -> None:
     """A function that an earlier life ran ahead of its turn failed, and whose agent that was is forgotten; but the
     journal knows whether the program crashed one when it came to it."""
-    entry = upcoming(job.ctx._process)
+    entry = upcoming(job.ctx.own_process)
     if entry is None or entry.kind != "read" or entry.name != "front":
         return
-    pid = job.ctx._read("front", lambda: None)
+    pid = job.ctx.journaled_read("front", lambda: None)
     if pid is not None:
         with suppress(NoSuchProcess):
             job.ctx.send(pid, {CRASH: message})

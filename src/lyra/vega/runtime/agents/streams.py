@@ -83,7 +83,7 @@ class Opened:
     def start_clock(self, job: Job) -> float | None:
         """When it has to be over; the time runs from the first reading, and is the agent's where none was said."""
         if self.due is None and self.limit_s is None:
-            self.limit_s = made_with(job.ctx._process, self.cell.plan).timeout_s
+            self.limit_s = made_with(job.ctx.own_process, self.cell.plan).timeout_s
         if self.due is None and self.limit_s is not None:
             job.world.runtime.prepare(self.cell.plan.agent)
             self.due = asyncio.get_running_loop().time() + self.limit_s
@@ -101,12 +101,12 @@ class Opened:
         if is_new:
             await job.world.all_home(job.process)
             self._room = await self.cell.enter(job.outer(self.cell))
-        self._reader = job.ctx._process
+        self._reader = job.ctx.own_process
         self._reader.watch((self._reader_ended, None))
         self.session = self.cell.session
         plan = self.cell.plan
         if not plan.keeps:
-            self.child = job.ctx.spawn(program_of(made_with(job.ctx._process, plan).agent), priority=plan.priority)
+            self.child = job.ctx.spawn(program_of(made_with(job.ctx.own_process, plan).agent), priority=plan.priority)
             self.session = self.child._found()
             if not is_new and self.session is not None and self.session.exit is None:
                 self._room = await self.cell.enter_again(job.outer(self.cell))
@@ -170,7 +170,7 @@ async def _send_stream(
     if not job.world.is_agent(target.pid):
         raise Fault("TypeError", "only an agent answers with a stream")
     cell = await job.world.cell_of(target.pid)
-    stream = Stream(f"{job.ctx._process.pid}/{job.state.number()}")
+    stream = Stream(f"{job.ctx.own_process.pid}/{job.state.number()}")
     mocked = mocked_reply(job, cell, message)
     if mocked is not None:
         job.state.mocked[stream.id] = re.findall(r"\S+\s*|\s+", shown(mocked[0]))[::-1]

@@ -118,7 +118,7 @@ class ToolRun:
         if world.record is not None:
             await world.caught_up()
         assert world.main is not None
-        seed = world.seed(world.main.fiber, self._closure, values, self._slots(), ctx._process)
+        seed = world.seed(world.main.fiber, self._closure, values, self._slots(), ctx.own_process)
         # A tool that asks an agent lends it no more than it has.
         child = ctx.spawn(vega_process, world.run_id, seed, grant=self._grant)
         try:

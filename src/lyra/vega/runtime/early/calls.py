@@ -153,7 +153,7 @@ def _looks_ahead(job: Job) -> bool:
     inside = scopes.get()[-1]
     if isinstance(inside, Apart) and is_limited(inside.around):
         return False
-    return not job.world.options.sequential and not is_limited(job.ctx._process.budget)
+    return not job.world.options.sequential and not is_limited(job.ctx.own_process.budget)
 
 
 async def _start(job: Job, group: Group, call: EarlyCall, asks_once: bool) -> None:
@@ -200,7 +200,7 @@ def _cell(job: Job, flock: Flock, pid: str) -> Cell | None:
 
 def _was_made(job: Job, group: Group, call: EarlyCall) -> bool:
     """An earlier life of the run made it early: it is in the journal, and so is what it cost."""
-    recall = job.ctx._process.recall
+    recall = job.ctx.own_process.recall
     return recall is not None and f"{_path(group, call.key)}0" in recall
 
 
@@ -256,7 +256,7 @@ def _has_depth(job: Job) -> bool:
 
 
 async def _made(job: Job, early: Early, path: str, flock: Flock, *, was_made: bool) -> None:
-    name_branch(job.ctx._process, path)
+    name_branch(job.ctx.own_process, path)
     scopes.set((early.scope,))
     try:
         if not was_made:  # one that was has its place already, and those before it may not go on until it has taken it
@@ -320,7 +320,7 @@ def _depth(job: Job) -> int:
 
 def _promise(job: Job, group: Group, promised: Process, name: str, settings: dict[str, Any]) -> Process:
     """Somebody to ask in place of an agent that the program will spawn; equal settings make the same agent of it."""
-    if not _looks_ahead(job) and job.ctx._process.recall is None:
+    if not _looks_ahead(job) and job.ctx.own_process.recall is None:
         raise NotAhead("every call is made in its turn")
     flock = job.state.ahead.setdefault(group.number, Flock())
     if promised.pid not in flock.promised:
@@ -438,7 +438,7 @@ async def _now(job: Job, group: Group, call: EarlyCall, key: str) -> Early:
 
     async def make() -> None:
         if group.is_kept:
-            name_branch(job.ctx._process, _path(group, key))
+            name_branch(job.ctx.own_process, _path(group, key))
         try:
             made.value = await _in_turn(job, call)
         except Divergence:

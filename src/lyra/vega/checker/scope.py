@@ -16,7 +16,7 @@ import msgspec
 
 from lyra.core.checking.check import did_you_mean
 from lyra.core.limits import VEGA_PROBLEMS_MAX
-from lyra.vega.check.types import ANY, Kind, accepts, an, kind_of_literal, of_type, of_word
+from lyra.vega.checker.types import ANY, Kind, accepts, an, kind_of_literal, of_type, of_word
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 from lyra.vega.syntax.ast import Argument, Import, ListLiteral, Literal, MapLiteral, Node, Parameter, Type
 from lyra.vega.syntax.source import Diagnostic, Source

@@ -12,7 +12,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_SET_FIELD,
     OP_STORE,
 )
-from lyra.vega.compile.processes import Processes
+from lyra.vega.compiler.processes import Processes
 from lyra.vega.plan.names import Variable
 from lyra.vega.syntax import ast
 

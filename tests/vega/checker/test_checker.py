@@ -7,7 +7,7 @@ import pytest
 from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import CheckError, ParseError
 from lyra.vega import check
-from lyra.vega.check.checker import check_source, checked
+from lyra.vega.checker.checker import check_source, checked
 from tests.vega.programs import DOCUMENTS, Programs, blocks_of
 
 AGENT = "agent Coder { }\n"

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from lyra.errors import CODES
-from lyra.vega.check.scope import ROLES, Binding, Context, Scope, nearest
-from lyra.vega.check.settings import SettingsChecker
-from lyra.vega.check.types import ANY, STR, Kind, an
+from lyra.vega.checker.scope import ROLES, Binding, Context, Scope, nearest
+from lyra.vega.checker.settings import SettingsChecker
+from lyra.vega.checker.types import ANY, STR, Kind, an
 from lyra.vega.stdlib.table import ERRORS, GLOBALS
 from lyra.vega.syntax.ast import (
     Agent,

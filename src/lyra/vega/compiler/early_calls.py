@@ -35,8 +35,8 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compile.emitter import Loop
-from lyra.vega.compile.statements import Statements
+from lyra.vega.compiler.emitter import Loop
+from lyra.vega.compiler.statements import Statements
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.slices import Slice

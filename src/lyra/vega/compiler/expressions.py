@@ -47,12 +47,12 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LT,
     OP_UNLESS_NE,
 )
-from lyra.vega.compile.emitter import Emitter
+from lyra.vega.compiler.emitter import Emitter
 from lyra.vega.plan.names import ModuleScope, Symbol, Unit, Variable, complaint
 from lyra.vega.syntax import ast
 
 if TYPE_CHECKING:
-    from lyra.vega.compile.compiler import Linker
+    from lyra.vega.compiler.compiler import Linker
 
 __all__ = ["Expressions"]
 

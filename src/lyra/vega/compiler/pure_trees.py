@@ -31,7 +31,7 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY
 from lyra.vega.syntax import ast
 
 if TYPE_CHECKING:
-    from lyra.vega.compile.compiler import Linker
+    from lyra.vega.compiler.compiler import Linker
 
 __all__ = ["tree_of"]
 

@@ -13,7 +13,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_PUSH,
     OP_UNLESS_LIST,
 )
-from lyra.vega.compile.expressions import Expressions
+from lyra.vega.compiler.expressions import Expressions
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.stdlib.table import LIBRARY
 from lyra.vega.syntax import ast

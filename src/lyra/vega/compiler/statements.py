@@ -14,7 +14,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_PRINT,
     OP_RETHROW,
 )
-from lyra.vega.compile.control import Control
+from lyra.vega.compiler.control import Control
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 from lyra.vega.syntax.walk import children, parts

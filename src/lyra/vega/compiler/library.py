@@ -27,8 +27,8 @@ from lyra.vega.stdlib.table import GLOBALS, LIBRARY, Entry
 from lyra.vega.syntax import ast
 
 if TYPE_CHECKING:
-    from lyra.vega.compile.calls import Calls
-    from lyra.vega.compile.expressions import Expressions
+    from lyra.vega.compiler.calls import Calls
+    from lyra.vega.compiler.expressions import Expressions
 
 __all__ = ["PRIVATE", "call", "host_call", "library_entry", "value_lambda"]
 

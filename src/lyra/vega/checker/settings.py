@@ -15,9 +15,9 @@ from lyra.core.policies.restart import OTP, STRATEGIES
 from lyra.core.policies.retry import ERROR_CLASSES
 from lyra.errors import ConfigError
 from lyra.vega.bytecode.program import SPELLINGS
-from lyra.vega.check.processes import ProcessChecker
-from lyra.vega.check.scope import nearest
-from lyra.vega.check.types import Kind, accepts
+from lyra.vega.checker.processes import ProcessChecker
+from lyra.vega.checker.scope import nearest
+from lyra.vega.checker.types import Kind, accepts
 from lyra.vega.syntax.ast import (
     Agent,
     Argument,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
-from lyra.vega.check.scope import ROLES, Binding, Context, Scope, Scopes, Signature, nearest, of_entry
-from lyra.vega.check.types import ANY, BOOL, FOREIGN_METHODS, STR, Kind, an, kind_of_literal, of_operator, of_word
+from lyra.vega.checker.scope import ROLES, Binding, Context, Scope, Scopes, Signature, nearest, of_entry
+from lyra.vega.checker.types import ANY, BOOL, FOREIGN_METHODS, STR, Kind, an, kind_of_literal, of_operator, of_word
 from lyra.vega.stdlib.table import GLOBALS, LIBRARY, METHODS
 from lyra.vega.syntax.ast import (
     Argument,

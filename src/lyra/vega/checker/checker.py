@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 from lyra.core.limits import VEGA_PROBLEMS_MAX
 from lyra.errors import CheckError, ParseError
-from lyra.vega.check.scope import Binding, Scope
-from lyra.vega.check.statements import StatementChecker
-from lyra.vega.check.types import ANY
+from lyra.vega.checker.scope import Binding, Scope
+from lyra.vega.checker.statements import StatementChecker
+from lyra.vega.checker.types import ANY
 from lyra.vega.syntax.ast import Import, Module, Statement
 from lyra.vega.syntax.facts import assigned_and_thrown
 from lyra.vega.syntax.parser import parse_all

@@ -33,7 +33,7 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_LIST,
     OP_UNLESS_VARIANT,
 )
-from lyra.vega.compile.calls import Calls
+from lyra.vega.compiler.calls import Calls
 from lyra.vega.plan.names import Symbol, Variable
 from lyra.vega.syntax import ast
 

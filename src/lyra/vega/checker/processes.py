@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lyra.vega.check.expressions import KINDS, NOT_CALLED, ExpressionChecker
-from lyra.vega.check.scope import ROLES, Binding, Scope, nearest
-from lyra.vega.check.types import ANY, Kind, an
+from lyra.vega.checker.expressions import KINDS, NOT_CALLED, ExpressionChecker
+from lyra.vega.checker.scope import ROLES, Binding, Scope, nearest
+from lyra.vega.checker.types import ANY, Kind, an
 from lyra.vega.syntax.ast import (
     Arm,
     Await,

@@ -26,11 +26,11 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_EQ,
 )
 from lyra.vega.bytecode.program import AgentInfo, Function, Parameter, Program, TestInfo, ToolInfo
-from lyra.vega.compile import library as compiler_library
-from lyra.vega.compile.calls import Calls
-from lyra.vega.compile.early_calls import Ahead
-from lyra.vega.compile.expressions import Expressions
-from lyra.vega.compile.overlap import Overlap
+from lyra.vega.compiler import library as compiler_library
+from lyra.vega.compiler.calls import Calls
+from lyra.vega.compiler.early_calls import Ahead
+from lyra.vega.compiler.expressions import Expressions
+from lyra.vega.compiler.overlap import Overlap
 from lyra.vega.plan.names import ModuleScope, Resolver, Symbol, Unit, Variable, complaint
 from lyra.vega.plan.notes import Notes
 from lyra.vega.plan.summaries import Summaries
@@ -371,7 +371,7 @@ class Linker:
         hidden = is_hidden or module.source.name.startswith("<library")
 
         def compile_function() -> None:
-            from lyra.vega.compile.pure_trees import tree_of  # a program without functions goes without
+            from lyra.vega.compiler.pure_trees import tree_of  # a program without functions goes without
 
             compiler = FunctionCompiler(self, module, unit, name, is_hidden=hidden)
             function = self.program.functions[index] = compiler.of_node(node)

@@ -33,8 +33,8 @@ from lyra.vega.bytecode.opcodes import (
     OP_UNLESS_ERROR,
     OP_UNLESS_LT,
 )
-from lyra.vega.compile.blocks import Blocks
-from lyra.vega.compile.emitter import Finally, Loop
+from lyra.vega.compiler.blocks import Blocks
+from lyra.vega.compiler.emitter import Finally, Loop
 from lyra.vega.syntax import ast
 
 __all__ = ["Control"]
