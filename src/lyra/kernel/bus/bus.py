@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
+from lyra.core.naming import named
 from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
@@ -146,6 +147,7 @@ class CommBus:
 
     # ------------------------------------------------------------------ messages
 
+    @named("lyra:CommBus.publish")
     async def publish(self, type: str, payload: Any = None, *, trust: str = "trusted") -> int:  # noqa: A002
         """Tell everybody; returns when all have run, with how many that were."""
         self.published += 1
@@ -165,6 +167,7 @@ class CommBus:
         await self._through(message, tell)
         return delivered
 
+    @named("lyra:CommBus.send")
     async def send(self, type: str, payload: Any = None, *, trust: str = "trusted") -> None:  # noqa: A002
         """Have it done; returns when it is. What the handler raises is raised here."""
         self.sent += 1
@@ -172,6 +175,7 @@ class CommBus:
         with self._kernel.flight:
             await self._through(message, self._handle)
 
+    @named("lyra:CommBus.query")
     async def query(
         self,
         type: str,  # noqa: A002

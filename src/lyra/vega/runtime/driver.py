@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lyra.agents.session.shared import scopes
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.limits import TICK_S
+from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
 from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
@@ -34,6 +35,7 @@ __all__ = ["vega_process"]
 EFFECTS_A_TURN: Final = 256  # without waiting once
 
 
+@named(VEGA_PROCESS)
 async def vega_process(ctx: Context, run_id: str, seed: Any, asked: VmEffect | Done | None = None) -> Any:
     """A process of the run: `seed` is what it begins with, None for the main one; `asked` what a fiber that has run
     already wants first."""

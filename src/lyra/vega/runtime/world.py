@@ -19,6 +19,7 @@ from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Budget, Usage
 from lyra.core.checking.check import whole
 from lyra.core.effect import canonical_hash
+from lyra.core.naming import old_names
 from lyra.core.rights.capability import Grant
 from lyra.errors import CapabilityDenied, ConfigError
 from lyra.kernel.process.call_keys import upcoming
@@ -226,7 +227,11 @@ class World:
         if entry is None or entry.kind != "spawn":
             return full
         seeds = [full, *(self._seed(fiber, function, arguments, slots, count) for count in self.shorter)]
-        return next((one for one in seeds if canonical_hash(entry.name, (self.run_id, one), {}) == entry.hash), full)
+        names = (entry.name, *old_names(entry.name))
+        return next(
+            (seed for seed in seeds for name in names if canonical_hash(name, (self.run_id, seed), {}) == entry.hash),
+            full,
+        )
 
     def _seed(
         self, fiber: Fiber, function: Any, arguments: list[Any], slots: list[int] | None, count: int | None
