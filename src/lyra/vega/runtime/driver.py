@@ -18,7 +18,6 @@ from lyra.core.naming import VEGA_PROCESS, named
 from lyra.errors import Divergence
 from lyra.vega.machine.fiber import WAIT, Done, OutOfFuel, VmEffect
 from lyra.vega.machine.vm import run
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.early.calls import give_up
 from lyra.vega.runtime.handlers import HANDLERS, handler
 from lyra.vega.runtime.job import Job
@@ -68,7 +67,7 @@ async def _lived(job: Job, asked: VmEffect | Done | None, saver: Saver | None, *
     try:
         return await _steps(job, asked, saver, is_main=is_main)
     except asyncio.CancelledError:
-        if job.has_state and job.state.ahead and "cancelled" not in OFF:
+        if job.has_state and job.state.ahead:
             await give_up(job)
         raise
 

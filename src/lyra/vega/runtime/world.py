@@ -28,7 +28,6 @@ from lyra.vega.bytecode.program import Program
 from lyra.vega.machine.fiber import Fiber
 from lyra.vega.machine.link import Linked, link
 from lyra.vega.machine.snapshot import value_from_data, value_to_data
-from lyra.vega.plan.rules import OFF
 from lyra.vega.runtime.agents.setting_versions import Renewals, is_alike, name_plan
 from lyra.vega.runtime.agents.undeclared_tools import Foreign
 from lyra.vega.runtime.light_processes import Fleet, Member
@@ -283,9 +282,9 @@ class World:
         some scripts do, or have a limit that could fail a call which waits for others."""
         if plan.name in self.mocks:
             return False
-        if "ordered" not in OFF and self.runtime.answers_in_order(plan.agent):
+        if self.runtime.answers_in_order(plan.agent):
             return True
-        limits = () if "limits" in OFF else self.runtime.model_limits(plan.agent).values()
+        limits = self.runtime.model_limits(plan.agent).values()
         return any(timed or limit.strategy != "queue" for limit in limits)
 
     def wanted_s(self) -> float:

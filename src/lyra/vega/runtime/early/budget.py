@@ -19,7 +19,6 @@ from typing import Any
 from lyra.core.budgets.budget import DIMENSIONS, NOTHING, Budget, Reservation, Usage
 from lyra.core.budgets.early_budget import NO_ROOM, is_limited
 from lyra.errors import BudgetExceeded
-from lyra.vega.plan.rules import OFF
 from lyra.vega.values.values import Money
 
 __all__ = ["Apart", "Kept", "take_back"]
@@ -71,7 +70,7 @@ class Apart(Budget):
         """BudgetExceeded where there is no room; it only says: not yet."""
         if self.admitted:
             self.admitted -= 1
-        elif "reserve" not in OFF and not self._has_room(usage):
+        elif not self._has_room(usage):
             self.was_refused = True
             marked: dict[str, Any] = {NO_ROOM: True}
             raise BudgetExceeded("there is no room for a call that is made early", **marked)
@@ -82,7 +81,7 @@ class Apart(Budget):
 
     async def those_before(self) -> None:
         """Wait until it is known what the calls before it take, where that matters."""
-        if is_limited(self.around) and "reserve" not in OFF:
+        if is_limited(self.around):
             for scope in self._before():
                 await scope.known.wait()
 
@@ -101,7 +100,7 @@ class Apart(Budget):
 
     def is_allowed(self) -> bool:
         """Whether the scopes around it, as they are now that its turn has come, would have let it happen like this."""
-        return "spend" in OFF or self._fits(self.peak)
+        return self._fits(self.peak)
 
     def _fits(self, wanted: list[int]) -> bool:
         return all(
