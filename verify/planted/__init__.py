@@ -5,7 +5,7 @@ the functions concerned, the piece of their source that keeps the rule, and the 
 
     apply                 changes functions for the time of a `with` block
     vega_early_calls      bugs in the early calls of Vega programs      (rules: `lyra.vega.plan.rules.RULES`)
-    vega_generated_code   bugs in the generated code of Vega functions  (guards: `lyra.vega.bytecode.pure_guards.GUARDS`)
+    vega_generated_code   bugs in the generated code of Vega functions  (guards: `bytecode.pure_guards.GUARDS`)
     agent_early_calls     bugs in the early calls of Python functions   (rules: `lyra.agents.parallel.rules.RULES`)
 """
 

@@ -1,4 +1,4 @@
-"""Bugs in the code that is generated for pure Vega functions: one for each guard of `lyra.vega.bytecode.pure_guards.GUARDS`."""
+"""Bugs in the code that is generated for pure Vega functions: one for each guard of `pure_guards.GUARDS`."""
 
 from __future__ import annotations
 
