@@ -17,6 +17,7 @@ _SUMMARIES: Final = "lyra.vega.plan.summaries"
 _TARGETS: Final = "lyra.vega.plan.targets"
 _AHEAD: Final = "lyra.vega.runtime.early.calls"
 _BUDGET: Final = "lyra.vega.runtime.early.budget"
+_SHARED_BUDGET: Final = "lyra.core.budgets.early_budget"
 _CALLS: Final = "lyra.vega.runtime.agents.calls"
 _DRIVER: Final = "lyra.vega.runtime.driver"
 _JOB: Final = "lyra.vega.runtime.job"
@@ -108,7 +109,7 @@ except LyraError as error:
         ),
     ),
     "spend": (
-        Change(_BUDGET, "Apart.is_allowed", "self._fits(self.peak)", "True"),
+        Change(_SHARED_BUDGET, "EarlyBudget.is_allowed", "self._fits(self.peak)", "True"),
         Change(_AHEAD, "_spend", "early.scope.around.charge(early.scope.usage)", "None"),
         Change(_AHEAD, "_spend", "take_back(job.world.budget, early.before)", "None"),
     ),
