@@ -302,8 +302,8 @@ def inspect_idle(kernel: Kernel) -> Iterator[Violation]:
 
 def inspect_rest(kernel: Kernel, ledger: Ledger) -> Iterator[Violation]:
     """Everything has ended: nothing may be held any more, and the books agree."""
-    if kernel.door.in_flight:
-        yield Violation("slots", f"{kernel.door.in_flight} effects in flight at rest")
+    if kernel.core.in_flight:
+        yield Violation("slots", f"{kernel.core.in_flight} effects in flight at rest")
     for pid, process in kernel.processes.items():
         if process.exit is None:
             yield Violation("ends", f"{pid} is still {process.state}")

@@ -12,12 +12,12 @@ from lyra.core.budgets.budget import Budget, Reservation
 from lyra.core.ids import seeded
 from lyra.core.policies.restart import RestartWindow
 from lyra.core.rights.capability import Grant
+from lyra.kernel.base import waiting
+from lyra.kernel.base.core import Core
 from lyra.kernel.effects import door
 from lyra.kernel.interrupts.service import Interrupts
 from lyra.kernel.journal import history as recall
 from lyra.kernel.journal.journal import Journal
-from lyra.kernel.kernel import Kernel
-from lyra.kernel.process import process as process_module
 from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
@@ -132,7 +132,7 @@ def _never_ask(patch):
 
 def _start_unwritten(patch):
     """The door does not wait until a start is durable."""
-    suspend = process_module.suspend
+    suspend = waiting.suspend
 
     async def hasty(process, waiters):
         if process.kernel.journal is None or waiters is not process.kernel.journal.waiters:
@@ -168,12 +168,12 @@ def _anybodys(patch):
 
 
 def _drop_an_event(patch):
-    committed = Kernel.committed
+    committed = Core.committed
 
     def quiet(self, batch):
         committed(self, batch[1:] if len(batch) > 2 else batch)
 
-    patch.setattr(Kernel, "committed", quiet)
+    patch.setattr(Core, "committed", quiet)
 
 
 def _broken_timer(patch):

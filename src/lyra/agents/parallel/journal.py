@@ -14,6 +14,7 @@ from lyra.core.budgets.budget import NOTHING, Usage
 from lyra.kernel.effects.door import recalled
 from lyra.kernel.journal import rows
 from lyra.kernel.process.call_keys import next_key
+from lyra.kernel.process.cut_short import process_lives_on
 from lyra.kernel.process.process import Process
 
 __all__ = ["AGAIN", "TAKEN", "Kept"]
@@ -42,7 +43,7 @@ class Kept:
         self.word = word
         journal = self._process.kernel.journal
         assert journal is not None
-        if "kept" not in OFF and self._process.kernel.door._goes_on(self._process):
+        if "kept" not in OFF and process_lives_on(self._process):
             spent = usage.to_data() if usage.items else None
             row = rows.Finished(self._key, rows.Raw(codec.encode(word)), usage=spent, form=_FORM)
             journal.write(self._process.pid, "effect.finished", rows.encode(row))

@@ -27,7 +27,8 @@ from lyra.core.secrets.redact import redact_data
 from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.kernel.process.process import GIVEN_UP, Process, suspend
+from lyra.kernel.base.waiting import suspend
+from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
 from lyra.models.pricing import Price

@@ -150,7 +150,8 @@ async def _add(place: _Place, text: str, kind: str) -> int:
 
     clean = runtime_of(place.kernel).clean(text)
     tainted = place.kernel.labels.tainted(place.process)
-    return place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
+    number: int = place.kernel.memories.add(place.scope, clean, kind=kind, pid=place.pid, tainted=tainted).id
+    return number
 
 
 async def _search(place: _Place, question: str) -> list[str]:

@@ -228,14 +228,15 @@ class _ToolContext(Context):
         self._sink = sink
 
     def ask(self, question: str, kind: str = "clarification", *, message: str = "") -> Awaitable[Answer]:
-        process = self._process
-        return process.kernel.interrupts.ask(
+        process = self.own_process
+        answer: Awaitable[Answer] = process.kernel.interrupts.ask(
             process, kind=kind, key=next_key(process), question=question, message=message, asked=self._tell
         )
+        return answer
 
     def _tell(self, interrupt_id: str) -> None:
         if self._sink is not None:
-            interrupt = self._process.kernel.interrupts.get_interrupt(interrupt_id)
+            interrupt = self.own_process.kernel.interrupts.get_interrupt(interrupt_id)
             self._sink.put(Interrupted(interrupt.id, interrupt.kind, interrupt.question, interrupt.message))
 
 

@@ -30,41 +30,44 @@ from lyra.errors import (
     LyraError,
 )
 from lyra.kernel.base.timeouts import in_time
+from lyra.kernel.base.waiting import suspend
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row, text_of
-from lyra.kernel.process.process import GIVEN_UP, OUT_OF_TIME, Process, suspend
+from lyra.kernel.process.cut_short import CUT_OFF, cancellation_code, cut_short, process_lives_on
+from lyra.kernel.process.process import Process
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from lyra.core.budgets.budget import Budget, Reservation
+    from lyra.kernel.base.core import Core
     from lyra.kernel.effects.gates import Gate, TwoGates
+    from lyra.kernel.effects.registry import Declared
     from lyra.kernel.journal.history import Entry
-    from lyra.kernel.kernel import Kernel
 
 __all__ = ["Door"]
 
 # How far a call came, for those who clean up after it.
 _ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = 0, 1, 2, 3, 4
 
-# Cancellations that are an end of their own, as a journal has them; after all others the canceller says how it goes on.
-_CUT_OFF = {"given_up": GIVEN_UP, "out_of_time": OUT_OF_TIME}
-
 
 class Door:
-    __slots__ = ("_kernel", "in_flight")
+    __slots__ = ("_ask", "_core", "_declared")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self.in_flight = 0
+    def __init__(self, core: Core[Process], declared: Declared, ask: Callable[..., Awaitable[Any]]) -> None:
+        self._core = core
+        self._declared = declared
+        self._ask = ask  # puts a question to a human: InterruptService.ask
 
     async def perform(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        kernel = self._kernel
-        journal = kernel.journal
+        core = self._core
+        journal = core.journal
         digest = b""
         entry: Entry | None = None
         if not process.stepping:  # in a task of its own: that ends with the process, or when the kernel closes
-            kernel.life.branch_began(process)
+            core.branch_began(process)
 
         # Already finished in the journal?
         if journal is not None:
@@ -79,11 +82,11 @@ class Door:
                         settled, value = await self._ask_about_doubt(process, key, effect, args)
                         if settled:
                             return value
-        if kernel.draining:
+        if core.draining:
             try:
-                await suspend(process, kernel.held)
+                await suspend(process, core.held)
             except BaseException as cut:
-                self.cut_short(process, key, cut, name=effect.name, digest=digest)
+                cut_short(process, key, cut, name=effect.name, digest=digest)
                 raise
 
         # Grant allows? Budget reserve. Rate limit and breaker admit.
@@ -100,7 +103,7 @@ class Door:
             if cost.items:
                 reservation = self._reserve(process, effect, cost)
             if effect.gated:
-                gate, tokens = kernel.declared.gate(effect), cost.tokens
+                gate, tokens = self._declared.gate(effect), cost.tokens
                 if entry is not None:  # it was let through before its kernel stopped
                     gate.readmit()
                 elif (turn := gate.admit(process, tokens)) is not None:
@@ -112,7 +115,7 @@ class Door:
             point("door.admitted")
 
         # Journal "started", run, journal "finished", budget settle, Event published.
-        self.in_flight += 1
+        core.in_flight += 1
         stage = _ADMITTED
         try:
             if journal is not None:
@@ -123,8 +126,8 @@ class Door:
                     await suspend(process, journal.waiters)
                     if faultpoint.hook is not None:
                         point("door.started")
-            elif kernel.listening:
-                kernel.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
+            elif core.listening:
+                core.publish(process.pid, "effect.started", {"key": key, "name": effect.name})
             stage = _RUNNING
             if effect.plain:
                 value = await effect.run(*args, **kwargs)
@@ -163,7 +166,7 @@ class Door:
                     value = effect.decode(data)
         except BaseException as raised:
             if stage == _FINISHED:
-                self.cut_short(process, key, raised)
+                cut_short(process, key, raised)
                 raise
             if gate is not None and stage < _RUNNING:
                 gate.failed(raised)  # admitted and never run: its place is free again
@@ -180,7 +183,7 @@ class Door:
                 try:
                     await suspend(process, journal.waiters)
                 except BaseException as late:
-                    self.cut_short(process, key, late)
+                    cut_short(process, key, late)
                     raise
                 # What the program catches now is what it will catch on replay.
                 error = _same(error, error_from_row(row))
@@ -188,10 +191,10 @@ class Door:
                 raise error from raised
             raise
         finally:
-            self.in_flight -= 1
-            if kernel.draining:
-                kernel.came_to_its_end()
-        if journal is None and kernel.listening:
+            core.in_flight -= 1
+            if core.draining:
+                core.came_to_its_end()
+        if journal is None and core.listening:
             self._publish_finished(process, key, effect, "usage", usage.to_data() if usage.items else None)
         return value
 
@@ -201,7 +204,7 @@ class Door:
         reservation = process.budget.reserve(cost)
         if reservation.over:
             over = [excess.to_data() for excess in reservation.over]
-            self._kernel.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
+            self._core.publish(process.pid, "budget.warning", {"effect": effect.name, "over": over})
         return reservation
 
     def _refused(
@@ -216,16 +219,16 @@ class Door:
         if reservation is not None:
             reservation.scope.release(reservation)
         if not isinstance(refusal, LyraError):
-            self.cut_short(process, key, refusal, name=effect.name, digest=digest)
+            cut_short(process, key, refusal, name=effect.name, digest=digest)
             return
         error = error_to_row(refusal)
         if isinstance(refusal, LimitExceeded):
-            self._kernel.publish(process.pid, "resource.exceeded", {"effect": effect.name, "error": error})
+            self._core.publish(process.pid, "resource.exceeded", {"effect": effect.name, "error": error})
         elif isinstance(refusal, CapabilityDenied):
-            self._kernel.publish(process.pid, "capability.denied", {"effect": effect.name, "error": error})
-        if self._kernel.journal is not None:
+            self._core.publish(process.pid, "capability.denied", {"effect": effect.name, "error": error})
+        if self._core.journal is not None:
             row = rows.Finished(key, error=error, name=effect.name, hash=digest)
-            self._kernel.journal.write(process.pid, "effect.finished", rows.encode(row))
+            self._core.journal.write(process.pid, "effect.finished", rows.encode(row))
 
     def _failed(
         self,
@@ -241,56 +244,26 @@ class Door:
 
         Cancelled while it ran, it may have happened out there: what was set aside counts as spent.
         """
-        kernel = self._kernel
+        core = self._core
         if isinstance(error, Exception):  # a value that cannot be kept was paid for all the same
             usage = cost if stage == _PERFORMED else Usage.of(getattr(error, "usage", None))
             row = error_to_row(error)
         else:
             said = getattr(error, "usage", None)  # what ran may know better than what was set aside for it
             usage = Usage() if stage < _RUNNING else cost if said is None else Usage.of(said)
-            row = {"code": _cancellation(error) if self._goes_on(process) else "cut_off"}
+            row = {"code": cancellation_code(error) if process_lives_on(process) else "cut_off"}
         self._settle(process, effect, reservation, usage)
-        if kernel.journal is None:
-            if kernel.listening:
+        if core.journal is None:
+            if core.listening:
                 self._publish_finished(process, key, effect, "error", row)
-        elif stage >= _STARTED and not kernel.stopping and (usage.items or row["code"] != "cut_off"):
+        elif stage >= _STARTED and not core.stopping and (usage.items or row["code"] != "cut_off"):
             finished = rows.Finished(key, error=row, usage=usage.to_data() if usage.items else None)
-            kernel.journal.write(process.pid, "effect.finished", rows.encode(finished))
+            core.journal.write(process.pid, "effect.finished", rows.encode(finished))
             return row if isinstance(error, Exception) else None
         return None
 
-    def cut_short(
-        self,
-        process: Process,
-        key: rows.Key,
-        error: BaseException,
-        *,
-        form: str = "do",
-        name: str = "",
-        digest: bytes = b"",
-    ) -> None:
-        """A call was cancelled (or its process's time ran out) while it waited, and the program may go on from there.
-
-        That is an outcome like any other: a replay has to meet it at the same call, whatever its journal has for it.
-        """
-        journal = self._kernel.journal
-        if journal is None or not self._goes_on(process):
-            return
-        if isinstance(error, asyncio.CancelledError):
-            row = {"code": _cancellation(error)}
-        elif isinstance(error, LyraError):
-            row = error_to_row(error)
-        else:
-            return
-        finished = rows.Finished(key, error=row, name=name, hash=digest, form=form)
-        journal.write(process.pid, "effect.finished", rows.encode(finished))
-
-    def _goes_on(self, process: Process) -> bool:
-        """A cancelled effect of a process that lives on is finished; one cut off with its process is in doubt."""
-        return not self._kernel.stopping and process.kill_reason is None and process.exit is None
-
     def _publish_finished(self, process: Process, key: rows.Key, effect: Effect, word: str, fact: Any) -> None:
-        self._kernel.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, word: fact})
+        self._core.publish(process.pid, "effect.finished", {"key": key, "name": effect.name, word: fact})
 
     # ------------------------------------------------------------------ running
 
@@ -321,7 +294,7 @@ class Door:
                     gate.failed(error, last)
                 if retry is None or last:
                     raise
-                delay_s = retry.delay(attempt, self._kernel.rng, error)
+                delay_s = retry.delay(attempt, self._core.rng, error)
                 self._retried(
                     process,
                     {"key": key, "name": effect.name, "attempt": attempt, "delay_s": delay_s, "error": text_of(error)},
@@ -339,7 +312,7 @@ class Door:
 
     async def _before_retry(self, process: Process, delay_s: float, gate: Gate | TwoGates | None, tokens: int) -> None:
         try:
-            await self._kernel.pause(process, delay_s)
+            await self._core.pause(process, delay_s)
             if gate is not None and (turn := gate.admit(process, tokens, again=True)) is not None:
                 await turn
         except BaseException:
@@ -349,9 +322,9 @@ class Door:
 
     def _retried(self, process: Process, told: dict[str, Any]) -> None:
         """Told to whoever listens, and kept for whoever asks later how a call went; no replay needs it."""
-        journal = self._kernel.journal
+        journal = self._core.journal
         if journal is None:
-            self._kernel.publish(process.pid, "effect.retried", told)
+            self._core.publish(process.pid, "effect.retried", told)
         else:
             journal.write(process.pid, "effect.retried", codec.encode(told))
 
@@ -361,7 +334,7 @@ class Door:
         work = effect.run(*args, **kwargs)
         if not hasattr(work, "__await__"):  # a generator that is a coroutine, or a mistake that awaiting tells
             work = _awaited(work)
-        return await in_time(self._kernel.clock, work, effect.timeout_s, effect.name)
+        return await in_time(self._core.clock, work, effect.timeout_s, effect.name)
 
     # ------------------------------------------------------------------ writing down
 
@@ -372,7 +345,7 @@ class Door:
             return
         overrun = reservation.scope.settle(reservation, usage)
         if overrun.items and (effect.quote is None or _limited(process.budget, overrun)):
-            self._kernel.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
+            self._core.publish(process.pid, "budget.overrun", {"effect": effect.name, "overrun": overrun.to_data()})
 
     async def put_blob(self, name: str, data: bytes) -> str:
         """Keep a large value beside the journal; its row holds the digest."""
@@ -381,11 +354,11 @@ class Door:
                 f"{name} gave {len(data)} bytes; at most {EFFECT_VALUE_BYTES_MAX} are kept",
                 hint="write it to a file or a database and return where it is",
             )
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         if journal.store.inline:
             return journal.store.put_blob(data)
-        return await self._kernel.writer.submit(journal.store.put_blob, data)
+        return await self._core.writer.submit(journal.store.put_blob, data)
 
     # ------------------------------------------------------------------ replay
 
@@ -393,14 +366,14 @@ class Door:
         """The answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
             await met_again(process, entry.error)
-        return effect.decode(await self._kernel.value_of(entry))
+        return effect.decode(await self._core.value_of(entry))
 
     async def _ask_about_doubt(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...]
     ) -> tuple[bool, Any]:
         """It was in flight when the last kernel died, and doing it twice may matter: ask."""
         said = effect.name if effect.about is None else effect.about(*args)
-        answer = await self._kernel.interrupts.ask(
+        answer = await self._ask(
             process,
             kind="in_doubt",
             key=f"doubt:{key}",
@@ -417,13 +390,13 @@ class Door:
             error = EffectInDoubt(f"{effect.name} may or may not have been performed", key=str(key))
             row = rows.Finished(key, error=error_to_row(error), usage=effect.cost_data)
             process.budget.charge(effect.cost)
-        journal = self._kernel.journal
+        journal = self._core.journal
         assert journal is not None
         journal.write(process.pid, "effect.finished", rows.encode(row))
         try:
             await suspend(process, journal.waiters)
         except BaseException as cut:
-            self.cut_short(process, key, cut)
+            cut_short(process, key, cut)
             raise
         if answer.decision == "skip":
             return True, effect.decode(data)
@@ -472,10 +445,6 @@ def _seen(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
 
 
-def _cancellation(error: BaseException) -> str:
-    return next((code for code, why in _CUT_OFF.items() if error.args == (why,)), "cancelled")
-
-
 async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
     """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
 
@@ -483,8 +452,8 @@ async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
     ends here, as it did then.
     """
     code = error.get("code")
-    if code in _CUT_OFF:
-        raise asyncio.CancelledError(_CUT_OFF[code])
+    if code in CUT_OFF:
+        raise asyncio.CancelledError(CUT_OFF[code])
     if code == "cancelled":
         await suspend(process, [])
     raise error_from_row(error)

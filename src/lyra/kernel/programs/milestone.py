@@ -32,7 +32,7 @@ async def passed(process: Process, name: str) -> Any:
             break
     else:
         return None
-    outcome = codec.decode(await process.kernel.value_of(entry))
+    outcome = codec.decode(await process.core.value_of(entry))
     branches = int.from_bytes(entry.hash[_MARK:], "big")
     for one in [one for one in recall if _within(one, key, branches)]:
         del recall[one]
@@ -46,8 +46,8 @@ async def passed(process: Process, name: str) -> Any:
 
 async def written(process: Process, name: str, begin: int, outcome: Any) -> None:
     """A passage that began at a key is over. It needs no wait: later rows are behind it in the journal."""
-    kernel = process.kernel
-    journal = kernel.journal
+    core = process.core
+    journal = core.journal
     key = process.keys
     process.keys = key + 1
     if journal is None:
@@ -56,7 +56,7 @@ async def written(process: Process, name: str, begin: int, outcome: Any) -> None
     if process.recall is not None and recalled(process, key, _FORM, name, ends) is not None:
         return
     data = codec.encode(outcome)
-    blob = await kernel.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
+    blob = await core.calls.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
     row = rows.Finished(key, rows.NIL if blob else rows.Raw(data), blob, name=name, hash=ends, form=_FORM)
     journal.write(process.pid, "effect.finished", rows.encode(row))
     process.rng = None  # a replay that passes over it needs a new seed, so this life takes one too

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from lyra.kernel.base.subsystem import Subsystem
+
 if TYPE_CHECKING:
-    from lyra.kernel.kernel import Kernel
+    from lyra.kernel.base.core import Core
+    from lyra.kernel.process.process import Process
 
 __all__ = ["LabelState", "Labels"]
 
@@ -44,14 +47,25 @@ class LabelState:
         self.pids = {str(pid): str(by) for pid, by in data.items()}
 
 
-class Labels:
+class Labels(Subsystem):
     """`kernel.labels`."""
 
-    __slots__ = ("_kernel", "state")
+    __slots__ = ("_core", "state")
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core[Process]) -> None:
+        self._core = core
         self.state = LabelState()
+        core.taint = self
+
+    def process_started(self, parent: Process, process: Process) -> None:
+        if self.state.pids:
+            self.pass_on(parent.pid, process.pid, "its parent")
+
+    def forgotten(self, process: Process) -> None:
+        if process.pid in self.state.pids:
+            if process.parent is not None and process.parent.exit is None:  # it may still ask what came of it
+                self.pass_on(process.pid, process.parent.pid, "what came of")
+            self.forget(process.pid)
 
     def tainted(self, pid: str) -> bool:
         return pid in self.state.pids
@@ -59,7 +73,7 @@ class Labels:
     def mark(self, pid: str, by: str) -> None:
         """This process has text from outside; `by` says where from. A second mark is nothing new."""
         if pid not in self.state.pids:
-            self._kernel.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
+            self._core.fact(self.state, pid, "process.tainted", {"by": by[:_BY_CHARS_MAX]})
 
     def pass_on(self, giver: str, taker: str, how: str) -> None:
         """What the first process says reaches the second."""
@@ -69,4 +83,4 @@ class Labels:
     def forget(self, pid: str) -> None:
         """The process is gone from the table, and nobody can ask about it any more."""
         if pid in self.state.pids:
-            self._kernel.fact(self.state, pid, "process.unlabelled", {})
+            self._core.fact(self.state, pid, "process.unlabelled", {})

@@ -23,7 +23,7 @@ __all__ = ["preview"]
 def preview(process: Process, plan: Any) -> Table:
     """What a supervisor that comes back will know once its replay is done, for those who ask before."""
     ahead = Process(
-        process.kernel,
+        process.core,
         process.pid,
         process.program,
         process.parent,

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from lyra.kernel.base.waiting import resume, suspend
 from lyra.kernel.process.call_keys import upcoming
-from lyra.kernel.process.process import resume, suspend
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.vega.runtime.agents.agent import agent_front
 from lyra.vega.runtime.driver import vega_process

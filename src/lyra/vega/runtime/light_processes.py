@@ -168,7 +168,7 @@ class Fleet:
             registers = code.template.copy()
             fiber = Member(maker.linked, code, registers, maker.globals, self, origin, pid, kernel.clock.now())
         self.light[pid] = fiber
-        kernel.live += 1
+        kernel.core.live += 1
         self._push(fiber)
         return Process(pid) if not details[3] else Future(pid)
 
@@ -272,7 +272,7 @@ class Fleet:
         assert member.origin is not None
         member.state = "terminated"
         del self.light[member.pid]
-        self.kernel.live -= 1
+        self.kernel.core.live -= 1
         self.ended[member.pid] = (value, member.since, self.kernel.clock.now(), member.origin)
         self._ended_pids.append(member.pid)
         if len(self._ended_pids) > ENDED_PROCESSES_KEPT:
@@ -395,7 +395,7 @@ class Fleet:
             self.bring_all()
         for member in self.light.values():
             member.state = "terminated"
-        self.kernel.live -= len(self.light)
+        self.kernel.core.live -= len(self.light)
         self.light.clear()
         self.ended.clear()
         self._ended_pids.clear()
