@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from lyra.core.clock import Clock
 from lyra.errors import DeadlineExceeded
 
-__all__ = ["in_time"]
+__all__ = ["in_time", "within"]
+
+T = TypeVar("T")
 
 
 async def in_time(clock: Clock, work: Awaitable[Any], timeout_s: float, what: str) -> Any:
@@ -45,6 +47,28 @@ async def in_time(clock: Clock, work: Awaitable[Any], timeout_s: float, what: st
     if late:  # it was told, and gave something all the same
         task.uncancel()
     return value
+
+
+async def within(clock: Clock, work: Awaitable[T], timeout_s: float, late: BaseException) -> T:
+    """`await work`; when its time is up by the clock, it is cancelled and `late` is raised. The timer is always set."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_late = False
+
+    def stop() -> None:
+        nonlocal is_late
+        is_late = True
+        task.cancel()
+
+    timer = clock.call_at(clock.monotonic() + timeout_s, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if is_late and task.uncancel() <= 0:
+            raise late from None
+        raise
+    finally:
+        timer.cancel()
 
 
 @coroutine

@@ -25,10 +25,10 @@ from lyra.core.checking.check import real, whole
 from lyra.core.limits import BUS_QUERY_TIMEOUT_S, BUS_STREAM_MESSAGES_MAX, BUS_SUBSCRIBERS_MAX
 from lyra.errors import ConfigError, DeadlineExceeded, NameTaken, NoSuchHandler, Overloaded, ProcessError
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.timeouts import within
 from lyra.kernel.bus.breaker import CircuitBreakerMiddleware
 from lyra.kernel.bus.message import CATEGORIES, BusMessage, check_type, checked_trust
 from lyra.kernel.bus.stream import BusStream, Queue
-from lyra.kernel.deadline import within
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lyra.core.checking.check import one_of
 from lyra.errors import DeadlineExceeded
-from lyra.kernel.deadline import within
+from lyra.kernel.base.timeouts import within
 from lyra.kernel.services.service import STATUSES, HealthCheck, lower
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from lyra.errors import (
     Overloaded,
 )
 from lyra.kernel.base.subsystem import Subsystem
+from lyra.kernel.base.timeouts import within
 from lyra.kernel.base.waiting import resume
-from lyra.kernel.deadline import within
 from lyra.kernel.journal.error_rows import text_of
 from lyra.kernel.programs.handle import Ack, acknowledge
 from lyra.kernel.services.health_checks import ServiceCheck
