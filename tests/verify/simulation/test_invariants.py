@@ -124,7 +124,7 @@ def _forget_finished(patch):
 
 
 def _never_ask(patch):
-    async def retry(self, process, key, effect, args):
+    async def retry(self, attempt):
         return False, None
 
     patch.setattr(door.Door, "_ask_about_doubt", retry)

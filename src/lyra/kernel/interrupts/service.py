@@ -469,7 +469,8 @@ class InterruptService(Subsystem):
         self._keep(process, interrupt)
 
     def process_ending(self, process: Process) -> None:
-        self.cancel_all(process.pid, "its process ended")
+        if self._line.of(process.known_as):
+            self.cancel_all(process.pid, "its process ended")
 
     def process_diverged(self, process: Process) -> None:
         self.forget(process.pid)

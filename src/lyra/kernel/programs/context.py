@@ -14,8 +14,9 @@ Every call takes the next key of the program (a number, or a path such as `0/3` 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -73,7 +74,8 @@ def ready(value: Any) -> Generator[Any, None, Any]:
     return value
 
 
-class Calls(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Calls:
     """The parts of the kernel behind `ctx`, at `core.calls`: those below, and callbacks of those above."""
 
     door: Door

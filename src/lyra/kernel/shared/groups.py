@@ -181,7 +181,8 @@ class Groups(Subsystem):
         return list(self.state.of_pid.get(pid, ()))
 
     def process_ending(self, process: Process) -> None:
-        self.left(process.pid)
+        if process.pid in self.state.of_pid:
+            self.left(process.pid)
 
     def left(self, pid: str) -> None:
         """The process ended: it is in no group any more. Called where processes end."""

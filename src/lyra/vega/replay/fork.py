@@ -20,7 +20,7 @@ from lyra.core.budgets.budget import Usage
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.core.effect import Effect, canonical_hash
 from lyra.errors import CapabilityDenied, ConfigError, EffectFailed
-from lyra.kernel.effects.door import Door
+from lyra.kernel.effects.door import Attempt, Door
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.journal.lease import owner_name
@@ -306,7 +306,7 @@ class _ForkDoor(Door):
                 hint="run the fork with --live to do new effects for real",
                 effect=effect.name,
             )
-            self._refused(process, key, effect, digest, None, refusal)
+            self._refused(Attempt(process, key, effect, args, kwargs, digest, effect.cost), refusal)
             raise refusal
         return await super().perform(process, key, effect, args, kwargs)
 
