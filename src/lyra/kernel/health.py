@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.process.process import Process
     from lyra.kernel.process.scheduler import Scheduler
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.entry import Entry
     from lyra.kernel.workers.lifecycle import LifecycleManager
 
@@ -150,7 +150,7 @@ class HealthMonitor(Subsystem):
         self,
         core: Core[Process],
         scheduler: Scheduler,
-        lifetimes: Life,
+        lifetimes: Lifetimes,
         interrupts: InterruptService,
         lifecycle: LifecycleManager,
     ) -> None:

@@ -52,14 +52,14 @@ from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Calls
 from lyra.kernel.programs.handle import Ack, Handle, acknowledge, stopped_before
-from lyra.kernel.programs.lifetime import Life
+from lyra.kernel.programs.lifetime import Lifetimes
 from lyra.kernel.programs.registry import Programs, Spawnable, program_of
 from lyra.kernel.recovery import Recovery
 from lyra.kernel.seams import Seams
 from lyra.kernel.services.registry import ServiceRegistry
 from lyra.kernel.shared.groups import Groups
 from lyra.kernel.shared.memories import Memories
-from lyra.kernel.shared.taint import Labels
+from lyra.kernel.shared.taint import Taint
 from lyra.kernel.supervision.handle import SupervisorHandle, Supervisors
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.kernel.worker_api import DRAIN_S, WorkerApi, forward
@@ -112,9 +112,8 @@ class Kernel:
         "groups",
         "health",
         "interrupts",
-        "labels",
-        "life",
         "lifecycle",
+        "lifetimes",
         "links",
         "listeners",
         "lookup",
@@ -137,6 +136,7 @@ class Kernel:
         "snapshot_every_events",
         "states",
         "supervisors",
+        "taint",
         "tasks",
         "time_limits",
         "value_of",
@@ -185,7 +185,7 @@ class Kernel:
             door=self._door,
             declared=self.declared,
             programs=self._programs,
-            lifetimes=self.life,
+            lifetimes=self.lifetimes,
             links=self.links,
             ask=self.interrupts.ask,
             guard=self.supervisors.guard,
@@ -233,23 +233,25 @@ class Kernel:
         self._door = seams.door(core, self.declared, self.interrupts.ask)
         self._programs = seams.programs(self._became_known, ())
         self._kills = seams.kills
-        self.life = Life(core, self._programs, self.mailboxes, self.links, seams.pids)
-        self.supervisors = Supervisors(core, self._programs, self.life, self.mailboxes, self.links)
+        self.lifetimes = Lifetimes(core, self._programs, self.mailboxes, self.links, seams.pids)
+        self.supervisors = Supervisors(core, self._programs, self.lifetimes, self.mailboxes, self.links)
 
     def _make_subsystems(self) -> None:
         """The subsystems, in the order in which they are told of each moment."""
         core, interrupts = self.core, self.interrupts
-        self.lifecycle = LifecycleManager(core, self.life, interrupts)
-        self.resources = ResourceTracker(core, self.life, self.lifecycle)
+        self.lifecycle = LifecycleManager(core, self.lifetimes, interrupts)
+        self.resources = ResourceTracker(core, self.lifetimes, self.lifecycle)
         self.time_limits = TimeLimits(core, self.lifecycle, self.resources)
         self.rate_limiter = RateLimiter(core, self.lifecycle, self.resources)
         self.services = ServiceRegistry(core, self.lifecycle, self.resources, self.time_limits)
         self.groups = Groups(core, self.mailboxes)
-        self.labels = Labels(core)
-        self.memories = Memories(core, self.labels)
-        self.orchestrator = Orchestrator(core, self._programs, self.life, interrupts, self.lifecycle, self.resources)
+        self.taint = Taint(core)
+        self.memories = Memories(core, self.taint)
+        self.orchestrator = Orchestrator(
+            core, self._programs, self.lifetimes, interrupts, self.lifecycle, self.resources
+        )
         self.bus = CommBus(core)
-        self.health = HealthMonitor(core, self.scheduler, self.life, interrupts, self.lifecycle)
+        self.health = HealthMonitor(core, self.scheduler, self.lifetimes, interrupts, self.lifecycle)
         parts = WorkerParts(
             core, interrupts, self.lifecycle, self.resources, self.rate_limiter, self.services, self.orchestrator
         )
@@ -265,7 +267,7 @@ class Kernel:
             self.declared,
             self.groups,
             self.memories,
-            self.labels,
+            self.taint,
             self.supervisors,
             self.orchestrator,
             self.health,
@@ -394,7 +396,7 @@ class Kernel:
                 core,
                 store,
                 programs=self._programs,
-                lifetimes=self.life,
+                lifetimes=self.lifetimes,
                 links=self.links,
                 interrupts=self.interrupts,
                 supervisors=self.supervisors,
@@ -492,11 +494,11 @@ class Kernel:
                 continue
             if self.journal is None:
                 process.kill_reason = "shutdown"
-            self.life.close_program(process)
-            self.life.stop_branches(process)
+            self.lifetimes.close_program(process)
+            self.lifetimes.stop_branches(process)
             if self.journal is None and process.exit is None:
-                self.life.finish(process, "shutdown")
-            self.life.let_go(process, self.core.failure or stopped_before(process.pid))
+                self.lifetimes.finish(process, "shutdown")
+            self.lifetimes.let_go(process, self.core.failure or stopped_before(process.pid))
 
     # ------------------------------------------------------------------ processes, from outside
 
@@ -531,7 +533,7 @@ class Kernel:
             budget = getattr(program, "budget", None)
         if supervision is not None:
             program, args = self.supervisors.guard(program, args, supervision)
-        process = self.life.start(
+        process = self.lifetimes.start(
             program_of(program), args, parent=None, pid=pid, name=name, budget=budget, grant=grant, priority=priority
         )
         return handle_of(self, process)
@@ -597,7 +599,7 @@ class Kernel:
         """Stop a process and everything it spawned; a dead one stays dead."""
         if self._kills:
             self.core.raise_if_closed()
-            self.life.stop_tree(self.core.find_process(pid), sendable_text(reason, "a reason to kill"))
+            self.lifetimes.stop_tree(self.core.find_process(pid), sendable_text(reason, "a reason to kill"))
         return acknowledge(self.core)
 
     def link(self, one: str | Handle, other: str | Handle) -> Ack:

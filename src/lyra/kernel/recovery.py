@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.process.links import Links
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.supervision.handle import Supervisors
 
@@ -70,7 +70,7 @@ class Recovery:
         store: Store,
         *,
         programs: Programs,
-        lifetimes: Life,
+        lifetimes: Lifetimes,
         links: Links,
         interrupts: InterruptService,
         supervisors: Supervisors,
@@ -204,7 +204,7 @@ class Recovery:
         self._lifetimes.keep_ended(process)
 
     def _refill(self, process: Process, state: ProcessState) -> None:
-        process.recall = dict(state.effects) or None
+        process.replay = dict(state.effects) or None
         process.traps = state.traps
         process.keys = state.first_key
         process.branches = state.first_branch

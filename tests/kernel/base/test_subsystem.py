@@ -115,7 +115,7 @@ def test_a_subsystem_is_told_of_every_moment(tmp_path):
             while "ended child normal" not in tally.moments:
                 await asyncio.sleep(0)
             await kernel.durable()
-            kernel.life.forget("child")
+            kernel.lifetimes.forget("child")
         assert tally.state.ended == 1
         return tally.moments
 

@@ -22,7 +22,7 @@ from lyra.kernel.process.mailbox import Mailboxes
 from lyra.kernel.process.process import Process
 from lyra.kernel.process.scheduler import Scheduler
 from lyra.kernel.programs.context import Context
-from lyra.kernel.programs.lifetime import Life
+from lyra.kernel.programs.lifetime import Lifetimes
 from lyra.store.memory import MemoryStore
 from verify.simulation.failing_disk import FaultStore
 from verify.simulation.invariants import INVARIANTS, PROMISES, supervisor_window
@@ -87,7 +87,7 @@ def _generous_children(patch):
 
 def _forgetful_parents(patch):
     """Children of an ended process stay where they were."""
-    end = Life._end
+    end = Lifetimes._end
 
     def keep(self, process, ended):
         children = dict(process.children or {})
@@ -95,7 +95,7 @@ def _forgetful_parents(patch):
         for child in children.values():
             child.parent = process
 
-    patch.setattr(Life, "_end", keep)
+    patch.setattr(Lifetimes, "_end", keep)
 
 
 def _lost_pushes(patch):
@@ -184,7 +184,7 @@ def _broken_timer(patch):
 
 
 def _unkillable(patch):
-    patch.setattr(Life, "stop_tree", lambda self, process, reason: None)
+    patch.setattr(Lifetimes, "stop_tree", lambda self, process, reason: None)
 
 
 def _new_dice(patch):

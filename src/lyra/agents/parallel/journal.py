@@ -11,7 +11,7 @@ from typing import Final
 from lyra.agents.parallel.rules import OFF
 from lyra.core import codec
 from lyra.core.budgets.budget import NOTHING, Usage
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.call_keys import next_key
 from lyra.kernel.process.cut_short import process_lives_on
@@ -33,8 +33,8 @@ class Kept:
         self._process = process
         self._key = next_key(process)
         self.word = ""
-        if process.recall is not None:
-            entry = recalled(process, self._key, _FORM, "", b"")
+        if process.replay is not None:
+            entry = take_entry(process, self._key, _FORM, "", b"")
             if entry is not None:
                 self.word = str(codec.decode(bytes(entry.value)))
 

@@ -148,7 +148,7 @@ class Runtime:
             return pending
         pending.ahead = call
         pending.asker = caller.get()
-        if kernel.labels.state.pids and pending.asker:
+        if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
         kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
@@ -185,7 +185,7 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            if pending.asker and self.kernel.labels.state.pids:
+            if pending.asker and self.kernel.taint.state.pids:
                 self._pass_on(pending.pid, pending.asker)
         return pending
 
@@ -194,7 +194,7 @@ class Runtime:
         told, hears = self.sessions.get(giver), self.sessions.get(taker)
         pid = hears.pid if hears is not None else taker
         if told is not None and told.tainted and told is not hears:
-            self.kernel.labels.mark(pid, f"a message from {told.pid}")
+            self.kernel.taint.mark(pid, f"a message from {told.pid}")
 
     def _over(self, process: Process) -> None:
         """A process ended: what it was asked and has not answered it never will."""
@@ -247,7 +247,7 @@ class Runtime:
             session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
-        session.pid, session.labels = process.pid, self.kernel.labels
+        session.pid, session.labels = process.pid, self.kernel.taint
         self._inherit(session, process)
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):

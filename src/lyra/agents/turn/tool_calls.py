@@ -130,7 +130,7 @@ def _was_given_up(process: Process) -> bool:
     Then they are not begun again: what came of some of them is in the journal, what became of the others nobody knows,
     and nobody waits for either. Their branches count as used, so that later ones have the numbers they had.
     """
-    recall = process.recall
+    recall = process.replay
     entry = recall.get(process.keys) if recall else None
     if recall is None or entry is None or entry.kind != _GIVEN_UP:
         return False

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lyra.kernel.effects.registry import Declared
     from lyra.kernel.journal.history import Entry
 
-__all__ = ["Attempt", "Diverged", "Door", "met_again", "recalled"]
+__all__ = ["Attempt", "Diverged", "Door", "raise_journaled", "take_entry"]
 
 # How far an attempt came.
 _ADMITTED, _STARTED, _RUNNING, _PERFORMED, _FINISHED = range(5)
@@ -90,7 +90,8 @@ class Door:
     ) -> Any:
         """The same list where only running it is left: no journal, and an effect that needs no leave."""
         core = self._core
-        if core.draining or faultpoint.hook is not None:
+        must_wait = core.draining or faultpoint.hook is not None
+        if must_wait:
             return await self._perform(process, key, effect, args, kwargs)
         if not process.stepping:
             core.branch_began(process)
@@ -130,8 +131,8 @@ class Door:
         # Already finished in the journal?
         if journal is not None:
             digest = canonical_hash(effect.name, args, kwargs) if args or kwargs else effect.digest
-            if process.recall is not None:
-                entry = recalled(process, key, "do", effect.name, digest)
+            if process.replay is not None:
+                entry = take_entry(process, key, "do", effect.name, digest)
                 if entry is not None and entry.done:
                     _no_more_doubt(process, key)
                     return await self._replayed(process, entry, effect)
@@ -363,7 +364,9 @@ class Door:
             except BaseException as late:
                 cut_short(process, attempt.key, late)
                 raise
-            error = _same(error, error_from_row(row))  # what the program catches now is what it will catch on replay
+            error = as_replayed(
+                error, error_from_row(row)
+            )  # what the program catches now is what it will catch on replay
         return error
 
     def _write_failed(self, attempt: Attempt, error: BaseException) -> dict[str, Any] | None:
@@ -421,7 +424,7 @@ class Door:
     async def _replayed(self, process: Process, entry: Entry, effect: Effect) -> Any:
         """The answer that was journaled. Its spending was charged when the journal was folded."""
         if entry.error is not None:
-            await met_again(process, entry.error)
+            await raise_journaled(process, entry.error)
         return effect.decode(await self._core.value_of(entry))
 
     async def _ask_about_doubt(self, attempt: Attempt) -> tuple[bool, Any]:
@@ -493,19 +496,19 @@ def _is_not_async(raised: BaseException) -> bool:
     )
 
 
-def _same(live: BaseException, again: BaseException) -> BaseException:
+def as_replayed(live: BaseException, again: BaseException) -> BaseException:
     """The error itself if a replay makes the same of it (class, arguments, attributes), else what a replay makes."""
     if isinstance(live, BaseExceptionGroup):
         return again
     same = type(live) is type(again) and live.args == again.args
-    return live if same and _seen(live) == _seen(again) else again
+    return live if same and public_attributes(live) == public_attributes(again) else again
 
 
-def _seen(error: BaseException) -> dict[str, Any]:
+def public_attributes(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in getattr(error, "__dict__", {}).items() if not name.startswith("_")}
 
 
-async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
+async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
     """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
 
     What somebody outside gave up on is not cancelled again by anybody, and what ran out of time has waited already: it
@@ -519,24 +522,24 @@ async def met_again(process: Process, error: dict[str, Any]) -> NoReturn:
     raise error_from_row(error)
 
 
-def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
+def take_entry(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence.
 
     An empty `name` is not compared: a message's receiver goes by the hash, since a name may be somebody else's by now.
     """
-    assert process.recall is not None
-    if isinstance(process.recall, Diverged):
-        raise process.recall.error
-    entry: Entry | None = process.recall.pop(key, None)
-    if not process.recall:
-        process.recall = None
+    assert process.replay is not None
+    if isinstance(process.replay, Diverged):
+        raise process.replay.error
+    entry: Entry | None = process.replay.pop(key, None)
+    if not process.replay:
+        process.replay = None
     if entry is None:
         return None
     if entry.kind != kind or (name and entry.name != name) or (entry.hash and digest and entry.hash != digest):
         asked = f"{kind} {name}".strip()
         held = f"{entry.kind} {entry.name}".strip()
         detail = " with other arguments" if asked == held else ""
-        process.recall = Diverged(
+        process.replay = Diverged(
             f"process {process.pid} asked for {asked}{detail} where its journal has {held}",
             hint="the program changed under its journal; run the old one to its end, or start a new process",
             expected=held,
@@ -544,17 +547,17 @@ def recalled(process: Process, key: rows.Key, kind: str, name: str, digest: byte
             at=str(key),
             pid=process.pid,
         )
-        raise process.recall.error
+        raise process.replay.error
     return entry
 
 
 def _no_more_doubt(process: Process, key: rows.Key) -> None:
     """What was said about an effect that is over: nobody asks for it again."""
-    recall, said = process.recall, f"doubt:{key}"
+    recall, said = process.replay, f"doubt:{key}"
     if recall is not None and said in recall:
         del recall[said]
         if not recall:
-            process.recall = None
+            process.replay = None
 
 
 class Diverged(dict[Any, Any]):

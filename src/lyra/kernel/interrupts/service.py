@@ -25,7 +25,7 @@ from lyra.core.limits import ENDED_INTERRUPTS_KEPT
 from lyra.errors import ConfigError, Corrupt, DeadlineExceeded, Denied, InvalidTransition, NoSuchInterrupt
 from lyra.kernel.base.subsystem import Subsystem
 from lyra.kernel.base.waiting import resume, suspend
-from lyra.kernel.effects.door import met_again, recalled
+from lyra.kernel.effects.door import raise_journaled, take_entry
 from lyra.kernel.interrupts.interrupt import (
     DECISIONS_IN_DOUBT,
     KINDS,
@@ -393,11 +393,11 @@ class InterruptService(Subsystem):
             raise ConfigError(f"no interrupt kind {kind!r}", hint=f"one of {', '.join(KINDS)}")
         digest = canonical_hash("ask", (kind, question), {}) if self._core.journal is not None else b""
         interrupt: Interrupt | None = None
-        if process.recall is not None:
-            entry = recalled(process, key, "ask", kind, digest)
+        if process.replay is not None:
+            entry = take_entry(process, key, "ask", kind, digest)
             if entry is not None and entry.done:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
+                    await raise_journaled(process, entry.error)
                 return Answer.of(codec.decode(await self._core.value_of(entry)))
             if entry is not None:
                 interrupt = self._by_id[entry.link]

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
     from lyra.kernel.process.process import Exit, Process
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.usage import ResourceTracker
@@ -66,7 +66,7 @@ class Orchestrator(Subsystem):
         self,
         core: Core[Process],
         programs: Programs,
-        lifetimes: Life,
+        lifetimes: Lifetimes,
         interrupts: InterruptService,
         lifecycle: LifecycleManager,
         resources: ResourceTracker,

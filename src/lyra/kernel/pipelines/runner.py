@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lyra.kernel.pipelines.events import Feed
     from lyra.kernel.pipelines.orchestrator import Orchestrator
     from lyra.kernel.pipelines.session import Question, Session
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
 __all__ = ["AgentResult", "Agents", "Runner", "effect_name", "run_pipeline"]
@@ -136,7 +136,7 @@ class Runner:
         self,
         core: Core[Process],
         programs: Programs,
-        lifetimes: Life,
+        lifetimes: Lifetimes,
         interrupts: InterruptService,
         orchestrator: Orchestrator,
     ) -> None:
@@ -233,7 +233,7 @@ class Runner:
     @staticmethod
     def _may_go_on(process: Process, session: Session) -> bool:
         """Something can run or be asked, or the journal knows what came next; else a new look would be the same."""
-        entry = process.recall.get(process.keys) if process.recall is not None else None
+        entry = process.replay.get(process.keys) if process.replay is not None else None
         return entry is not None or any(token.state in ("ready", "running", "waiting") for token in session.tokens)
 
     def _plan(self, pid: str, *, beside: bool = False) -> list[Any]:
@@ -333,7 +333,7 @@ class Runner:
     @staticmethod
     def _ended_then(process: Process) -> int | None:
         """On replay: what ended before the next reading of the plan (0: nothing did); None when nobody can say."""
-        entry = process.recall.get(process.keys) if process.recall is not None else None
+        entry = process.replay.get(process.keys) if process.replay is not None else None
         last = codec.decode(bytes(entry.value))[-1] if entry is not None and entry.name == "pipeline" else None
         return int(last["after"]) if isinstance(last, dict) else None
 

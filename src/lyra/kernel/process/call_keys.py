@@ -109,9 +109,9 @@ def after(key: rows.Key) -> rows.Key:
 
 def upcoming(process: Process) -> Entry | None:
     """The journal's next answer on this line of the program, if it has one; takes no key."""
-    if process.recall is None:
+    if process.replay is None:
         return None
-    return process.recall.get(upcoming_key(process))
+    return process.replay.get(upcoming_key(process))
 
 
 def upcoming_key(process: Process) -> rows.Key:

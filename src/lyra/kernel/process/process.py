@@ -110,9 +110,9 @@ class Process:
         "pid",
         "priority",
         "program",
-        "recall",
         "receive_key",
         "receiver",
+        "replay",
         "restored",
         "rng",
         "senders",
@@ -165,7 +165,7 @@ class Process:
         self.receiver: Process | asyncio.Future[Any] | None = None
         self.senders: deque[Any] | None = None
         self.watchers: list[Any] | None = None
-        self.recall: dict[int | str, Any] | None = None
+        self.replay: dict[int | str, Any] | None = None
         self.restored: Any = None
         self.rng: Any = None
         self._fut_waiter: asyncio.Future[Any] | None = None

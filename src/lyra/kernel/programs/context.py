@@ -27,7 +27,7 @@ from lyra.core.limits import BLOB_INLINE_BYTES_MAX
 from lyra.core.rights.capability import Grant
 from lyra.errors import ConfigError, Corrupt, Denied, Divergence, LyraError, NoSuchProcess, ProcessError
 from lyra.kernel.base.waiting import suspend
-from lyra.kernel.effects.door import Diverged, Door, met_again, recalled
+from lyra.kernel.effects.door import Diverged, Door, raise_journaled, take_entry
 from lyra.kernel.effects.registry import Declared
 from lyra.kernel.journal import rows
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
@@ -39,7 +39,7 @@ from lyra.kernel.process.process import Exit, Process
 from lyra.kernel.programs.registry import Programs, program_of, unknown_program
 
 if TYPE_CHECKING:
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
 
 __all__ = ["Calls", "ChildHandle", "Context", "ExitProgram"]
 
@@ -81,7 +81,7 @@ class Calls:
     door: Door
     declared: Declared
     programs: Programs
-    lifetimes: Life
+    lifetimes: Lifetimes
     links: Links
     ask: Callable[..., Awaitable[Any]]  # InterruptService.ask
     guard: Callable[..., tuple[Callable[..., Any], tuple[Any, ...]]]  # Supervisors.guard
@@ -131,7 +131,7 @@ class Context:
     @property
     def replaying(self) -> bool:
         """True while answers come from the journal: the place to skip progress output, nothing else."""
-        return self.own_process.recall is not None
+        return self.own_process.replay is not None
 
     # ------------------------------------------------------------------ acts
 
@@ -180,8 +180,8 @@ class Context:
         digest = b""
         if core.journal is not None:
             digest = canonical_hash(word, args, {})
-            if process.recall is not None:
-                entry = recalled(process, key, "spawn", word, digest)
+            if process.replay is not None:
+                entry = take_entry(process, key, "spawn", word, digest)
                 if entry is not None:
                     if entry.error is not None:
                         raise error_from_row(entry.error)
@@ -224,14 +224,14 @@ class Context:
         digest = b""
         if core.journal is not None:
             digest = canonical_hash("send", (target, message), {})
-            if process.recall is not None:
-                entry = recalled(process, key, "send", "", digest)
+            if process.replay is not None:
+                entry = take_entry(process, key, "send", "", digest)
                 if entry is not None:
                     if entry.error is None:
                         return _DONE
                     if entry.error.get("code") != "cancelled":
                         raise error_from_row(entry.error)
-                    return met_again(process, entry.error)
+                    return raise_journaled(process, entry.error)
         receiver = core.lookup(target)
         if receiver is None:
             refusal = NoSuchProcess(f"no process {target!r}", pid=target)
@@ -252,18 +252,18 @@ class Context:
         key = next_key(process)
         if process.receiver is not None:
             raise ProcessError(f"process {process.pid} is receiving already", pid=process.pid)
-        if process.recall is None and limit_s is None and process.stepping:
+        if process.replay is None and limit_s is None and process.stepping:
             process.receive_key = key
             return process
         return self._receive(key, limit_s)
 
     async def _receive(self, key: rows.Key, limit_s: float | None) -> Any:
         process = self.own_process
-        if process.recall is not None:
-            entry = recalled(process, key, "receive", "", b"")
+        if process.replay is not None:
+            entry = take_entry(process, key, "receive", "", b"")
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
+                    await raise_journaled(process, entry.error)
                 if entry.link == "timeout":
                     return None
                 return read_signal(entry.link, await process.core.value_of(entry))
@@ -287,12 +287,12 @@ class Context:
         clock = core.clock
         left_s = seconds
         if core.journal is not None:
-            entry = recalled(process, key, "sleep", "", b"") if process.recall is not None else None
+            entry = take_entry(process, key, "sleep", "", b"") if process.replay is not None else None
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(process, entry.error)
+                    await raise_journaled(process, entry.error)
                 # A next call in the journal says that it was over, whatever the wall clock says by now.
-                went_on = process.recall is not None and after(key) in process.recall
+                went_on = process.replay is not None and after(key) in process.replay
                 left_s = 0.0 if went_on else min(seconds, entry.due - clock.now())
             else:
                 row = rows.TimerSet(key, clock.now() + seconds)
@@ -408,8 +408,8 @@ class Context:
         journal = core.journal
         if journal is None:
             return
-        if process.recall is not None:
-            recalled(process, key, "checkpoint", "", b"")
+        if process.replay is not None:
+            take_entry(process, key, "checkpoint", "", b"")
         data = codec.encode(state)
         blob = await core.calls.door.put_blob("checkpoint", data) if len(data) > BLOB_INLINE_BYTES_MAX else ""
         row = rows.Checkpointed(key, rows.NIL if blob else rows.Raw(data), blob, process.branches)
@@ -454,8 +454,8 @@ def read(process: Process, what: str, reading: Callable[[], Any]) -> Any:
     key = next_key(process)
     if journal is None:
         return reading()
-    if process.recall is not None:
-        entry = recalled(process, key, "read", what, b"")
+    if process.replay is not None:
+        entry = take_entry(process, key, "read", what, b"")
         if entry is not None:
             return _money(what, codec.decode(bytes(entry.value)))
     value = reading()
@@ -471,8 +471,8 @@ def once(process: Process, what: str, name: str, act: Callable[[], object]) -> N
     if journal is None:
         act()
         return
-    if process.recall is not None:
-        entry = recalled(process, key, what, name, b"")
+    if process.replay is not None:
+        entry = take_entry(process, key, what, name, b"")
         if entry is not None:
             if entry.error is not None:
                 raise error_from_row(entry.error)
@@ -545,11 +545,11 @@ class ChildHandle:
         owner = self._owner
         core = owner.core
         key = next_key(owner)
-        if core.journal is not None and owner.recall is not None:
-            entry = recalled(owner, key, "wait", self._target, b"")
+        if core.journal is not None and owner.replay is not None:
+            entry = take_entry(owner, key, "wait", self._target, b"")
             if entry is not None:
                 if entry.error is not None:
-                    await met_again(owner, entry.error)
+                    await raise_journaled(owner, entry.error)
                 kept = await core.value_of(entry)
                 fault = rows.answer_fault("wait", self._target, rows.Raw(kept)) if entry.blob else None
                 if fault is not None:
@@ -572,8 +572,8 @@ class ChildHandle:
             core.taint.pass_on(process.pid, owner.pid, "what came of")
         if isinstance(ended.error, Divergence) and ended.reason == "divergence":
             # Not an end that may be written down: with the right program the child goes on, and so must its parent.
-            owner.recall = Diverged(ended.error.message, **ended.error.fields)
-            raise owner.recall.error
+            owner.replay = Diverged(ended.error.message, **ended.error.fields)
+            raise owner.replay.error
         if core.journal is not None:
             value = {
                 "reason": ended.reason,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lyra.kernel.process.mailbox import Mailboxes
     from lyra.kernel.programs.registry import Programs
 
-__all__ = ["Life"]
+__all__ = ["Lifetimes"]
 
 _log: Final = logging.getLogger("lyra.kernel")
 _NUMBERED: Final = re.compile(r"p[0-9]+x*\Z").match  # pids that the kernel gives
@@ -65,7 +65,7 @@ class Pids(Protocol):
         ...
 
 
-class Life:
+class Lifetimes:
     __slots__ = (
         "_branches",
         "_causes",
@@ -335,9 +335,9 @@ class Life:
 
     def finish(self, process: Process, reason: str, *, result: Any = None, error: BaseException | None = None) -> None:
         """The one place where a process ends."""
-        if process.recall is not None and process.kill_reason is None:
-            if isinstance(process.recall, Diverged):
-                self._diverged(process, process.recall.error)
+        if process.replay is not None and process.kill_reason is None:
+            if isinstance(process.replay, Diverged):
+                self._diverged(process, process.replay.error)
                 return
             if reason == "normal" and self._asked_less(process):
                 return
@@ -385,7 +385,7 @@ class Life:
             tell_ended(process, ended)
         process.move("terminated")
         process.coroutine = None
-        process.recall = None
+        process.replay = None
         process.rng = None
         self.stop_branches(process)
         self._causes.pop(process, None)
@@ -435,10 +435,10 @@ class Life:
 
     def _asked_less(self, process: Process) -> bool:
         """It returned although its journal has more: the program changed."""
-        left = sorted(key for key in process.recall or () if isinstance(key, int))
+        left = sorted(key for key in process.replay or () if isinstance(key, int))
         if not left:
             return False
-        held = (process.recall or {})[left[0]]
+        held = (process.replay or {})[left[0]]
         error = Divergence(
             f"process {process.pid} ended where its journal goes on with {held.kind} {held.name}".rstrip(),
             hint="the program changed under its journal; run the old one to its end, or start a new process",
@@ -510,10 +510,10 @@ class Life:
         process.kill_reason = reason
         if cause is not None:
             self._causes[process] = cause
-        if process.recall is not None:  # what it does now is no part of the replay: its keys begin above all journaled
-            process.keys = 1 + max((key for key in process.recall if isinstance(key, int)), default=process.keys)
-            process.branches += len(process.recall)
-            process.recall = None
+        if process.replay is not None:  # what it does now is no part of the replay: its keys begin above all journaled
+            process.keys = 1 + max((key for key in process.replay if isinstance(key, int)), default=process.keys)
+            process.branches += len(process.replay)
+            process.replay = None
             for dropped in self._core.subsystems.replay_dropped:
                 dropped(process)
         self._insist_after(process, grace_s, overdue or reason)

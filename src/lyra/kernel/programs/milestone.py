@@ -11,19 +11,19 @@ from typing import Any, Final
 
 from lyra.core import codec
 from lyra.core.limits import BLOB_INLINE_BYTES_MAX
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal import rows
 from lyra.kernel.process.process import Process
 
-__all__ = ["passed", "written"]
+__all__ = ["replayed_milestone", "write_milestone"]
 
 _FORM: Final = "passage"
 _MARK: Final = 8  # bytes of a number in a passage's hash: the key where it begins, the branches when it ends
 
 
-async def passed(process: Process, name: str) -> Any:
+async def replayed_milestone(process: Process, name: str) -> Any:
     """The outcome of the passage that begins here, if the journal has its end; the program is behind it then."""
-    recall = process.recall
+    recall = process.replay
     if not recall:
         return None
     begin = _mark(process.keys)
@@ -37,14 +37,14 @@ async def passed(process: Process, name: str) -> Any:
     for one in [one for one in recall if _within(one, key, branches)]:
         del recall[one]
     if not recall:
-        process.recall = None
+        process.replay = None
     process.keys = key + 1
     process.branches = branches
     process.rng = None
     return outcome
 
 
-async def written(process: Process, name: str, begin: int, outcome: Any) -> None:
+async def write_milestone(process: Process, name: str, begin: int, outcome: Any) -> None:
     """A passage that began at a key is over. It needs no wait: later rows are behind it in the journal."""
     core = process.core
     journal = core.journal
@@ -53,7 +53,7 @@ async def written(process: Process, name: str, begin: int, outcome: Any) -> None
     if journal is None:
         return
     ends = _mark(begin) + _mark(process.branches)
-    if process.recall is not None and recalled(process, key, _FORM, name, ends) is not None:
+    if process.replay is not None and take_entry(process, key, _FORM, name, ends) is not None:
         return
     data = codec.encode(outcome)
     blob = await core.calls.door.put_blob(name, data) if len(data) > BLOB_INLINE_BYTES_MAX else ""

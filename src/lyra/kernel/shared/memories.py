@@ -22,7 +22,7 @@ from lyra.kernel.base.subsystem import Subsystem
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
-    from lyra.kernel.shared.taint import Labels
+    from lyra.kernel.shared.taint import Taint
 
 __all__ = ["Memories", "MemoryItem", "MemoryState"]
 
@@ -74,11 +74,11 @@ class MemoryState:
 class Memories(Subsystem):
     """`kernel.memories`. A program reaches it inside an effect; a replay then does not write again."""
 
-    __slots__ = ("_core", "_indexes", "_known", "_labels", "state")
+    __slots__ = ("_core", "_indexes", "_known", "_taint", "state")
 
-    def __init__(self, core: Core[Process], labels: Labels) -> None:
+    def __init__(self, core: Core[Process], taint: Taint) -> None:
         self._core = core
-        self._labels = labels
+        self._taint = taint
         self.state = MemoryState()
         self._indexes: dict[str, Index] = {}  # made at the first search in a scope
         self._known: dict[str, dict[tuple[str, str], int]] = {}  # scope → (kind, text) → id
@@ -101,7 +101,7 @@ class Memories(Subsystem):
             self.forget(next(iter(items)), scope=scope)
         number = self.state.last_id + 1
         data: dict[str, Any] = {"id": number, "scope": scope, "kind": kind, "text": text}
-        if tainted or self._labels.tainted(pid):
+        if tainted or self._taint.tainted(pid):
             data["tainted"] = True
         self._core.fact(self.state, pid, "memory.added", data)
         index.add(number, text)

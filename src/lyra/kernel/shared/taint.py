@@ -1,4 +1,4 @@
-"""Labels: which processes have read text from outside, and so may be following somebody else's instructions.
+"""Taint: which processes have read text from outside, and so may be following somebody else's instructions.
 
 Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.process import Process
 
-__all__ = ["LabelState", "Labels"]
+__all__ = ["Taint", "TaintState"]
 
 _BY_CHARS_MAX: Final = 200  # of where the text came from
 
 
-class LabelState:
+class TaintState:
     """What survives: pid → where the text came from that marked it first."""
 
     NAME: ClassVar[str] = "labels"
@@ -47,14 +47,14 @@ class LabelState:
         self.pids = {str(pid): str(by) for pid, by in data.items()}
 
 
-class Labels(Subsystem):
-    """`kernel.labels`."""
+class Taint(Subsystem):
+    """`kernel.taint`."""
 
     __slots__ = ("_core", "state")
 
     def __init__(self, core: Core[Process]) -> None:
         self._core = core
-        self.state = LabelState()
+        self.state = TaintState()
         core.taint = self
 
     def process_started(self, parent: Process, process: Process) -> None:

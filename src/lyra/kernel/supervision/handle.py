@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.process.links import Links
     from lyra.kernel.process.mailbox import Mailboxes
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.programs.registry import Programs
 
 __all__ = ["ChildInfo", "SupervisorHandle", "Supervisors"]
@@ -71,7 +71,7 @@ class Supervisors(Subsystem):
     )
 
     def __init__(
-        self, core: Core[Process], programs: Programs, lifetimes: Life, mailboxes: Mailboxes, links: Links
+        self, core: Core[Process], programs: Programs, lifetimes: Lifetimes, mailboxes: Mailboxes, links: Links
     ) -> None:
         self._core = core
         self.programs = programs

@@ -33,7 +33,7 @@ def preview(process: Process, plan: Any) -> Table:
         process.context,
     )
     ahead.keys, ahead.branches, ahead.restored = process.keys, process.branches, process.restored
-    ahead.recall = _Answers(process.recall or {})
+    ahead.replay = _Answers(process.replay or {})
     ahead.stepping = True
     ctx = Context(ahead)
     looking = Run(ctx, read_kept(ctx, plan, Plan))

@@ -37,7 +37,7 @@ from lyra.kernel.workers.usage import ResourceQuota
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
     from lyra.kernel.interrupts.service import InterruptService
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.time_limits import TimeLimits
     from lyra.kernel.workers.usage import ResourceTracker
@@ -71,7 +71,7 @@ class LifecycleManager(Subsystem):
         "time_limits",
     )
 
-    def __init__(self, core: Core[Process], lifetimes: Life, interrupts: InterruptService) -> None:
+    def __init__(self, core: Core[Process], lifetimes: Lifetimes, interrupts: InterruptService) -> None:
         self._core = core
         self._lifetimes = lifetimes
         self._interrupts = interrupts

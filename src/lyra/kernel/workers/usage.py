@@ -38,7 +38,7 @@ from lyra.kernel.workers.quota import (
 
 if TYPE_CHECKING:
     from lyra.kernel.base.core import Core
-    from lyra.kernel.programs.lifetime import Life
+    from lyra.kernel.programs.lifetime import Lifetimes
     from lyra.kernel.workers.lifecycle import LifecycleManager
     from lyra.kernel.workers.rate_limits import RateLimiter
     from lyra.kernel.workers.time_limits import TimeLimits
@@ -153,7 +153,7 @@ class ResourceState:
 class ResourceTracker(Subsystem):
     __slots__ = ("_core", "_lifecycle", "_lifetimes", "_said", "rate_limiter", "state", "time_limits")
 
-    def __init__(self, core: Core[Process], lifetimes: Life, lifecycle: LifecycleManager) -> None:
+    def __init__(self, core: Core[Process], lifetimes: Lifetimes, lifecycle: LifecycleManager) -> None:
         self._core = core
         self._lifetimes = lifetimes
         self._lifecycle = lifecycle

@@ -97,8 +97,8 @@ class Rehearsal(Unwritten):
     def rehearse(self) -> None:
         run_hurried(self._work)
         for pid, process in self.kernel.processes.items():
-            if isinstance(process.recall, Diverged):
-                self.fails(pid, process.recall.error)
+            if isinstance(process.replay, Diverged):
+                self.fails(pid, process.replay.error)
 
     def _watched(self, program: Program, content_hash: str) -> Linked:
         """The program with functions that tell when they are called."""
@@ -138,7 +138,7 @@ class Rehearsal(Unwritten):
     def begins(self, process: Process) -> None:
         pid = process.pid
         self.taken[pid], self.entered[pid] = set(), set()
-        process.recall = self._answers[pid] = _Answers(process.recall or {}, process, self.taken[pid])
+        process.replay = self._answers[pid] = _Answers(process.replay or {}, process, self.taken[pid])
 
     def stops(self, pid: str, fiber: Fiber) -> None:
         file, line, _ = fiber.place()

@@ -283,7 +283,7 @@ class _ForkDoor(Door):
     async def perform(
         self, process: Process, key: rows.Key, effect: Effect, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        recall = process.recall
+        recall = process.replay
         known = None if recall is None else recall.get(key)
         if (known is not None and known.done) or effect.name.startswith(_INSIDE):
             return await super().perform(process, key, effect, args, kwargs)
@@ -292,8 +292,8 @@ class _ForkDoor(Door):
         row = self._book.take(effect.name, digest, process.line, key, is_timed=expire is not None)
         if row is not None:
             if known is not None:
-                del process.recall[key]  # type: ignore[union-attr]
-                process.recall = process.recall or None
+                del process.replay[key]  # type: ignore[union-attr]
+                process.replay = process.replay or None
             self._write(process, key, effect, digest, row, args)
             if expire is not None and _is_none(row.error):
                 expire()

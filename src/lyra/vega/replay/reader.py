@@ -255,7 +255,7 @@ async def _process(ctx: Context, run_id: str, seed: Any) -> None:
     process = ctx.own_process
     pid = process.pid
     world = world_of(ctx, run_id)
-    recall = process.recall = Recall(process.recall or {}, process, reading.journal)
+    recall = process.replay = Recall(process.replay or {}, process, reading.journal)
     if seed is None:
         scopes.set((world.budget,))
     elif type(seed) is dict:

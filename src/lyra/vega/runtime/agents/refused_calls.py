@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lyra.errors import Divergence, LyraError, VegaError
-from lyra.kernel.effects.door import recalled
+from lyra.kernel.effects.door import take_entry
 from lyra.kernel.journal.error_rows import error_from_row
 from lyra.kernel.process.call_keys import next_key, upcoming, upcoming_key
 from lyra.kernel.process.cut_short import cut_short
@@ -61,7 +61,7 @@ def _meet(job: Job) -> None:
     entry = upcoming(process)
     if entry is None or entry.kind != _REFUSED:
         return
-    recalled(process, next_key(process), _REFUSED, "", b"")
+    take_entry(process, next_key(process), _REFUSED, "", b"")
     error = error_from_row(entry.error)
     raise fault_of(error) if isinstance(error, VegaError) else error
 
