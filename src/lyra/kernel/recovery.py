@@ -86,7 +86,7 @@ class Recovery:
         self._supervisors = supervisors
         self._snapshot_every_events = snapshot_every_events
         self._retention_s = retention_s
-        core.find_replayed = self.recalled
+        core.find_replayed = self.rebuilt
         core.after_commit.append(self.rows_written)
         self._snapshot_seq = 0
         self._snapshotting: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class Recovery:
             if state.created.parent in self._rebuilt and self._rebuilt[state.created.parent].exit is None
         }
 
-    def recalled(self, pid: str) -> Process | None:
+    def rebuilt(self, pid: str) -> Process | None:
         """A process of an earlier life that a program asks for again."""
         return self._rebuilt.get(pid)
 

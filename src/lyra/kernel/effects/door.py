@@ -511,8 +511,8 @@ def public_attributes(error: BaseException) -> dict[str, Any]:
 async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
     """On replay: raise what was journaled; where the call was cancelled then, wait to be cancelled now.
 
-    What somebody outside gave up on is not cancelled again by anybody, and what ran out of time has waited already: it
-    ends here, as it did then.
+    A call whose caller gave up is not cancelled a second time, and one that ran out of time has waited already: both
+    end here, as they did then.
     """
     code = error.get("code")
     if code in CUT_OFF:
@@ -525,7 +525,7 @@ async def raise_journaled(process: Process, error: dict[str, Any]) -> NoReturn:
 def take_entry(process: Process, key: rows.Key, kind: str, name: str, digest: bytes) -> Entry | None:
     """What the journal holds under this key, if it is the same request; a different one is a Divergence.
 
-    An empty `name` is not compared: a message's receiver goes by the hash, since a name may be somebody else's by now.
+    An empty `name` is not compared: a message's receiver goes by the hash, since its name may be another process's now.
     """
     assert process.replay is not None
     if isinstance(process.replay, Diverged):
@@ -552,11 +552,11 @@ def take_entry(process: Process, key: rows.Key, kind: str, name: str, digest: by
 
 
 def _no_more_doubt(process: Process, key: rows.Key) -> None:
-    """What was said about an effect that is over: nobody asks for it again."""
-    recall, said = process.replay, f"doubt:{key}"
-    if recall is not None and said in recall:
-        del recall[said]
-        if not recall:
+    """Drop the answer about an effect in doubt that is finished: the replay does not ask for it."""
+    replay, doubt = process.replay, f"doubt:{key}"
+    if replay is not None and doubt in replay:
+        del replay[doubt]
+        if not replay:
             process.replay = None
 
 

@@ -1,7 +1,7 @@
-"""The journal: rows in order, committed in batches, and nobody told before they are durable.
+"""The journal: rows in order, committed in batches, and published only once they are durable.
 
 `write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` after a round
-whose rows somebody waits for, and when its slice ends: one commit for all that happened since the last. `durable` waits
+whose rows a process or caller waits for, and when its slice ends: one commit for all that happened since the last. `durable` waits
 until all rows written so far are in the store. Since rows reach the store in order and batches are atomic, what
 survives a crash is always a prefix of what happened.
 
@@ -75,7 +75,8 @@ class Journal:
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
         if self.frozen:
-            return self.seq + 1  # a row that will never be: nobody who waits for it is told otherwise
+            # After a failed commit the row is dropped; processes that wait for it stay suspended until the kernel closes.
+            return self.seq + 1
         self.seq = seq = self.seq + 1
         self.pending.append((seq, self._now(), pid, kind, data))
         if not self._scheduler.running:

@@ -1,6 +1,6 @@
-"""The life of a process: how it begins, how it is told to end, and the one place where it does.
+"""The start and end of processes: how one begins, how it is told to end, and the one place where it does.
 
-Owns the changes to the table (`kernel.processes`, `kernel.names`, parents and children) and the rows that say so. A
+Owns the changes to the table (`core.processes`, `core.names`, parents and children) and the rows that say so. A
 process ends normally, by an error, by `ctx.exit`, by being killed (with everything it spawned), by its time limit, or
 without a row when its program no longer fits its journal. What it waits for meanwhile is other modules' business.
 """
@@ -133,7 +133,7 @@ class Lifetimes:
         scope = parent.budget if parent is not None else core.budget
         if budget is None and parent is None and scope.seconds is not None:
             budget = {}  # the root's seconds are each root process's own, counted from its start
-        if isinstance(budget, Apart):  # its own already: whoever made it says when it counts above
+        if isinstance(budget, Apart):  # its own already, and charged above when the early call is taken
             own_scope: Budget = budget
         else:
             own_scope = scope if budget is None else scope.child(Budget.of(budget))
@@ -196,7 +196,7 @@ class Lifetimes:
             pid = self._pids.pid_of(parent, key)
         else:
             pid = f"p{self._numbered if journal is None else journal.seq + 1}"
-        while dict.__contains__(self._core.processes, pid):  # somebody chose this very pid; guests are numbered here
+        while dict.__contains__(self._core.processes, pid):  # a caller chose this very pid; guests are numbered here
             pid += "x"
         return pid
 
@@ -418,11 +418,11 @@ class Lifetimes:
             self.forget(self._ended.popleft())
 
     def forget(self, pid: str) -> None:
-        found = self._core.processes.get(pid)
-        if found is not None and found.exit is not None:
+        process = self._core.processes.get(pid)
+        if process is not None and process.exit is not None:
             del self._core.processes[pid]
             for forgotten in self._core.subsystems.forgotten:
-                forgotten(found)
+                forgotten(process)
 
     def _tell(self, process: Process) -> None:
         watchers, process.watchers = process.watchers, None
@@ -466,13 +466,13 @@ class Lifetimes:
         self, process: Process, reason: str, *, grace_s: float | None = _KILL_GRACE_S, overdue: str | None = None
     ) -> None:
         """Cancel a process and all below it, children first; one that is still there after its grace ends `overdue`."""
-        rest, found = [process], []
+        rest, tree = [process], []
         while rest:
-            one = rest.pop()
-            found.append(one)
-            rest.extend((one.children or {}).values())
-        for one in reversed(found):
-            self.stop(one, reason, grace_s=grace_s, overdue=overdue)
+            member = rest.pop()
+            tree.append(member)
+            rest.extend((member.children or {}).values())
+        for member in reversed(tree):
+            self.stop(member, reason, grace_s=grace_s, overdue=overdue)
 
     def stop(
         self,
@@ -486,7 +486,7 @@ class Lifetimes:
         """Cancel a process; what it spawned lives on under the root. `cause` is its error, if it ends of that."""
         if process.exit is not None:
             return
-        if process.kill_reason is not None:  # told before; who has less patience wins
+        if process.kill_reason is not None:  # already stopping: the shorter grace period counts
             self._insist_after(process, grace_s, overdue or reason)
             return
         self._tell_to_end(process, reason, grace_s=grace_s, overdue=overdue, cause=cause)

@@ -1,9 +1,9 @@
-"""Taint: which processes have read text from outside, and so may be following somebody else's instructions.
+"""Taint: which processes have read text from outside, and so may be following a stranger's instructions.
 
 Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
-wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to whoever waited
-for it, with a memory to whoever recalls it. Never decides anything: permission rules do, who ask `tainted(pid)`.
+wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to the process
+that waited for it, with a memory to the process that recalls it. Never decides anything: permission rules do, who ask `tainted(pid)`.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
@@ -81,6 +81,6 @@ class Taint(Subsystem):
             self.mark(taker, f"{how} {giver}")
 
     def forget(self, pid: str) -> None:
-        """The process is gone from the table, and nobody can ask about it any more."""
+        """Take the mark off: the process is gone from the table."""
         if pid in self.state.pids:
             self._core.fact(self.state, pid, "process.unlabelled", {})
