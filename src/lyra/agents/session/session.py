@@ -109,6 +109,7 @@ class Session:
         "execution",
         "judged",
         "ledger",
+        "marks",
         "messages",
         "metrics",
         "outer",
@@ -117,7 +118,6 @@ class Session:
         "pid",
         "replayed",
         "sink",
-        "taint",
         "tools",
         "trace_id",
         "turn",
@@ -146,7 +146,7 @@ class Session:
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
         self.sink: Sink | None = None  # who hears of the turn that is under way
         self.pid = ""
-        self.taint: Taint | None = None  # where it stands who has read text from outside
+        self.marks: Taint | None = None  # where it stands who has read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
         self.wary = False  # an agent that asks is, so what this one reads without a mark would reach it unmarked
@@ -155,7 +155,7 @@ class Session:
     @property
     def tainted(self) -> bool:
         """It has read text from outside: what it does next may be somebody else's idea."""
-        return self.taint is not None and self.pid in self.taint.state.pids
+        return self.marks is not None and self.pid in self.marks.state.pids
 
     @property
     def is_given_up(self) -> bool:
@@ -173,8 +173,8 @@ class Session:
         return self.wary or self.permissions is not None or self.tools.guarded
 
     def taint(self, by: str) -> None:
-        if self.taint is not None:
-            self.taint.mark(self.pid, by)
+        if self.marks is not None:
+            self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins, with what is said next."""

@@ -253,7 +253,7 @@ class Runtime:
             session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
-        session.pid, session.taint = process.pid, self.kernel.taint
+        session.pid, session.marks = process.pid, self.kernel.taint
         self._inherit(session, process)
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):

@@ -1,9 +1,9 @@
 """The journal: rows in order, committed in batches, and published only once they are durable.
 
 `write` puts a row in the pending batch and gives it its sequence number. The scheduler calls `flush` after a round
-whose rows a process or caller waits for, and when its slice ends: one commit for all rows since the last. `durable`
-waits until all rows written so far are in the store. Since rows reach the store in order and batches are atomic, what
-survives a crash is always a prefix of what happened.
+whose rows a process or caller waits for, and when its slice ends: one commit for all that happened since the last.
+`durable` waits until all rows written so far are in the store. Since rows reach the store in order and batches are
+atomic, what survives a crash is always a prefix of what happened.
 
 A store that is quick (`inline`) is called on the loop; any other is called from the writer thread, and rows that
 arrive meanwhile form the next batch. A full disk holds the whole kernel still and is tried again; any other store
@@ -75,7 +75,7 @@ class Journal:
 
     def write(self, pid: str, kind: str, data: bytes) -> int:
         if self.frozen:
-            # A commit failed: the row is dropped; processes that wait for it stay suspended until the kernel closes.
+            # After a failed commit rows are dropped; processes that wait for one stay suspended until the kernel ends.
             return self.seq + 1
         self.seq = seq = self.seq + 1
         self.pending.append((seq, self._now(), pid, kind, data))

@@ -3,8 +3,8 @@
 Owns one mark a process, which is durable and never taken off while the process is known. What marks a process first is
 the agents' affair (a tool that reads a file, a page, a command's output). From there the kernel carries the mark
 wherever text can go: with a message to its receiver, with a spawn to the child, with a child's end to the process
-that waited for it, with a memory to the process that recalls it. Never decides
-anything: permission rules ask `tainted(pid)` and decide.
+that waited for it, with a memory to the process that recalls it. Never decides anything: permission rules do, which ask
+`tainted(pid)`.
 
 A mark is written before the row that passes the text on, so that no crash can separate the two.
 """
