@@ -235,9 +235,9 @@ async def memories(kernel: Kernel) -> None:
     for pid in ("clean", "marked", "told"):
         await kernel.spawn(programs.learner, pid, pid=pid)
     await kernel.spawn(programs.learner, "tells", pid="tells")
-    kernel.labels.mark("marked", "a web page")
+    kernel.taint.mark("marked", "a web page")
     kernel.memories.add("facts", "read somewhere", pid="marked")
-    kernel.labels.pass_on("marked", "told", "a message from")
+    kernel.taint.pass_on("marked", "told", "a message from")
     await kernel.send("tells", "go on")
     await settle()
 

@@ -30,6 +30,7 @@ from lyra.core.clock import Clock, SystemClock
 from lyra.core.event import Event
 from lyra.core.faultpoint import point
 from lyra.core.ids import Entropy
+from lyra.core.naming import named
 from lyra.core.rights.capability import Grant
 from lyra.errors import LyraError, ProcessError, ProcessExit, StoreError
 from lyra.kernel.base.core import AnyJournal, Core
@@ -722,8 +723,8 @@ class Kernel:
     register_service = forward("services", ServiceRegistry.register_service)
     unregister_service = forward("services", ServiceRegistry.unregister_service)
     register_handler = forward("services", ServiceRegistry.register_handler)
-    dispatch = forward("worker_api", WorkerApi.dispatch)
-    dispatch_inference = forward("worker_api", WorkerApi.dispatch_inference)
+    dispatch = named("lyra:Kernel.dispatch")(forward("worker_api", WorkerApi.dispatch))
+    dispatch_inference = named("lyra:Kernel.dispatch_inference")(forward("worker_api", WorkerApi.dispatch_inference))
 
     initialize_orchestration = forward("worker_api", WorkerApi.initialize_orchestration)
     get_next_instruction = forward("worker_api", WorkerApi.get_next_instruction)

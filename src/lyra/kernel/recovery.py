@@ -281,7 +281,7 @@ class Recovery:
         """Whether a process that replays is about to spawn this program, and so to register it."""
         return any(
             entry.kind == "spawn" and entry.name == program
-            for process in self._kernel.processes.present()
+            for process in self._core.processes.present()
             if process.replay is not None and not process.is_dormant
             for entry in process.replay.values()
         )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from lyra.core import limits
 from lyra.core.checking.check import known_keys, real
 from lyra.core.envelope import Envelope
-from lyra.core.naming import named
 from lyra.kernel.cleanup import clean, shut_down
 from lyra.kernel.interrupts.service import Answer, Interrupt
 from lyra.kernel.journal.durable_value import durable_value
@@ -134,13 +133,11 @@ class WorkerApi:
 
     # ------------------------------------------------------------------ services
 
-    @named("lyra:Kernel.dispatch")
     async def dispatch(self, /, service: str, request: Any = None, **options: Any) -> ServiceResponse:
         """Have a service do a piece of work (`timeout_s`, `max_retries`, `backoff`)."""
         known_keys(options, _DISPATCH, "a dispatch")
         return await self._services.dispatch(service, request, **options)
 
-    @named("lyra:Kernel.dispatch_inference")
     async def dispatch_inference(self, /, model: str, input: Any, **options: Any) -> InferenceResponse:  # noqa: A002
         """Ask the least busy inference service that has this model (`pid`, `timeout_s`, `max_retries`)."""
         known_keys(options, _INFERENCE, "an inference request")

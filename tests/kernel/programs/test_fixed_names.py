@@ -77,7 +77,7 @@ STARTS = {"spawn", "start", "adopt", "Child", "Kernel"}  # calls that are given 
 INSIDE = {
     *("_Refused", "_Swapped", "Overtaken", "Stop", "Refused", "Barrier", "GiveUp", "_Unfit", "_Bad", "Foreign"),
     *("Abandoned", "_Over", "_NotPlain", "UnknownCommand", "BadPattern", "_NoForm", "TooDeep", "TooLarge"),
-    *("Again", "NotAhead"),
+    *("Again", "NotAhead", "TooManySteps", "Unsupported"),
 }
 
 
@@ -279,7 +279,7 @@ def test_a_pipeline_of_an_earlier_version_goes_on(path, monkeypatch):
 
             task = asyncio.ensure_future(listen())
             async with asyncio.timeout(20):
-                while not asked or kernel.door.in_flight == 0:
+                while not asked or kernel.core.in_flight == 0:
                     await asyncio.sleep(0.01)
             await kernel.durable()
             task.cancel()

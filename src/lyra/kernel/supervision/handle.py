@@ -86,9 +86,7 @@ class Supervisors(Subsystem):
         self._waiters: dict[str, tuple[Process, asyncio.Future[Any]]] = {}
         self._plans: dict[str, Any] = {}  # of those that came back and have not begun to replay
         self.tables: dict[str, Table] = {}
-        self.until_known: Callable[
-            [Process], Awaitable[None]
-        ]  # set by the kernel
+        self.until_known: Callable[[Process], Awaitable[None]]  # set by the kernel
         self.waiting: dict[str, dict[str, bool]] = {}  # program → supervisors that wait for it, whether each is a guard
 
     def begin(

@@ -338,7 +338,7 @@ class Run:
         while self._waits_for(name):
             self._set(row, None, "restarting")
             if not self._ctx.replaying:
-                supervisors.wait_for(name, self._ctx._process, guards=self._plan.guards)
+                supervisors.wait_for(name, self._ctx.own_process, guards=self._plan.guards)
             event = event_of(await self._ctx.receive())
             if event["is"] == "command" and event["do"] != "stop":
                 unknown = unknown_program(name)
