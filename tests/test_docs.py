@@ -29,7 +29,12 @@ from lyra.kernel.shared.groups import Groups
 from lyra.vega.host.test_blocks import test_program
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 _BLOCK = re.compile(r"(?:^<!-- (no-run): [^\n]+-->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VEGA = re.compile(

@@ -23,7 +23,7 @@ import click
 from lyra.cli.app import Command, Session
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import note, printable, report
-from lyra.cli.stdout_thread import Outlet
+from lyra.cli.stdout_thread import StdoutThread
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Printer:
         self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
         self.is_text = form == "text"
         self._over = False
-        self._outlet: Outlet | None = None
+        self._stdout: StdoutThread | None = None
 
     def tell(self, line: dict[str, Any]) -> None:
         """One object, one line, at once. ASCII only, so that it is valid in any locale."""
@@ -94,17 +94,17 @@ class _Printer:
         """The same while something runs, which a reader that sleeps must not hold up."""
         if not self._wanted(line):
             return
-        if self._outlet is None:
+        if self._stdout is None:
             try:
-                self._outlet = Outlet(sys.stdout.fileno())
+                self._stdout = StdoutThread(sys.stdout.fileno())
             except (OSError, ValueError):  # stdout is no file
                 sys.stdout.write(_line(line))
                 return
-        await self._outlet.put(_line(line).encode())
+        await self._stdout.put(_line(line).encode())
 
     async def drain(self) -> None:
-        if self._outlet is not None:
-            await self._outlet.drain()
+        if self._stdout is not None:
+            await self._stdout.drain()
 
     def _wanted(self, line: dict[str, Any]) -> bool:
         if self._over or (self._types is not None and line["type"] not in self._types):
