@@ -12,7 +12,7 @@ import shlex
 
 import click
 
-from lyra.cli.app import Group, json_option
+from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, note, printable
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import check_tool_name
@@ -25,7 +25,7 @@ from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 __all__ = ["permissions"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def permissions() -> None:
     """Say what would be allowed, and by which rule: explain."""
 
