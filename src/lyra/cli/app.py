@@ -60,7 +60,7 @@ COMMANDS: Final[dict[str, Lazy]] = {
 
 
 class Invocation:
-    """What one invocation knows: the shared flags, and the Config once somebody asks for it."""
+    """The shared flags of one call of the command, and its Config, which is loaded at first use."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -77,7 +77,7 @@ class Invocation:
 
 
 class UnknownCommand(click.UsageError):
-    """A command nobody has, with the nearest one that exists."""
+    """The command does not exist; the message names the nearest one that does."""
 
     def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
         from lyra.core.checking.check import did_you_mean

@@ -231,7 +231,7 @@ def _ruled(run: Headless) -> list[str]:
 
 
 def _tell_of_tools(run: Headless, told: set[str]) -> None:
-    """Of a file of tools that somebody breaks meanwhile."""
+    """Report files of tools that are edited during the run and become invalid."""
 
     def tell(event: Event) -> None:
         for problem in event.data["problems"]:
@@ -319,7 +319,7 @@ def _is_piped() -> bool:
 
 
 def _stdin(wait_s: float | None) -> str:
-    """All of it. Whoever started us may hold a pipe that nobody writes to: with `wait_s` that is not waited for."""
+    """Read all of stdin; with `wait_s`, give up on a pipe into which nothing is written for that long."""
     if sys.stdin is None:
         raise ConfigError("stdin is closed, and the task was to come from it", key="-p")
     source = sys.stdin.buffer

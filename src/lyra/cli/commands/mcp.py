@@ -124,7 +124,7 @@ def _agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        note("nobody is there to be asked: --yes agrees")
+        note("stdin is not a terminal, so there is no one to ask; --yes agrees")
         return False
     return click.confirm(question, default=False)
 

@@ -159,7 +159,7 @@ def _must_be_a_kind(kind: str) -> None:
 # ---------------------------------------------------------------- opening without making
 @contextmanager
 def _opened(invocation: Invocation, target: str | None) -> Iterator[Store]:
-    """The store somebody named, or the configured one; it has to exist."""
+    """Open the store that the argument names, or the configured one; it has to exist."""
     if target is None:
         target = invocation.config.kernel.store.reveal()
     elif is_reference(target):

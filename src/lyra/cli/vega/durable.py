@@ -1,4 +1,4 @@
-"""What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
+"""What the commands about durable runs share: where runs are kept, and how a terminal runs one.
 
 Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
 project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
@@ -169,8 +169,11 @@ def live(
     is_said: bool = True,
     **options: Any,
 ) -> Any:
-    """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
-    Ctrl-C stops the life; the run waits for the next one."""
+    """Run a durable run in this process until it ends, and give what main returned.
+
+    `held` is called once this process has the lease, so that no other can run it. Ctrl-C stops the process; the run
+    waits for the next `vega resume`.
+    """
     import asyncio
 
     from lyra.cli.vega.setup import with_servers
@@ -275,7 +278,7 @@ def _superseded(invocation: Invocation, space: Space) -> Conflict:
 
 
 def _taken(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
-    """Somebody else is at work on the run: who; None where it is over by now."""
+    """The error that names the process which runs the run; None where the run is over by now."""
     from lyra.vega.durable.runs import Run
 
     run = Run(space)

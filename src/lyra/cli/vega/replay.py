@@ -1,7 +1,7 @@
 """`vega replay RUN`: look at a run as it was at any moment, forwards and backwards.
 
 On a terminal it is a screen; with `--plain`, a pipe, `--commands` or `--json` a prompt that reads one command a line. A
-replay asks nobody and writes nothing, also of a run that another process is at work on; only `fork` makes a run.
+replay calls no model and writes nothing, also when another process is running the run; only `fork` makes a run.
 """
 
 from __future__ import annotations

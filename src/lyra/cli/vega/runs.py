@@ -84,7 +84,7 @@ def resume(
     """Go on with a run that was stopped, and print its whole output.
 
     It goes on with the program that it has; a file that was changed since takes over with --program, where that is
-    safe. A run that is over prints its output again and asks nobody for anything.
+    safe. A run that is over prints its output again and calls no model.
     """
     from lyra.cli.vega.call_records import CallRecords
     from lyra.cli.vega.files import Files
@@ -160,8 +160,8 @@ _OVER = ("finished", "failed", "cancelled")
 
 
 def _cancel(path: str, run: str) -> str:
-    """Tell whoever is at work on it and wait for that; where nobody is, end it here. How it stands then: it may have
-    come to its own end first."""
+    """Ask the process that runs it to end it, and wait for that; end it here where no process runs it. The state of
+    the run afterwards: it may have ended by itself first."""
     import asyncio
 
     from lyra.vega.durable.durable_run import cancel_note, end
@@ -201,7 +201,7 @@ def answer(
     """Answer what a run asks; without an answer, list its questions.
 
     A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A
-    run that nobody is at work on takes the answer when it goes on: `vega resume`.
+    stopped run takes the answer when it goes on: `vega resume`.
     """
     from lyra.vega.durable.durable_run import answer_note
 

@@ -1,7 +1,7 @@
-"""A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
+"""Starts and continues durable runs: `vega run`, `vega run --run-id` and `vega resume`.
 
-A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is
-needed. A program that was changed since takes over where that is safe, and else is refused with what changed and why.
+A run keeps the program and the options that it was started with, so that continuing needs no source. A program that was
+changed since replaces the kept one where that is safe; otherwise it is refused with what changed and why.
 """
 
 from __future__ import annotations

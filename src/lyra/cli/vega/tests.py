@@ -70,7 +70,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
 
 def _found(path: str) -> list[str]:
-    """The programs a path stands for; hidden folders are nobody's tests."""
+    """The programs that a path stands for; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []

@@ -80,7 +80,7 @@ Handler = Callable[[HttpRequest, Exchange], Awaitable[None]]
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
-    """The requests of one connection, until it ends or somebody breaks it."""
+    """Answer the requests of one connection until either side closes it."""
     try:
         while True:
             exchange = Exchange(writer)
@@ -107,7 +107,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> H
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
-        return None  # closed between two requests, or in the middle of one: nobody to answer
+        return None  # the client closed the connection, between two requests or inside one
     except asyncio.LimitOverrunError:
         raise _Wrong(431, "the head of the request is too large") from None
     lines = head.decode("latin-1").split("\r\n")

@@ -1,8 +1,8 @@
-"""What the wire formats have in common: reading somebody else's request, framing events, telling errors.
+"""What the wire formats have in common: reading requests, framing events, reporting errors.
 
 A `Wire` turns the JSON of a request into a Request, the events of an answer into bytes as they come, a whole answer
-into one document, and an error into a status and a body. What is wrong with a request is `BadRequest`, in the words of
-somebody who wants to mend it. Field by field the formats are read leniently: what a mock does not need it passes over.
+into one document, and an error into a status and a body. A mistake in a request is a `BadRequest` that says how to mend
+it. Formats are read leniently: fields that a mock does not need are ignored.
 """
 
 from __future__ import annotations
