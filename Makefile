@@ -93,8 +93,9 @@ recovery: $(VENV)/.installed-check ## Recover a large journal and take the time
 bench: $(VENV)/.installed-bench lua ## Measure speed and memory
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.installed-check ## Write docs/reference anew from the tables in the code
+docs: $(VENV)/.installed-check ## Write the reference pages and the picture of the architecture anew from the code
 	$(BIN)/python -m lyra.cli.reference docs/reference
+	$(BIN)/python -m verify structure --svg
 
 coverage: $(VENV)/.installed-check ## Run the tests and show which branches they miss
 	$(BIN)/coverage erase

@@ -29,7 +29,12 @@ from lyra.kernel.shared.groups import Groups
 from lyra.vega.host.test_blocks import test_program
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 _BLOCK = re.compile(r"(?:^<!-- (no-run): [^\n]+-->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VEGA = re.compile(
@@ -186,3 +191,21 @@ def test_every_page_is_in_the_index():
     """docs/README.md leads to every page."""
     linked = {(ROOT / "docs" / link).resolve() for link in _LINK.findall((ROOT / "docs/README.md").read_text())}
     assert {page for page in PAGES if page.parent.parent == ROOT / "docs"} <= linked
+
+
+_PATH = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_]+(?:\.py|\.md)?)?)`")
+
+
+def test_the_files_that_the_architecture_names_exist():
+    """A path in backquotes is one of the repository, or of `src/lyra`."""
+    paths = _PATH.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists() and not (ROOT / "src/lyra" / path).exists()] == []
+
+
+def test_the_architecture_draws_every_folder():
+    """Each folder of `src/lyra` has its line in the tree of ARCHITECTURE.md, or stands in the line of its parent."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = text.partition("    src/lyra/\n")[2].partition("\n    tests/")[0]
+    folders = {path.parent.name for path in (ROOT / "src/lyra").rglob("__init__.py")} - {"lyra"}
+    assert set(re.findall(r"([a-z_]+)/", tree)) == folders

@@ -1,8 +1,9 @@
 """The long tests from the command line: `python -m verify sim --n 10000 --seed 1`.
 
-Each command prints its progress on stderr and one line of figures on stdout: what, how many, from which seed, how
-many failures (`sim: 10000 seeds from 1, 0 failures`). The exit code is 1 when there was one; what failed, and how
-to see it again, comes before that line.
+Each command prints its progress on stderr and its figures on stdout. The last line says what ran, how many times, from
+which seed, and how many failures there were (`sim: 10000 seeds from 1, 0 failures`). Each failure is printed before
+that line, with the command that repeats it. The exit code is 1 if there was a failure. `structure` measures the source
+tree instead and never fails.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 __all__ = ["main"]
 
@@ -22,8 +23,8 @@ def _sim(options: argparse.Namespace) -> int:
     from verify.simulation.sim import run_many, run_seed
 
     seeds = range(options.seed, options.seed + options.n)
-    loud = (run_seed(seed, verbose=True) for seed in seeds)
-    reports = loud if options.verbose else run_many(seeds, jobs=options.jobs)
+    verbose_reports = (run_seed(seed, verbose=True) for seed in seeds)
+    reports = verbose_reports if options.verbose else run_many(seeds, jobs=options.jobs)
     failed = rows = lives = acts = 0
     for done, report in enumerate(reports, start=1):
         rows, lives, acts = rows + report.rows, lives + report.lives, acts + report.acts
@@ -89,8 +90,8 @@ def _security(options: argparse.Namespace) -> int:
     tasks = benign.run()
     _show(tasks.failures, again)
     print(f"security: {tasks.tasks} harmless tasks, {tasks.questions} questions, {len(tasks.failures)} failures")
-    found = len(swapped.failures) + len(failures) + len(tasks.failures)
-    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", found)
+    failure_count = len(swapped.failures) + len(failures) + len(tasks.failures)
+    return _verdict(f"security: {options.n} symlink races from seed {options.seed}", failure_count)
 
 
 def _races(options: argparse.Namespace) -> int:
@@ -109,7 +110,9 @@ def _otp(options: argparse.Namespace) -> int:
         print(missing)
         return 1
     differences = otp.compare(options.n, options.seed, progress=_progress)
-    _show([str(found) for found in differences], f"python -m verify otp --seed {options.seed} --n {options.n}")
+    _show(
+        [str(difference) for difference in differences], f"python -m verify otp --seed {options.seed} --n {options.n}"
+    )
     return _verdict(f"otp: {options.n} traces from seed {options.seed}", len(differences))
 
 
@@ -128,12 +131,12 @@ def _soak(options: argparse.Namespace) -> int:
 def _recovery(options: argparse.Namespace) -> int:
     from verify.load.recovery_time import RECOVERY_S_MAX, recovery
 
-    found = recovery(events=options.n)
+    times = recovery(events=options.n)
     print(
-        f"recovery: {found.events} events, {found.processes} live processes: open in {found.opened_s:.2f} s "
-        f"(at most {RECOVERY_S_MAX:g}), all replayed in {found.replayed_s:.2f} s"
+        f"recovery: {times.events} events, {times.processes} live processes: open in {times.opened_s:.2f} s "
+        f"(at most {RECOVERY_S_MAX:g}), all replayed in {times.replayed_s:.2f} s"
     )
-    return _verdict("recovery: 1 opening", 0 if found.ok else 1)
+    return _verdict("recovery: 1 opening", 0 if times.ok else 1)
 
 
 def _vega_faults(options: argparse.Namespace) -> int:
@@ -158,11 +161,11 @@ def _vega_tiers(options: argparse.Namespace) -> int:
 
 
 def _parallel_python(options: argparse.Namespace) -> int:
-    from verify.compare import python_parallel as overlap
+    from verify.compare import python_parallel
 
     failures: list[str] = []
     for done, seed in enumerate(range(options.seed, options.seed + options.n), start=1):
-        failures += [f"seed {seed}: {difference}" for difference in overlap.check(seed)]
+        failures += [f"seed {seed}: {difference}" for difference in python_parallel.check(seed)]
         _progress(done, options.n)
     _show(failures, "python -m verify parallel-python --seed SEED --n 1")
     return _verdict(f"parallel-python: {options.n} functions from seed {options.seed}", len(failures))
@@ -210,36 +213,60 @@ def _vega_parallel(options: argparse.Namespace) -> int:
     failed = quicker = 0
     sequential_s = parallel_s = 0.0
     seeds = range(options.seed, options.seed + options.n)
-    for done, found in enumerate(compare_many(seeds, jobs=options.jobs), start=1):
-        quicker += found.parallel_s < found.sequential_s
-        sequential_s, parallel_s = sequential_s + found.sequential_s, parallel_s + found.parallel_s
-        if found.problems:
+    for done, comparison in enumerate(compare_many(seeds, jobs=options.jobs), start=1):
+        quicker += comparison.parallel_s < comparison.sequential_s
+        sequential_s, parallel_s = sequential_s + comparison.sequential_s, parallel_s + comparison.parallel_s
+        if comparison.problems:
             failed += 1
             if failed <= _SHOWN_MAX:
-                print(*(f"seed {found.seed}: {problem}" for problem in found.problems), sep="\n")
-                print(f"  again: python -m verify vega-parallel --seed {found.seed} --n 1")
+                print(*(f"seed {comparison.seed}: {problem}" for problem in comparison.problems), sep="\n")
+                print(f"  again: python -m verify vega-parallel --seed {comparison.seed} --n 1")
         _progress(done, options.n)
     print(f"vega-parallel: {quicker} quicker, {sequential_s:.0f} s line by line, {parallel_s:.0f} s with overlap")
     return _verdict(f"vega-parallel: {options.n} programs from seed {options.seed}", failed)
 
 
-# command → (what runs it, how many by default, what it does)
-_COMMANDS: Final[dict[str, tuple[Callable[[argparse.Namespace], int], int, str]]] = {
-    "sim": (_sim, 10_000, "seeded worlds with faults, crashes and take-overs"),
-    "crash": (_crash, 1_000, "real processes killed with SIGKILL and resumed"),
-    "damage": (_damage, 5_000, "store files damaged and opened again"),
-    "races": (_races, 10_000, "many spenders on nested budgets and rate limits"),
-    "security": (_security, 10_000, "symlink races, injection attacks and harmless tasks"),
-    "otp": (_otp, 1_000, "random traces on Erlang's supervisors and on ours"),
-    "soak": (_soak, 10_000, "thousands of supervised processes for minutes, and nothing that grows"),
-    "fuzz": (_fuzz, 500_000, "bad input: only LyraError, soon and in little memory"),
-    "vega-faults": (_vega_faults, 1_000, "Vega programs on a model that crashes, refuses and hangs"),
-    "vega-parallel": (_vega_parallel, 5_000, "random Vega programs, line by line and with overlap: no difference"),
-    "vega-tiers": (_vega_tiers, 100_000, "random pure functions, interpreted and as generated code"),
-    "parallel-python": (_parallel_python, 5_000, "random functions with @lyra.parallel and without"),
-    "vega-crash": (_vega_crash, 1_000, "`vega run` killed with SIGKILL and gone on with by `vega resume`"),
-    "vega-edits": (_vega_edits, 100, "the same with random edits of the program in between"),
-    "recovery": (_recovery, 100_000, "the time to open a large journal"),
+def _structure(options: argparse.Namespace) -> int:
+    from verify.structure import figures, picture
+
+    if options.svg:
+        print(picture.write())
+    else:
+        print(*figures.report(figures.measure(), details=options.details), sep="\n")
+    return 0
+
+
+class _LongTest(NamedTuple):
+    run: Callable[[argparse.Namespace], int]
+    count: int  # how many of what it repeats, by default
+    unit: str  # what it repeats
+    help: str
+
+
+_LONG_TESTS: Final[dict[str, _LongTest]] = {
+    "sim": _LongTest(_sim, 10_000, "worlds", "run seeded worlds in virtual time, with faults, crashes and take-overs"),
+    "crash": _LongTest(_crash, 1_000, "kills", "kill real processes with SIGKILL and resume their stores"),
+    "damage": _LongTest(_damage, 5_000, "stores", "damage store files and open them again"),
+    "races": _LongTest(_races, 10_000, "schedules", "let many processes spend from nested budgets and rate limits"),
+    "security": _LongTest(_security, 10_000, "races", "attack: symlink races, prompt injection; and harmless tasks"),
+    "otp": _LongTest(_otp, 1_000, "traces", "compare supervisors with Erlang's on random traces"),
+    "soak": _LongTest(_soak, 10_000, "processes", "run supervised processes for minutes; memory must not grow"),
+    "fuzz": _LongTest(_fuzz, 500_000, "inputs", "give bad input to every reader; only a LyraError may come of it"),
+    "recovery": _LongTest(_recovery, 100_000, "events", "measure the time to open a large journal"),
+    "parallel-python": _LongTest(
+        _parallel_python, 5_000, "functions", "compare random functions with and without @lyra.parallel"
+    ),
+    "vega-parallel": _LongTest(
+        _vega_parallel, 5_000, "programs", "compare random Vega programs with and without overlapping calls"
+    ),
+    "vega-tiers": _LongTest(
+        _vega_tiers, 100_000, "functions", "compare pure Vega functions interpreted and as generated code"
+    ),
+    "vega-faults": _LongTest(
+        _vega_faults, 1_000, "seeds", "run Vega programs on a model that crashes, refuses and hangs"
+    ),
+    "vega-crash": _LongTest(_vega_crash, 1_000, "kills", "kill `vega run` with SIGKILL and go on with `vega resume`"),
+    "vega-edits": _LongTest(_vega_edits, 100, "programs", "the same, with random edits of the program in between"),
 }
 
 
@@ -261,11 +288,16 @@ def _progress(done: int, of: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m verify", description="Lyra's long tests.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (_, count, what) in _COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=what)
-        command.add_argument("--n", type=int, default=count, help=f"how many (default {count})")
+    parser = argparse.ArgumentParser(
+        prog="python -m verify",
+        description="Lyra's long tests, and the figures of its source tree.",
+        epilog="Each test repeats from a seed; a failure is printed with the command that repeats it.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, test in _LONG_TESTS.items():
+        command = commands.add_parser(name, help=test.help, description=f"{test.help[0].upper()}{test.help[1:]}.")
+        command.set_defaults(run=test.run)
+        command.add_argument("--n", type=int, default=test.count, help=f"how many {test.unit} (default {test.count})")
         command.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
         if name == "security":
             command.add_argument("--attacks", type=int, help="injection attacks (default: each goal by each way in)")
@@ -275,14 +307,19 @@ def _parser() -> argparse.ArgumentParser:
             jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             command.add_argument("--jobs", type=int, default=jobs, help=f"processes to use (default {jobs})")
         if name == "sim":
-            command.add_argument("--verbose", action="store_true", help="say what each world does")
+            command.add_argument("--verbose", action="store_true", help="print what happens in each world")
+    what = "measure the source tree: files, circles, layers, names"
+    structure = commands.add_parser("structure", help=what, description=f"{what.capitalize()}.")
+    structure.set_defaults(run=_structure)
+    structure.add_argument("--details", action="store_true", help="list what each figure counts")
+    structure.add_argument("--svg", action="store_true", help="draw docs/images/architecture.svg anew")
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     options: Any = _parser().parse_args(arguments)
-    run, _, _ = _COMMANDS[options.command]
-    return run(options)
+    exit_code: int = options.run(options)
+    return exit_code
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lyra import errors
 from lyra._version import __version__
 from lyra.cli import render
-from lyra.cli.app import COMMANDS, Group, Lazy, root, run
+from lyra.cli.app import COMMANDS, CommandGroup, Lazy, root, run
 from lyra.cli.main import main
 
 
@@ -280,13 +280,13 @@ def test_a_locale_is_no_reason_to_fail(lyra):
 
 def test_a_group_inside_a_group_is_one_of_ours():
     """Shared options and did-you-mean at every level."""
-    outer = Group("outer")
+    outer = CommandGroup("outer")
 
     @outer.group()
     def inner() -> None:
         """Inner."""
 
-    assert isinstance(inner, Group)
+    assert isinstance(inner, CommandGroup)
     assert run(["config", "--help"]) == 0
 
 

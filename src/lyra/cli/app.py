@@ -1,9 +1,9 @@
 """The table of commands, and the click classes that keep it lazy.
 
 `COMMANDS` names each command's module without importing it, so `lyra --help` costs click and this file. Every
-command takes `--debug` and `--set KEY=VALUE`, before or after its name; they end up in the one `Session`,
+command takes `--debug` and `--set KEY=VALUE`, before or after its name; they end up in the one `Invocation`,
 which also loads the Config at first use. `run` invokes and turns every error into its lines on stderr and its
-exit code. A new command is a row in `COMMANDS` and a module with a `Command` or `Group` in it; a test keeps
+exit code. A new command is a row in `COMMANDS` and a module with a `CliCommand` or `CommandGroup` in it; a test keeps
 the row's sentence equal to the command's own.
 """
 
@@ -19,7 +19,7 @@ import click
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["COMMANDS", "Command", "Group", "Lazy", "Session", "json_option", "root", "run"]
+__all__ = ["COMMANDS", "CliCommand", "CommandGroup", "Invocation", "Lazy", "json_option", "root", "run"]
 
 _OUTPUT_FAILED: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -59,8 +59,8 @@ COMMANDS: Final[dict[str, Lazy]] = {
 }
 
 
-class Session:
-    """What one invocation knows: the shared flags, and the Config once somebody asks for it."""
+class Invocation:
+    """The shared flags of one call of the command, and its Config, which is loaded at first use."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -77,7 +77,7 @@ class Session:
 
 
 class UnknownCommand(click.UsageError):
-    """A command nobody has, with the nearest one that exists."""
+    """The command does not exist; the message names the nearest one that does."""
 
     def __init__(self, name: str, known: Sequence[str], ctx: click.Context) -> None:
         from lyra.core.checking.check import did_you_mean
@@ -88,11 +88,11 @@ class UnknownCommand(click.UsageError):
 
 
 def _set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Session).debug |= value
+    ctx.ensure_object(Invocation).debug |= value
 
 
 def _add_flags(ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> None:
-    ctx.ensure_object(Session).flags += value
+    ctx.ensure_object(Invocation).flags += value
 
 
 def _shared_options(*, hidden: bool) -> list[click.Parameter]:
@@ -119,7 +119,7 @@ def _shared_options(*, hidden: bool) -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A click command that also takes the shared options."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -127,11 +127,11 @@ class Command(click.Command):
         self.params += _shared_options(hidden=True)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A click group whose members may be rows of a table, imported when called."""
 
-    command_class = Command
-    group_class = type  # a group inside a group is a Group
+    command_class = CliCommand
+    group_class = type  # a group inside a group is a CommandGroup
 
     def __init__(self, *args: Any, lazy: dict[str, Lazy] | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -208,7 +208,7 @@ Shell completion, in the shell's start-up file:
   fish  _LYRA_COMPLETE=fish_source lyra | source
 """
 
-root = Group(
+root = CommandGroup(
     "lyra",
     lazy=COMMANDS,
     help="An operating system for AI agents: supervised, budgeted, isolated, resumable processes.",
@@ -234,9 +234,9 @@ def run(args: list[str], command: click.Command = root) -> int:
     completion = f"_{name.upper()}_COMPLETE"
     if completion in os.environ:  # click's own protocol with the shell; it prints and exits
         command.main(args, prog_name=name, complete_var=completion)
-    session = Session()
+    invocation = Invocation()
     try:
-        with command.make_context(name, args, obj=session) as ctx:
+        with command.make_context(name, args, obj=invocation) as ctx:
             command.invoke(ctx)
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -247,5 +247,5 @@ def run(args: list[str], command: click.Command = root) -> int:
             raise  # stores say it in their own words; what is left is stdout, and `main` knows what to do
         from lyra.cli.render import report
 
-        return report(error, debug=session.debug)
+        return report(error, debug=invocation.debug)
     return 0

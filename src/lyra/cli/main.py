@@ -1,9 +1,9 @@
-"""The way in: one call from the shell, one exit code back.
+"""The entry point: one call from the shell, one exit code back.
 
-Owns what happens to every way a command can end: a result, a LyraError, a usage mistake, Ctrl-C, a reader
-that went away, a bug. Never shows a traceback unless `--debug` asks for it. Imports nothing heavy: `lyra
---version` costs an interpreter and little else. While this module itself is imported nobody catches Ctrl-C, so it
-imports nothing at all before `main` is called. Next: `app`, the table of commands.
+Handles every way a command can end: a result, a LyraError, a usage mistake, Ctrl-C, a reader that closed the pipe, a
+bug. Never shows a traceback unless `--debug` asks for it. Imports nothing heavy: `lyra --version` costs an interpreter
+and little else. A Ctrl-C during the import of this module could not be caught, so it imports nothing before `main` is
+called. Next: `app`, the table of commands.
 """
 
 import sys
@@ -75,7 +75,7 @@ def _say(line: str) -> None:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
     except (AttributeError, OSError, ValueError):
-        return  # nobody is left to read it
+        return  # stderr is closed
 
 
 def _drop_stdout() -> None:

@@ -1,7 +1,7 @@
-"""A file that an option names and a command makes: its folder has to be there, or a typo would make a whole tree.
+"""Checks that the folder of a file which a command will make exists: a typo must not make a whole tree of folders.
 
-Only what somebody types is held to this. A setting in a file stands for many runs, and its folder is made; so is
-`.lyra`, the usual place.
+Only paths on the command line are checked. The folder of a path in a settings file is made, and so is `.lyra`, the
+default.
 """
 
 from __future__ import annotations

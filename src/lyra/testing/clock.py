@@ -80,7 +80,7 @@ class SimClock:
         """Let time pass without firing anything: everything is held up, as by a slow disk on the loop's thread."""
         self._elapsed += max(0.0, seconds)
 
-    # ------------------------------------------------------------------ for whoever drives it
+    # ------------------------------------------------------------------ for the loop or the test that drives it
 
     def next_due(self) -> float | None:
         """When the next timer fires; None when there is none."""

@@ -190,7 +190,7 @@ class StoreConformance:
         assert list(store.read(pid="p-2", kind="b", after=9)) == [
             row for row in rows if row.pid == "p-2" and row.kind == "b" and row.seq > 9
         ]
-        assert list(store.read(pid="nobody")) == []
+        assert list(store.read(pid="no-such-pid")) == []
 
     def test_reading_while_appending(self) -> None:
         """A reader sees the rows that were there when it began; appends go on beside it."""
@@ -202,7 +202,7 @@ class StoreConformance:
         assert store.last_seq() == ROWS_MAX + 15
 
     def test_rows_survive_reopening(self) -> None:
-        """What append returned from is there for whoever opens the store next."""
+        """Rows of an append that has returned are there when the store is opened again."""
         store, epoch = self.filled(7)
         again = self.reopen(store)
         assert list(again.read()) == records(1, 7)
@@ -220,7 +220,7 @@ class StoreConformance:
         assert list(store.read()) == list(other.read()) == records(1, 6)
 
     def test_an_opener_that_is_behind_meets_a_conflict(self) -> None:
-        """An append after rows that somebody else wrote in between is refused."""
+        """An append after rows that another opener wrote in between is refused."""
         store, epoch = self.filled(3)
         other = self._opened(self.another(store))
         other.append(records(4, 2), epoch)
@@ -260,7 +260,7 @@ class StoreConformance:
         assert store.last_seq() == 1
 
     def test_a_running_lease_keeps_others_out(self) -> None:
-        """While a lease runs nobody takes it, its own owner included, and the error tells who and until when."""
+        """While a lease runs it cannot be acquired, by its own owner either; the error has the owner and the end."""
         store = self.fresh()
         lease = store.acquire("owner-1", now=100.0, ttl_s=30.0)
         assert lease == Lease("owner-1", 1, 130.0)

@@ -62,7 +62,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise RuntimeError("there are no threads in virtual time")
 
     def _write_to_self(self) -> None:
-        """Nobody is waiting in a selector that would have to be woken."""
+        """Nothing to do: this loop never blocks in a selector that would have to be woken."""
 
     def _run_once(self) -> None:
         self._due()

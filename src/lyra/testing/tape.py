@@ -89,8 +89,10 @@ class _Tape:
         self._providers: dict[str, LLMProvider] = {}
 
     def secrets(self) -> tuple[str | Secret, ...]:
-        """What must not be in the file: keys of the client's other providers too, and also while nobody is called.
-        The same for recording and replaying, or a request would not be found again."""
+        """The keys that must not be in the file, also those of providers that are not called.
+
+        Recording and replaying use the same list; otherwise a request would not be found again.
+        """
         if isinstance(self.source, LLMClient):
             return (*self._secrets, *self.source.all_secrets())
         return self._secrets if self.source is None else (*self._secrets, *self.source.secrets())

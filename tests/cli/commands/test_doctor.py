@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lyra.cli.app import Session
+from lyra.cli.app import Invocation
 from lyra.cli.commands import doctor
 from lyra.store.sqlite import SqliteStore
 
@@ -126,7 +126,7 @@ def test_a_store_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_args: False)
     assert doctor._file_store(str(path)).state == "problem"
     SqliteStore(path).close()
-    assert doctor._file_store(str(path)) == doctor.Row(
+    assert doctor._file_store(str(path)) == doctor.Finding(
         "store", "problem", f"{path} cannot be written", "change its owner or its mode"
     )
 
@@ -137,11 +137,11 @@ def test_a_missing_extra_is_one_sentence_with_the_command(monkeypatch):
     assert row.state == "missing"
     assert row.how == "pip install 'lyra-agents[postgres]'"
     monkeypatch.setitem(sys.modules, "yaml", None)
-    missing = {row.name: row.how for row in doctor._examine(Session()) if row.state == "missing"}
+    missing = {row.name: row.how for row in doctor._examine(Invocation()) if row.state == "missing"}
     assert missing["yaml"] == "pip install 'lyra-agents[yaml]'"
     for module, extra in (("google.auth", "vertex"), ("botocore", "bedrock")):
         monkeypatch.setitem(sys.modules, module, None)
-        missing = {row.name: row.how for row in doctor._examine(Session()) if row.state == "missing"}
+        missing = {row.name: row.how for row in doctor._examine(Invocation()) if row.state == "missing"}
         assert missing[extra] == f"pip install 'lyra-agents[{extra}]'"
     monkeypatch.setitem(sys.modules, "psycopg", None)
     assert doctor._postgres_store("shown", "postgresql://h").how == "pip install 'lyra-agents[postgres]'"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lyra import vega as language
-from lyra.cli.app import Session
+from lyra.cli.app import Invocation
 from lyra.cli.main import vega as command
 from lyra.cli.vega.durable import _ending
-from lyra.cli.vega.run import Output
+from lyra.cli.vega.output import ProgramOutput
 from lyra.errors import Conflict
 from lyra.store.space import Space
 from lyra.testing.mock import MockServer
@@ -106,7 +106,7 @@ def test_who_was_refused_reads_again_where_the_run_is_over_by_now(tmp_path: Path
     life.is_held = is_held
     with (
         pytest.raises(Conflict if is_held else Overtaken),
-        _ending(Session(), space, Output(collect=True), [life]),
+        _ending(Invocation(), space, ProgramOutput(collect=True), [life]),
     ):
         raise Conflict("another kernel owns it")
     space.close()

@@ -182,7 +182,7 @@ def test_a_slow_server_brings_its_tools_later(tmp_path):
 
 def test_lyra_agent_waits_five_seconds_at_most(tmp_path, monkeypatch):
     """For all its servers together; those that are not there are told of as they are."""
-    from lyra.cli.app import Session
+    from lyra.cli.app import Invocation
     from lyra.cli.commands import agent as command
 
     assert command._SERVERS_WAIT_S <= 5.0
@@ -201,7 +201,7 @@ def test_lyra_agent_waits_five_seconds_at_most(tmp_path, monkeypatch):
     async def main():
         began = asyncio.get_running_loop().time()
         options = HeadlessOptions(model="sim/echo", folder=str(tmp_path))
-        async with command._with_servers(Session(), options) as equipped:
+        async with command._with_servers(Invocation(), options) as equipped:
             assert asyncio.get_running_loop().time() - began < 5
             assert [state["state"] for state in equipped.facts["mcp_servers"]] == ["connecting"]
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import Command, Session
+from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import note, printable, report
-from lyra.cli.stdout_thread import Outlet
+from lyra.cli.stdout_thread import StdoutThread
 from lyra.errors import ConfigError, LyraError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _END_S: Final = 10  # for everything to stop after one of them
 _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @click.option("-p", "--prompt", metavar="TASK", help="What to do; `-` reads it from stdin. Piped text is added to it.")
 @click.option("--model", metavar="MODEL", default="", help="PROVIDER/MODEL; default: agent.model of the configuration.")
 @click.option("--system", "system_file", metavar="FILE", help="A file with the system prompt to use.")
@@ -63,15 +63,15 @@ _LAST_WORDS_S: Final = 1.0  # for the reader to take the last line
 @click.pass_context
 def agent(ctx: click.Context, /, *, form: str, **given: Any) -> None:
     """Run one agent with the built-in tools in this folder."""
-    session, printer = ctx.ensure_object(Session), _Printer(form)
+    invocation, printer = ctx.ensure_object(Invocation), _Printer(form)
     try:
         options = _options(given)
-        code = asyncio.run(_run(session, options, *_task(given["prompt"]), printer))
+        code = asyncio.run(_run(invocation, options, *_task(given["prompt"]), printer))
     except LyraError as error:  # before the run began; one in it is a part of its result
         from lyra.agents.headless.headless import result_line, status_of
 
         printer.tell(result_line(status_of(error)))
-        code = report(error, debug=session.debug)
+        code = report(error, debug=invocation.debug)
     ctx.exit(code)
 
 
@@ -82,7 +82,7 @@ class _Printer:
         self._types = {"text": frozenset(), "json": frozenset({"result"})}.get(form)  # None is all of them
         self.is_text = form == "text"
         self._over = False
-        self._outlet: Outlet | None = None
+        self._stdout: StdoutThread | None = None
 
     def tell(self, line: dict[str, Any]) -> None:
         """One object, one line, at once. ASCII only, so that it is valid in any locale."""
@@ -94,17 +94,17 @@ class _Printer:
         """The same while something runs, which a reader that sleeps must not hold up."""
         if not self._wanted(line):
             return
-        if self._outlet is None:
+        if self._stdout is None:
             try:
-                self._outlet = Outlet(sys.stdout.fileno())
+                self._stdout = StdoutThread(sys.stdout.fileno())
             except (OSError, ValueError):  # stdout is no file
                 sys.stdout.write(_line(line))
                 return
-        await self._outlet.put(_line(line).encode())
+        await self._stdout.put(_line(line).encode())
 
     async def drain(self) -> None:
-        if self._outlet is not None:
-            await self._outlet.drain()
+        if self._stdout is not None:
+            await self._stdout.drain()
 
     def _wanted(self, line: dict[str, Any]) -> bool:
         if self._over or (self._types is not None and line["type"] not in self._types):
@@ -121,10 +121,10 @@ def _line(line: dict[str, Any]) -> str:
     return json.dumps(line, allow_nan=False, default=str) + "\n"
 
 
-async def _run(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
+async def _run(invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> int:
     with _signals() as came:
         try:
-            outcome = await _asked(session, options, task, piped, printer)
+            outcome = await _asked(invocation, options, task, piped, printer)
             await printer.drain()
         except asyncio.CancelledError:  # a signal; all that was started is stopped by now
             if not came:
@@ -135,16 +135,16 @@ async def _run(session: Session, options: HeadlessOptions, task: str, piped: str
                 note("interrupted")
             return 128 + came[0]
     if outcome.error is not None:
-        return report(outcome.error, debug=session.debug)
+        return report(outcome.error, debug=invocation.debug)
     if printer.is_text:
         printer.answer(outcome.result["text"])
     return 0
 
 
-async def _asked(session: Session, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
+async def _asked(invocation: Invocation, options: HeadlessOptions, task: str, piped: str, printer: _Printer) -> Outcome:
     from lyra.agents.headless.headless import Headless
 
-    async with _with_servers(session, options) as equipped, Headless(equipped, session.config) as run:
+    async with _with_servers(invocation, options) as equipped, Headless(equipped, invocation.config) as run:
         _warn(run)
         try:
             return await run.ask(task, printer.say, beside=piped)
@@ -155,9 +155,9 @@ async def _asked(session: Session, options: HeadlessOptions, task: str, piped: s
 
 
 @asynccontextmanager
-async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
+async def _with_servers(invocation: Invocation, options: HeadlessOptions) -> AsyncIterator[HeadlessOptions]:
     """The options with the tools of MCP servers; where no file names one, nothing of it is imported."""
-    if not _names_servers(session):
+    if not _names_servers(invocation):
         yield options
         return
     import msgspec
@@ -166,15 +166,15 @@ async def _with_servers(session: Session, options: HeadlessOptions) -> AsyncIter
     from lyra.mcp import McpServers
 
     outfit = outfit_of(options)  # a mistake in a flag is said before anything is started
-    async with McpServers.load(session.config, outfit.folder, denied=outfit.permissions.denied) as servers:
+    async with McpServers.load(invocation.config, outfit.folder, denied=outfit.permissions.denied) as servers:
         if servers.warning:
             note(f"warning: {servers.warning}")
         states = [state.to_data() for state in await servers.start(within_s=_SERVERS_WAIT_S)]
         yield msgspec.structs.replace(options, tools=(servers,), facts={"mcp_servers": states})
 
 
-def _names_servers(session: Session) -> bool:
-    return bool(session.config.mcp_servers) or os.path.exists(".mcp.json")
+def _names_servers(invocation: Invocation) -> bool:
+    return bool(invocation.config.mcp_servers) or os.path.exists(".mcp.json")
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def _ruled(run: Headless) -> list[str]:
 
 
 def _tell_of_tools(run: Headless, told: set[str]) -> None:
-    """Of a file of tools that somebody breaks meanwhile."""
+    """Report files of tools that are edited during the run and become invalid."""
 
     def tell(event: Event) -> None:
         for problem in event.data["problems"]:
@@ -319,7 +319,7 @@ def _is_piped() -> bool:
 
 
 def _stdin(wait_s: float | None) -> str:
-    """All of it. Whoever started us may hold a pipe that nobody writes to: with `wait_s` that is not waited for."""
+    """Read all of stdin; with `wait_s`, give up on a pipe into which nothing is written for that long."""
     if sys.stdin is None:
         raise ConfigError("stdin is closed, and the task was to come from it", key="-p")
     source = sys.stdin.buffer

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from lyra.cli.app import Group, json_option
+from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, printable
 from lyra.observe.chain import Checked, Link, read_links, verify
 
 __all__ = ["audit"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def audit() -> None:
     """Check an audit log, and look at what is in it: verify, show."""
 

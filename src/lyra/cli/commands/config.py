@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import click
 
-from lyra.cli.app import Group, Session, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, table
 from lyra.config import KEYS, TABLES, Column, Config, Key, Row, Table, nested
 
 __all__ = ["column_name", "column_type", "config", "key_type", "show_value"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show the settings in force, where each comes from, and every key."""
 
@@ -26,9 +26,9 @@ def config() -> None:
 @click.option("--origin", "with_origin", is_flag=True, help="Say where each value comes from.")
 @json_option
 @click.pass_obj
-def show(session: Session, *, with_origin: bool, as_json: bool) -> None:
+def show(invocation: Invocation, *, with_origin: bool, as_json: bool) -> None:
     """Show every setting in force."""
-    settings = session.config
+    settings = invocation.config
     for sentence in (*settings.notes, *_cheap_prices(settings)):
         note(f"note: {sentence}")
     if as_json:
@@ -59,9 +59,9 @@ def keys(*, as_json: bool) -> None:
 @config.command()
 @json_option
 @click.pass_obj
-def path(session: Session, *, as_json: bool) -> None:
+def path(invocation: Invocation, *, as_json: bool) -> None:
     """List the settings files in force, weakest first."""
-    files = session.config.files
+    files = invocation.config.files
     if as_json:
         document([{"kind": kind, "path": file} for kind, file in files])
         return

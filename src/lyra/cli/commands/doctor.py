@@ -1,7 +1,7 @@
 """`lyra doctor`: what works here, and how to get the rest.
 
 Each check is one function that tries the thing itself where it can (a write-ahead log in a temporary folder,
-an import) and gives one `Row`. `missing` is something optional that is not there; `problem` is something
+an import) and gives one `Finding`. `missing` is something optional that is not there; `problem` is something
 needed that does not work, and makes the exit code 1. Changes nothing: it does not create the configured
 store, open a lease or touch a settings file.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import click
 
 from lyra._version import __version__
-from lyra.cli.app import Command, Session, json_option
+from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import colour_state, document, table
 from lyra.core.secrets.secret import mask_url
 from lyra.errors import ConfigError, LyraError
@@ -25,7 +25,7 @@ from lyra.errors import ConfigError, LyraError
 if TYPE_CHECKING:
     from lyra.config import Config
 
-__all__ = ["Row", "doctor"]
+__all__ = ["Finding", "doctor"]
 
 _PYTHON_LEAST: Final = (3, 11)
 _SQLITE_LEAST: Final = (3, 35, 0)
@@ -45,19 +45,19 @@ _EXTRAS: Final = {
 }
 
 
-class Row(NamedTuple):
+class Finding(NamedTuple):
     name: str
     state: Literal["ok", "missing", "problem"]
     detail: str
     how: str = ""
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, *, as_json: bool) -> None:
     """Say what works here, and how to get the rest."""
-    rows = list(_examine(ctx.ensure_object(Session)))
+    rows = list(_examine(ctx.ensure_object(Invocation)))
     healthy = all(row.state != "problem" for row in rows)
     if as_json:
         document({"ok": healthy, "checks": [row._asdict() for row in rows]})
@@ -66,33 +66,33 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     ctx.exit(0 if healthy else 1)
 
 
-def _examine(session: Session) -> Iterator[Row]:
-    yield Row("lyra", "ok", __version__)
+def _examine(invocation: Invocation) -> Iterator[Finding]:
+    yield Finding("lyra", "ok", __version__)
     yield _python()
     for extra, (module, use) in _EXTRAS.items():
         yield _extra(extra, module, use)
     yield _sqlite()
     try:
-        config = session.config
+        config = invocation.config
     except ConfigError as error:
-        yield Row("config", "problem", _one_line(error), "correct it; `lyra config keys` lists every key")
+        yield Finding("config", "problem", _one_line(error), "correct it; `lyra config keys` lists every key")
     else:
         yield _config(config)
         yield _store(config)
-    yield Row("colours", "ok", colour_state())
+    yield Finding("colours", "ok", colour_state())
     yield _clock()
     yield _sandbox()
     yield _postgres_server()
 
 
-def _python() -> Row:
+def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < _PYTHON_LEAST:
-        return Row("python", "problem", version, "install Python 3.11 or newer")
-    return Row("python", "ok", f"{version} ({sys.executable})")
+        return Finding("python", "problem", version, "install Python 3.11 or newer")
+    return Finding("python", "ok", f"{version} ({sys.executable})")
 
 
-def _extra(extra: str, module: str, use: str) -> Row:
+def _extra(extra: str, module: str, use: str) -> Finding:
     """Importing is the test: a driver whose C library is missing is found but does not import."""
     from importlib import import_module
 
@@ -100,20 +100,20 @@ def _extra(extra: str, module: str, use: str) -> Row:
     try:
         found = import_module(module)
     except ImportError as error:
-        return Row(extra, "missing", f"{use}: {error}", how)
-    return Row(extra, "ok", f"{module} {getattr(found, '__version__', '')}".strip())
+        return Finding(extra, "missing", f"{use}: {error}", how)
+    return Finding(extra, "ok", f"{module} {getattr(found, '__version__', '')}".strip())
 
 
-def _sqlite() -> Row:
+def _sqlite() -> Finding:
     import tempfile
 
     try:
         import sqlite3
     except ImportError as error:
-        return Row("sqlite", "problem", str(error), "use a Python that was built with SQLite")
+        return Finding("sqlite", "problem", str(error), "use a Python that was built with SQLite")
     version = sqlite3.sqlite_version
     if sqlite3.sqlite_version_info < _SQLITE_LEAST:
-        return Row("sqlite", "problem", version, "install SQLite 3.35 or newer")
+        return Finding("sqlite", "problem", version, "install SQLite 3.35 or newer")
     try:
         with tempfile.TemporaryDirectory() as folder:
             connection = sqlite3.connect(os.path.join(folder, "probe.db"))
@@ -121,33 +121,33 @@ def _sqlite() -> Row:
             connection.execute("CREATE TABLE probe (id INTEGER)")
             connection.close()
     except (OSError, sqlite3.Error) as error:
-        return Row("sqlite", "problem", f"{version}: {error}", "set TMPDIR to a folder that can be written")
+        return Finding("sqlite", "problem", f"{version}: {error}", "set TMPDIR to a folder that can be written")
     if mode != "wal":
-        return Row("sqlite", "problem", f"{version}: no write-ahead log", "use a local disk, not a network folder")
-    return Row("sqlite", "ok", f"{version}, write-ahead log works")
+        return Finding("sqlite", "problem", f"{version}: no write-ahead log", "use a local disk, not a network folder")
+    return Finding("sqlite", "ok", f"{version}, write-ahead log works")
 
 
-def _config(config: Config) -> Row:
+def _config(config: Config) -> Finding:
     files = ", ".join(path for _, path in config.files) or "no file: defaults, variables and flags only"
-    return Row("config", "ok", "; ".join([files, *config.notes]))
+    return Finding("config", "ok", "; ".join([files, *config.notes]))
 
 
-def _store(config: Config) -> Row:
+def _store(config: Config) -> Finding:
     shown = str(config.kernel.store)
     try:
         target = config.kernel.store.reveal()
     except LyraError as error:
-        return Row("store", "problem", f"{shown}: {error}", error.hint or "")
+        return Finding("store", "problem", f"{shown}: {error}", error.hint or "")
     if target == "memory":
-        return Row("store", "ok", "memory: nothing outlives the kernel")
+        return Finding("store", "ok", "memory: nothing outlives the kernel")
     if target.startswith(("postgresql://", "postgres://")):
         return _postgres_store(shown, target)
     if "://" in target and not target.startswith("sqlite://"):
-        return Row("store", "problem", f"{shown}: no store speaks this", "use a file path or postgresql://host/db")
+        return Finding("store", "problem", f"{shown}: no store speaks this", "use a file path or postgresql://host/db")
     return _file_store(target.removeprefix("sqlite://"))
 
 
-def _file_store(path: str) -> Row:
+def _file_store(path: str) -> Finding:
     """Look, never open: opening would make a missing file."""
     if not os.path.lexists(path):
         return _absent_store(path)
@@ -155,38 +155,40 @@ def _file_store(path: str) -> Row:
         with open(path, "rb") as file:
             header = file.read(len(_SQLITE_HEADER))
     except OSError as error:
-        return Row("store", "problem", f"{path}: {error.strerror}", "choose another kernel.store")
+        return Finding("store", "problem", f"{path}: {error.strerror}", "choose another kernel.store")
     if header != _SQLITE_HEADER:
-        return Row("store", "problem", f"{path} is not a SQLite file", "choose another kernel.store")
+        return Finding("store", "problem", f"{path} is not a SQLite file", "choose another kernel.store")
     if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
-        return Row("store", "problem", f"{path} cannot be written", "change its owner or its mode")
-    return Row("store", "ok", f"{path}; `lyra store check` reads all of it")
+        return Finding("store", "problem", f"{path} cannot be written", "change its owner or its mode")
+    return Finding("store", "ok", f"{path}; `lyra store check` reads all of it")
 
 
-def _absent_store(path: str) -> Row:
+def _absent_store(path: str) -> Finding:
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        return Row(
+        return Finding(
             "store",
             "problem",
             f"{path} cannot be made: {folder} cannot be written",
             "choose another kernel.store",
         )
-    return Row("store", "ok", f"{path}: not created yet")
+    return Finding("store", "ok", f"{path}: not created yet")
 
 
-def _postgres_store(shown: str, target: str) -> Row:
+def _postgres_store(shown: str, target: str) -> Finding:
     try:
         import psycopg
     except ImportError:
-        return Row("store", "problem", f"{shown}: psycopg is missing", "pip install 'lyra-agents[postgres]'")
+        return Finding("store", "problem", f"{shown}: psycopg is missing", "pip install 'lyra-agents[postgres]'")
     try:
         psycopg.connect(_for_driver(target), connect_timeout=_CONNECT_S).close()
     except psycopg.Error as error:
-        return Row("store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?")
-    return Row("store", "ok", f"{shown} answers")
+        return Finding(
+            "store", "problem", f"{shown}: {mask_url(' '.join(str(error).split()))}", "is the server running?"
+        )
+    return Finding("store", "ok", f"{shown} answers")
 
 
 def _for_driver(url: str) -> str:
@@ -196,24 +198,26 @@ def _for_driver(url: str) -> str:
     return f"{address}{mark}{'&'.join(kept)}"
 
 
-def _clock() -> Row:
+def _clock() -> Finding:
     from lyra.core.clock import SystemClock
 
     clock = SystemClock()
     before, now = clock.monotonic(), clock.now()
     if now < _CLOCK_LEAST:
-        return Row(
+        return Finding(
             "clock",
             "problem",
             f"it is {now:.0f} s since 1970",
             "set the clock; leases and journals depend on it",
         )
     if clock.monotonic() < before:
-        return Row("clock", "problem", "the monotonic clock runs backwards", "look at the machine or its hypervisor")
-    return Row("clock", "ok", "set, and runs forward")
+        return Finding(
+            "clock", "problem", "the monotonic clock runs backwards", "look at the machine or its hypervisor"
+        )
+    return Finding("clock", "ok", "set, and runs forward")
 
 
-def _sandbox() -> Row:
+def _sandbox() -> Finding:
     """Every tier is tried with a real command; without one, commands of agents refuse to run."""
     import asyncio
 
@@ -221,7 +225,7 @@ def _sandbox() -> Row:
 
     best, *others = asyncio.run(examine())
     if best.works:
-        return Row("sandbox", "ok", f"{best.name} holds: namespaces, mounts, filtered system calls, limits")
+        return Finding("sandbox", "ok", f"{best.name} holds: namespaces, mounts, filtered system calls, limits")
     problem = best.problem or ""
     if "for Linux" in problem:
         how = "run Lyra in a Linux container or machine"
@@ -232,19 +236,19 @@ def _sandbox() -> Row:
     for tier in others:
         if tier.works:
             holes = "; ".join(hole.removeprefix(f"{tier.name}: ") for hole in tier.holes)
-            return Row("sandbox", "missing", f"{problem}. {tier.name} is used instead; {holes}", how)
+            return Finding("sandbox", "missing", f"{problem}. {tier.name} is used instead; {holes}", how)
     problems = "; ".join(tier.problem or "" for tier in (best, *others))
-    return Row("sandbox", "missing", f"commands of agents refuse to run: {problems}", how)
+    return Finding("sandbox", "missing", f"commands of agents refuse to run: {problems}", how)
 
 
-def _postgres_server() -> Row:
+def _postgres_server() -> Finding:
     """Only Lyra's own tests start a server."""
     import glob
 
     found = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
     if found is None:
-        return Row("postgres server", "missing", "only for Lyra's own tests", "install the package postgresql")
-    return Row("postgres server", "ok", f"{os.path.dirname(found)}; only for Lyra's own tests")
+        return Finding("postgres server", "missing", "only for Lyra's own tests", "install the package postgresql")
+    return Finding("postgres server", "ok", f"{os.path.dirname(found)}; only for Lyra's own tests")
 
 
 def _one_line(error: LyraError) -> str:

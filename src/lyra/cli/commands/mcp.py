@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import Group, Session, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 from lyra.errors import ConfigError, ToolError
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["mcp"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def mcp() -> None:
     """Use MCP servers, and be one: list, test, approve, revoke, login, serve."""
 
 
-def _servers(session: Session, **options: Any) -> McpServers:
+def _servers(invocation: Invocation, **options: Any) -> McpServers:
     from lyra.mcp import McpServers
 
-    servers = McpServers.load(session.config, os.getcwd(), **options)
+    servers = McpServers.load(invocation.config, os.getcwd(), **options)
     if servers.warning:
         note(f"warning: {servers.warning}")
     return servers
@@ -44,9 +44,9 @@ def _servers(session: Session, **options: Any) -> McpServers:
 @mcp.command("list")
 @json_option
 @click.pass_obj
-def list_servers(session: Session, *, as_json: bool) -> None:
+def list_servers(invocation: Invocation, *, as_json: bool) -> None:
     """List the servers that lyra.toml and .mcp.json name; starts none of them."""
-    states = _servers(session).expected()
+    states = _servers(invocation).expected()
     if as_json:
         document([state.to_data() for state in states])
         return
@@ -67,7 +67,7 @@ def _what(state: ServerState) -> str:
 @click.pass_context
 def test(ctx: click.Context, name: str, *, as_json: bool) -> None:
     """Connect to the server NAME and show what it offers."""
-    state = asyncio.run(_test(ctx.ensure_object(Session), name))
+    state = asyncio.run(_test(ctx.ensure_object(Invocation), name))
     if as_json:
         document(state.to_data())
     else:
@@ -75,8 +75,8 @@ def test(ctx: click.Context, name: str, *, as_json: bool) -> None:
     ctx.exit(0 if state.state == "connected" else 1)
 
 
-async def _test(session: Session, name: str) -> ServerState:
-    async with _servers(session) as servers:
+async def _test(invocation: Invocation, name: str) -> ServerState:
+    async with _servers(invocation) as servers:
         return (await servers.start(name))[0]
 
 
@@ -96,12 +96,12 @@ def _show(state: ServerState) -> None:
 @click.pass_context
 def approve(ctx: click.Context, name: str, *, yes: bool) -> None:
     """Agree to the server NAME of a project, and to what its tools say now."""
-    state = asyncio.run(_approve(ctx.ensure_object(Session), name, yes=yes))
+    state = asyncio.run(_approve(ctx.ensure_object(Invocation), name, yes=yes))
     _show(state)
     ctx.exit(0 if state.state == "connected" else 1)
 
 
-async def _approve(session: Session, name: str, *, yes: bool) -> ServerState:
+async def _approve(invocation: Invocation, name: str, *, yes: bool) -> ServerState:
     async def consent(settings: ServerSettings) -> bool:
         click.echo(f"{printable(settings.place or settings.origin)} names the MCP server {printable(settings.name)}:")
         for line in settings.described():
@@ -116,7 +116,7 @@ async def _approve(session: Session, name: str, *, yes: bool) -> ServerState:
             click.echo(f"  {printable(line)}")
         return _agreed("Use it?", yes=yes)
 
-    async with _servers(session, consent=consent, reapprove=reapprove) as servers:
+    async with _servers(invocation, consent=consent, reapprove=reapprove) as servers:
         return (await servers.start(name))[0]
 
 
@@ -124,7 +124,7 @@ def _agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        note("nobody is there to be asked: --yes agrees")
+        note("stdin is not a terminal, so there is no one to ask; --yes agrees")
         return False
     return click.confirm(question, default=False)
 
@@ -132,11 +132,11 @@ def _agreed(question: str, *, yes: bool) -> bool:
 @mcp.command()
 @click.argument("name")
 @click.pass_obj
-def revoke(session: Session, name: str) -> None:
+def revoke(invocation: Invocation, name: str) -> None:
     """Take back what you agreed to for the server NAME."""
     from lyra.mcp import Approvals
 
-    had = Approvals.of_user().forget(_servers(session).fingerprint(name))
+    had = Approvals.of_user().forget(_servers(invocation).fingerprint(name))
     click.echo(f"{printable(name)}: {'taken back' if had else 'there was nothing to take back'}")
 
 
@@ -145,19 +145,19 @@ def revoke(session: Session, name: str) -> None:
 @click.pass_context
 def login(ctx: click.Context, name: str) -> None:
     """Log in to the server NAME, which has auth.kind = "oauth"."""
-    state = asyncio.run(_login(ctx.ensure_object(Session), name))
+    state = asyncio.run(_login(ctx.ensure_object(Invocation), name))
     _show(state)
     ctx.exit(0 if state.state == "connected" else 1)
 
 
-async def _login(session: Session, name: str) -> ServerState:
+async def _login(invocation: Invocation, name: str) -> ServerState:
     from lyra.mcp.client.approvals import own_folder
     from lyra.mcp.client.oauth import Tokens
 
     async def authorize(server: str, url: str) -> None:
         click.echo(f"Open this page to log in to {printable(server)}:\n{printable(url)}", err=True)
 
-    async with _servers(session, authorize=authorize, start_s=300.0) as servers:
+    async with _servers(invocation, authorize=authorize, start_s=300.0) as servers:
         settings = servers[name].settings
         if settings.auth_kind != "oauth":
             raise ConfigError(
@@ -179,7 +179,7 @@ async def _login(session: Session, name: str) -> ServerState:
 @click.option("--token-env", metavar="VARIABLE", help="Where the token of HTTP clients is; else one is made and shown.")
 @click.pass_obj
 def serve(
-    session: Session,
+    invocation: Invocation,
     *,
     names: tuple[str, ...],
     own: tuple[str, ...],
@@ -193,7 +193,7 @@ def serve(
 
     chosen = tuple(name.strip() for each in names for name in each.split(",") if name.strip())
     options = OfferOptions(os.getcwd(), chosen, tuple(_loaded(each) for each in own), allow, deny)
-    offer = Offer(options, session.config)
+    offer = Offer(options, invocation.config)
     if port is None:
         asyncio.run(_serve_stdio(offer))
     else:

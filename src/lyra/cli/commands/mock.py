@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lyra.cli.app import Group, json_option
+from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, note, printable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["mock"]
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def mock() -> None:
     """Stand in for model providers: Anthropic, OpenAI, Ollama."""
 

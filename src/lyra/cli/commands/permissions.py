@@ -12,7 +12,7 @@ import shlex
 
 import click
 
-from lyra.cli.app import Group, json_option
+from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, note, printable
 from lyra.core.checking.check import did_you_mean
 from lyra.core.tool import check_tool_name
@@ -25,7 +25,7 @@ from lyra.tools.permissions.subjects import TOOLS, Subject, facts_of, subject_of
 __all__ = ["permissions"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def permissions() -> None:
     """Say what would be allowed, and by which rule: explain."""
 
@@ -37,7 +37,7 @@ def permissions() -> None:
 @click.option("--ask", metavar="RULE", multiple=True, help="One more rule that asks. May be repeated.")
 @click.option("--deny", metavar="RULE", multiple=True, help="One more rule that denies. May be repeated.")
 @click.option("--mode", type=click.Choice(list(MODES)), help="The permission mode; default: what the files say.")
-@click.option("--headless", is_flag=True, help="Decide as where nobody is there to be asked.")
+@click.option("--headless", is_flag=True, help="Decide as in a run without a person to ask.")
 @click.option("--untrusted", is_flag=True, help="Decide as after reading text from outside.")
 @click.option("--trust-project", is_flag=True, help="Let the project's own files allow, too.")
 @click.option("--exit-code", "with_exit_code", is_flag=True, help="Exit with 3 when it is denied.")

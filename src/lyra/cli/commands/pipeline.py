@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import Group, json_option
+from lyra.cli.app import CommandGroup, json_option
 from lyra.cli.render import document, note, printable, report
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["pipeline"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Check, run and draw pipelines declared in TOML, YAML or JSON."""
 
@@ -166,7 +166,7 @@ def _show(event: Any) -> None:
 
 
 def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
-    """Put the pipeline's question to whoever sits here, or pipes answers in; nobody there is an answer too: none."""
+    """Put the pipeline's question to the terminal or the piped input; without either, cancel it."""
     question = printable(str(interrupt.get("question") or interrupt.get("kind")))
     asked = interrupt.get("kind"), interrupt.get("question")
     consent = interrupt.get("kind") == "confirmation"
@@ -184,16 +184,16 @@ def _answer(kernel: Any, pid: str, interrupt: dict[str, Any]) -> None:
         if answer is not None:
             kernel.resolve_interrupt(key, answer)
             return
-        note(f"{question} (nobody is here to answer)")
-        kernel.interrupts.cancel(key, "nobody is here to answer")
+        note(f"{question} (there is no one here to answer)")
+        kernel.interrupts.cancel(key, "there is no one here to answer")
         if consent:
-            kernel.orchestrator.terminate_session(pid, "user_cancelled", "nobody is here to answer")
+            kernel.orchestrator.terminate_session(pid, "user_cancelled", "there is no one here to answer")
 
     kernel.loop.call_soon(resolve)
 
 
 def _said(question: str, *, consent: bool) -> dict[str, Any] | None:
-    """What somebody at the terminal says, or the next line that is piped in; None when there is nobody and nothing."""
+    """The answer typed at the terminal, or the next line of the piped input; None without either."""
     import sys
 
     if sys.stdin is not None and sys.stdin.isatty():

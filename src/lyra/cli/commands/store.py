@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 
-from lyra.cli.app import Group, Session, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, printable, table
 from lyra.core.secrets.secret import is_reference
 from lyra.errors import ConfigError, Corrupt, StoreError
@@ -32,7 +32,7 @@ _COUNTED_ROWS_MAX: Final = 200_000
 _PROGRAMS: Final = ("programs_to_register", "programs_unknown")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Look at a store: info, check, compact, export.
 
@@ -48,9 +48,9 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
 @_target
 @json_option
 @click.pass_obj
-def info(session: Session, target: str | None, *, as_json: bool) -> None:
+def info(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     """Say what a store holds: rows, processes and their programs, size, who owns it."""
-    with _opened(session, target) as opened:
+    with _opened(invocation, target) as opened:
         facts = _facts(opened)
     if as_json:
         document(facts)
@@ -64,7 +64,7 @@ def info(session: Session, target: str | None, *, as_json: bool) -> None:
 @click.pass_context
 def check(ctx: click.Context, target: str | None, *, as_json: bool) -> None:
     """Read a store from end to end and name all that is wrong with it."""
-    with _opened(ctx.ensure_object(Session), target) as opened:
+    with _opened(ctx.ensure_object(Invocation), target) as opened:
         location, problems = opened.location, [*opened.check(), *_checked_runs(opened)]
     if as_json:
         document({"location": location, "sound": not problems, "problems": problems})
@@ -100,12 +100,12 @@ def _checked_runs(opened: Store) -> list[str]:
 @_target
 @json_option
 @click.pass_obj
-def compact(session: Session, target: str | None, *, as_json: bool) -> None:
+def compact(invocation: Invocation, target: str | None, *, as_json: bool) -> None:
     """Drop journal rows that a snapshot covers and that are past kernel.retention_s."""
     from lyra.core.clock import SystemClock
 
-    settings = session.config.kernel
-    with _opened(session, target) as opened:
+    settings = invocation.config.kernel
+    with _opened(invocation, target) as opened:
         now = SystemClock().now()
         lease = opened.acquire(f"lyra store compact, pid {os.getpid()}", now=now, ttl_s=settings.lease_s)
         try:
@@ -125,7 +125,7 @@ def compact(session: Session, target: str | None, *, as_json: bool) -> None:
 @click.option("--pid", metavar="PID", help="Only the rows of this process.")
 @click.option("--kind", metavar="KIND", help="Only rows of this kind, such as process.created.")
 @click.pass_obj
-def export(session: Session, target: str | None, *, after: int, pid: str | None, kind: str | None) -> None:
+def export(invocation: Invocation, target: str | None, *, after: int, pid: str | None, kind: str | None) -> None:
     """Write the journal to stdout, one JSON object a line."""
     import json
 
@@ -133,7 +133,7 @@ def export(session: Session, target: str | None, *, after: int, pid: str | None,
 
     if kind is not None:
         _must_be_a_kind(kind)
-    with _opened(session, target) as opened:
+    with _opened(invocation, target) as opened:
         for row in opened.read(after=after, pid=pid, kind=kind):
             event = {
                 "seq": row.seq,
@@ -158,16 +158,16 @@ def _must_be_a_kind(kind: str) -> None:
 
 # ---------------------------------------------------------------- opening without making
 @contextmanager
-def _opened(session: Session, target: str | None) -> Iterator[Store]:
-    """The store somebody named, or the configured one; it has to exist."""
+def _opened(invocation: Invocation, target: str | None) -> Iterator[Store]:
+    """Open the store that the argument names, or the configured one; it has to exist."""
     if target is None:
-        target = session.config.kernel.store.reveal()
+        target = invocation.config.kernel.store.reveal()
     elif is_reference(target):
         from lyra.core.secrets.secret import Secret
 
         target = Secret.parse(target).reveal()
     _must_exist(target)
-    opened = open_store(target, durability=session.config.kernel.durability)
+    opened = open_store(target, durability=invocation.config.kernel.durability)
     try:
         yield opened
     finally:

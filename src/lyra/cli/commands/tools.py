@@ -2,8 +2,8 @@
 
 The tools are the built-in ones, those of MCP servers, those of the user's folder (`~/.config/lyra/tools`), those of the
 project's `.lyra/tools` once it is trusted, and those of `--from`. What a server has it says when it is started, which
-`list` does only for `--mcp`. A call is decided by the same rules as an agent's where nobody is there to be asked: what
-no rule allows is denied.
+`list` does only for `--mcp`. A call is decided by the same rules as an agent's in a run without a person to ask: what no
+rule allows is denied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from lyra.cli.app import Group, Session, json_option
+from lyra.cli.app import CommandGroup, Invocation, json_option
 from lyra.cli.render import document, note, printable, table
 from lyra.errors import ApprovalRefused, ConfigError
 
@@ -39,7 +39,7 @@ _from = click.option(
 _trust = click.option("--trust-project", is_flag=True, help="Take the project's own .lyra/tools too.")
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def tools() -> None:
     """List the tools there are here, check files of tools, call one by hand."""
 
@@ -50,11 +50,11 @@ def tools() -> None:
 @click.option("--mcp", "start", is_flag=True, help="Start the MCP servers, and list their tools too.")
 @json_option
 @click.pass_obj
-def list_(session: Session, *, places: tuple[str, ...], trust_project: bool, start: bool, as_json: bool) -> None:
+def list_(invocation: Invocation, *, places: tuple[str, ...], trust_project: bool, start: bool, as_json: bool) -> None:
     """List the tools that an agent would have in this folder."""
     from lyra.mcp import McpServers
 
-    servers = McpServers.load(session.config, os.getcwd())
+    servers = McpServers.load(invocation.config, os.getcwd())
     states, theirs = asyncio.run(_started(servers)) if start else (servers.expected(), _NOTHING)
     found, problems = _all(places, trusted=trust_project, servers=theirs)
     if servers.warning:
@@ -140,7 +140,7 @@ def call(
         note(problem)
     registry = ToolRegistry(each for each, _ in found.values())
     path = _decide(registry[name], arguments, permissions)
-    grant = permissions.held(ctx.ensure_object(Session).config.grant)
+    grant = permissions.held(ctx.ensure_object(Invocation).config.grant)
 
     async def called() -> ToolResult:
         hides.set(permissions.hidden)

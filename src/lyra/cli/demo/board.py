@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from lyra.core.budgets.money import Money
 
-__all__ = ["TAIL_ROWS", "Board", "Row", "plan_of", "strategy_of"]
+__all__ = ["TAIL_ROWS", "Board", "BoardRow", "plan_of", "strategy_of"]
 
 TAIL_ROWS: Final = 8
 _ERLANG: Final = {"restart": "one_for_one", "restart_all": "one_for_all"}
 
 
 @dataclass(slots=True)
-class Row:
+class BoardRow:
     """One process, as far as the demo shows it."""
 
     pid: str
@@ -43,8 +43,8 @@ class Row:
 class Board:
     """Everything on the screen."""
 
-    rows: dict[str, Row] = field(default_factory=dict)  # by pid
-    places: dict[tuple[str, ...], Row] = field(default_factory=dict)  # the newest in each
+    rows: dict[str, BoardRow] = field(default_factory=dict)  # by pid
+    places: dict[tuple[str, ...], BoardRow] = field(default_factory=dict)  # the newest in each
     tail: deque[tuple[int, str, str, str]] = field(default_factory=lambda: deque(maxlen=TAIL_ROWS))
     calls: Counter[str] = field(default_factory=Counter)
     phase: str = "starting"
@@ -76,7 +76,7 @@ class Board:
         parent = self.rows.get(data.get("parent", ""))
         place = (*parent.place, name) if parent is not None else (name,)
         before = self.places.get(place)
-        row = Row(pid, name, place, self.states.get(pid, "new"), plan=plan_of(data))
+        row = BoardRow(pid, name, place, self.states.get(pid, "new"), plan=plan_of(data))
         row.limit = (data.get("budget") or {}).get("limits", {}).get("usd")
         row.starts = before.starts + 1 if before is not None else 1
         self.rows[pid] = self.places[place] = row
@@ -103,11 +103,11 @@ class Board:
                 row.doing = f"answers kept: {row.answers}" if row.plan is None else row.doing
 
     # ------------------------------------------------------------ reading
-    def tree(self) -> Iterator[tuple[str, Row]]:
+    def tree(self) -> Iterator[tuple[str, BoardRow]]:
         """Every process that is shown, parents first, each with the branch that leads to it."""
         yield from self._below((), "")
 
-    def _below(self, place: tuple[str, ...], indent: str) -> Iterator[tuple[str, Row]]:
+    def _below(self, place: tuple[str, ...], indent: str) -> Iterator[tuple[str, BoardRow]]:
         children = [row for at, row in self.places.items() if at[:-1] == place]
         for row in children:
             last = row is children[-1]
@@ -128,12 +128,12 @@ def strategy_of(plan: Mapping[str, Any]) -> str:
     return _ERLANG.get(plan["strategy"], str(plan["strategy"]))
 
 
-def _watch(row: Row, plan: Mapping[str, Any]) -> str:
+def _watch(row: BoardRow, plan: Mapping[str, Any]) -> str:
     return f"{row.restarts} of {plan['max_restarts']} restarts"
 
 
 # ---------------------------------------------------------------- one kind of Event each
-def _created(row: Row, data: Mapping[str, Any]) -> str:
+def _created(row: BoardRow, data: Mapping[str, Any]) -> str:
     if row.plan is not None:
         return f"{strategy_of(row.plan)}, {row.plan['max_restarts']} restarts in {row.plan['window_s']:g} s"
     limit = f", budget {Money(row.limit)}" if row.limit is not None else ""
@@ -141,12 +141,12 @@ def _created(row: Row, data: Mapping[str, Any]) -> str:
     return f"program {data['program'].rpartition(':')[2]}{limit}{again}"
 
 
-def _state(row: Row, data: Mapping[str, Any]) -> str:
+def _state(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.state = data["new_state"]
     return ""
 
 
-def _terminated(row: Row, data: Mapping[str, Any]) -> str:
+def _terminated(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.state = "terminated"
     error, value = data.get("error"), data.get("value")
     more = "" if error is None and value is None else f": {error.get('message') if error else _short(value)}"
@@ -154,12 +154,12 @@ def _terminated(row: Row, data: Mapping[str, Any]) -> str:
     return row.doing
 
 
-def _started(row: Row, data: Mapping[str, Any]) -> str:
+def _started(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.doing = _EFFECTS.get(data["name"], row.doing)
     return str(data["name"])
 
 
-def _retried(row: Row, data: Mapping[str, Any]) -> str:
+def _retried(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.retries += 1
     status = str(data["error"]).partition(" ")[0]
     reason = status if status.isdigit() else "silent"
@@ -167,7 +167,7 @@ def _retried(row: Row, data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _finished(row: Row, data: Mapping[str, Any]) -> str:
+def _finished(row: BoardRow, data: Mapping[str, Any]) -> str:
     form = data.get("form", "do")
     if form != "do":  # links, readings and the like are in the journal too, and not worth a line
         return f"end of {data['name']}" if form == "wait" else ""
@@ -181,38 +181,38 @@ def _finished(row: Row, data: Mapping[str, Any]) -> str:
     return f"value {_short(data.get('value'))}" + (f", {Money(usd)}" if usd else "")
 
 
-def _received(row: Row, _data: Mapping[str, Any]) -> str:
+def _received(row: BoardRow, _data: Mapping[str, Any]) -> str:
     row.messages += 1
     row.doing = f"messages: {row.messages}"
     return ""
 
 
-def _sent(_row: Row, data: Mapping[str, Any]) -> str:
+def _sent(_row: BoardRow, data: Mapping[str, Any]) -> str:
     if data.get("form"):  # what supervisors tell each other
         return ""
     return f"{data.get('sender', '')}: {_short(data.get('message'))}"
 
 
-def _asked(row: Row, data: Mapping[str, Any]) -> str:
+def _asked(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.doing = f"asks: {data['question']}"
     return str(data["question"])
 
 
-def _answered(row: Row, data: Mapping[str, Any]) -> str:
+def _answered(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.doing = "yes" if (data.get("response") or {}).get("approved") else "no"
     return f"the answer is {row.doing}"
 
 
-def _restarting(row: Row, data: Mapping[str, Any]) -> str:
+def _restarting(row: BoardRow, data: Mapping[str, Any]) -> str:
     row.restarts += 1
     return f"{data['id']} crashed" if data["reason"] == "error" else f"{data['id']} ended: {data['reason']}"
 
 
-def _gave_up(_row: Row, data: Mapping[str, Any]) -> str:
+def _gave_up(_row: BoardRow, data: Mapping[str, Any]) -> str:
     return f"{data['id']} crashed once too often"
 
 
-_FOLDS: Final[dict[str, Callable[[Row, Mapping[str, Any]], str]]] = {
+_FOLDS: Final[dict[str, Callable[[BoardRow, Mapping[str, Any]], str]]] = {
     "process.created": _created,
     "process.state_changed": _state,
     "process.terminated": _terminated,

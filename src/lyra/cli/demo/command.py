@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import Command, json_option
+from lyra.cli.app import CliCommand, json_option
 from lyra.cli.new_file import check_folder
 from lyra.cli.render import document, wants_colour
 from lyra.core.budgets.money import Money
@@ -42,7 +42,7 @@ _PATIENCE_S: Final = 60.0  # a demo that takes longer than this is broken
 _LINE_BYTES_MAX: Final = 1 << 20
 
 
-@click.command(cls=Command)
+@click.command(cls=CliCommand)
 @json_option
 @click.option("--seed", type=int, default=1, show_default=True, help="The service's moods follow from it.")
 @click.option("--speed", type=click.FloatRange(0.1, 100.0), default=1.0, show_default=True, help="Times as fast.")

@@ -136,7 +136,7 @@ def _broken_promises(effects: dict[str, int], supervision: dict[str, Any]) -> It
 
 # ---------------------------------------------------------------- supervision
 @dataclass(slots=True)
-class _Life:
+class _KernelRun:
     """One process of the tree, from its first row to its last."""
 
     pid: str
@@ -153,8 +153,8 @@ class _Tree:
     """Supervisors and their children, from the journal alone."""
 
     def __init__(self, journal: list[Fact]) -> None:
-        self.lives: dict[str, _Life] = {}
-        self._ended: dict[tuple[str, str], _Life] = {}  # by parent and name: ended by itself, not started again yet
+        self.lives: dict[str, _KernelRun] = {}
+        self._ended: dict[tuple[str, str], _KernelRun] = {}  # by parent and name: ended by itself, not started again yet
         for fact in journal:
             if fact.kind == "process.created":
                 self._created(fact)
@@ -167,7 +167,7 @@ class _Tree:
         data = fact.data
         plan = plan_of(data)
         name, parent = data.get("name") or fact.pid, data.get("parent", "")
-        self.lives[fact.pid] = _Life(fact.pid, name, parent, fact.seq, None if plan is None else dict(plan))
+        self.lives[fact.pid] = _KernelRun(fact.pid, name, parent, fact.seq, None if plan is None else dict(plan))
         if self._ended.pop((parent, name), None) is not None:
             self.lives[parent].restarts.append(fact.seq)
 
@@ -192,7 +192,7 @@ class _Tree:
                 child["crashes"] += life.reason == "error"
         return {"supervisors": supervisors, "children": children}
 
-    def _count_supervisor(self, supervisors: dict[str, Any], life: _Life, killed_at: int) -> None:
+    def _count_supervisor(self, supervisors: dict[str, Any], life: _KernelRun, killed_at: int) -> None:
         plan = life.plan or {}
         one = supervisors.setdefault(
             life.name,
@@ -209,7 +209,7 @@ class _Tree:
         one["restarts_after_the_kill"] += sum(seq > killed_at for seq in life.restarts)
         one["gave_up"] += self._gave_up(life)
 
-    def _gave_up(self, life: _Life) -> bool:
+    def _gave_up(self, life: _KernelRun) -> bool:
         """It ended by itself while a child lay there that it should have started again."""
         left = [child for (parent, _), child in self._ended.items() if parent == life.pid and child.reason == "error"]
         return bool(life.reason) and not life.stopped and bool(left)

@@ -10,8 +10,8 @@
 
 `python -m lyra.cli.demo.team SETTINGS` is started by `lyra demo`, killed with SIGKILL and started again. It writes one
 JSON object a line to stdout (every Event, every call at the service, the result) and reads answers to questions from
-stdin; when stdin ends, whoever started it is gone and it goes too. The programs are ordinary ones; read them as an
-example. The service is `demo_service`.
+stdin; the end of stdin means that `lyra demo` has ended, and it ends, too. The programs are ordinary ones; read them
+as an example. The service is `service`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ async def _work(settings: Settings) -> None:
 
 
 def _answer(kernel: Kernel) -> None:
-    """A line from stdin answers a question; its end means that nobody is there any more."""
+    """Answer a question with a line from stdin; the end of stdin means that `lyra demo` has ended."""
     line = os.read(sys.stdin.fileno(), 4096)
     if not line:
         os._exit(1)

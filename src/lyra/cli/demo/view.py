@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from lyra.cli.demo.board import TAIL_ROWS, Board, Row
+from lyra.cli.demo.board import TAIL_ROWS, Board, BoardRow
 from lyra.core.budgets.money import Money
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class LiveView:
         return view
 
 
-def _spent(row: Row, board: Board) -> str:
+def _spent(row: BoardRow, board: Board) -> str:
     """A parent's budget holds its children's spending."""
     if row.limit is None:
         return ""

@@ -1,0 +1,1 @@
+"""Writes the generated pages of docs/reference from the tables that the code uses: `python -m lyra.cli.reference`."""

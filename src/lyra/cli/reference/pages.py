@@ -65,7 +65,7 @@ base_url = "http://localhost:8000/v1"
 requests_per_minute = 50
 ```
 
-A project's file comes with somebody's repository and is trusted less than you are. Keys marked *narrows*
+A project's file comes with a repository and is trusted less than you are. Keys marked *narrows*
 it can only tighten: of two budgets the smaller holds, of two grants what both allow, whether you wrote yours
 in your file, in a variable or as a flag. It cannot name `env:` references, but for the keys of models, and it can
 send nothing to an address of its choice. What it asked for in vain is a note of `lyra config show`.

@@ -1,4 +1,4 @@
-"""What the commands about durable runs share: where runs are kept, and living one life of a run in a terminal.
+"""What the commands about durable runs share: where runs are kept, and how a terminal runs one.
 
 Runs are in the file that `--db` names, else in the configured store (`kernel.store`, by default `.lyra/lyra.db` in the
 project). A program of a project, which is a folder with a lyra.toml or a pyproject.toml, is run durably without being
@@ -20,8 +20,9 @@ from lyra.cli.render import note, printable, report
 from lyra.errors import ConfigError, Conflict, Corrupt, LyraError, StoreError, StoreFull, VegaError
 
 if TYPE_CHECKING:
-    from lyra.cli.app import Session
-    from lyra.cli.vega.run import Calls, Output
+    from lyra.cli.app import Invocation
+    from lyra.cli.vega.call_records import CallRecords
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.config import Config
     from lyra.kernel.interrupts.interrupt import Interrupt
     from lyra.store.space import Space
@@ -54,20 +55,20 @@ def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--db", metavar="FILE", help=text)(function)
 
 
-def store_file(session: Session, db: str | None) -> str:
+def store_file(invocation: Invocation, db: str | None) -> str:
     from lyra.vega.durable.runs import file_of
 
-    return file_of(_configured(session.config, os.getcwd()) if db is None else db)
+    return file_of(_configured(invocation.config, os.getcwd()) if db is None else db)
 
 
-def project_store(session: Session, file: str) -> str | None:
+def project_store(invocation: Invocation, file: str) -> str | None:
     """The store of the project that a program belongs to, where runs can be kept in it."""
     folder = os.path.dirname(os.path.abspath(file))
     if _above(folder, _FILE) is None and _above(folder, _PYTHON) is None:
         return None
     from lyra.config import Config
 
-    config = Config.load(folder, flags=session.flags)
+    config = Config.load(folder, flags=invocation.flags)
     if not _is_project(config) and _above(folder, _PYTHON) is None:
         return None  # what was found is the user's own file
     target = _configured(config, folder).removeprefix("sqlite://")
@@ -154,11 +155,11 @@ def come_to(path: str, run_id: str, *, durability: str = "process", make: bool =
 
 
 def live(
-    session: Session,
+    invocation: Invocation,
     space: Space,
     program: Program,
-    output: Output,
-    calls: Calls,
+    output: ProgramOutput,
+    calls: CallRecords,
     *,
     heard: bool,
     before: Run | None = None,
@@ -168,11 +169,14 @@ def live(
     is_said: bool = True,
     **options: Any,
 ) -> Any:
-    """One life of a run, to its end: what main returned. `held` is called once nobody else can be at work on it.
-    Ctrl-C stops the life; the run waits for the next one."""
+    """Run a durable run in this process until it ends, and give what main returned.
+
+    `held` is called once this process has the lease, so that no other can run it. Ctrl-C stops the process; the run
+    waits for the next `vega resume`.
+    """
     import asyncio
 
-    from lyra.cli.vega.run import with_servers
+    from lyra.cli.vega.setup import with_servers
     from lyra.vega.durable.durable_run import Life
     from lyra.vega.runtime.convert import to_python
     from lyra.vega.runtime.world import Options
@@ -183,7 +187,7 @@ def live(
             output.live.start()
 
     def asks(interrupt: Interrupt) -> None:
-        output.warn(printable(_asked(space.name, interrupt, command(session, space, "answer"))))
+        output.warn(printable(_asked(space.name, interrupt, command(invocation, space, "answer"))))
 
     def began(run_id: str) -> None:
         """Said once it is true: from here on, whatever happens to this process, the run is there to go on with."""
@@ -201,7 +205,7 @@ def live(
         output.loop = asyncio.get_running_loop()
         if output.live is not None:
             options["picture"] = output.live.picture
-        config = session.config if session.flags else None
+        config = invocation.config if invocation.flags else None
         if migration is not None:
             migration.done = migrated
         chosen = Options(write=output.write, warn=output.warn, **options)
@@ -222,12 +226,12 @@ def live(
             life.kernel.on_event(calls, calls.KINDS)
         return to_python(await life.run(facts))
 
-    with _ending(session, space, output, lives):
-        return asyncio.run(with_servers(session, program, options, main))
+    with _ending(invocation, space, output, lives):
+        return asyncio.run(with_servers(invocation, program, options, main))
 
 
 @contextmanager
-def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -> Iterator[None]:
+def _ending(invocation: Invocation, space: Space, output: ProgramOutput, lives: list[Life]) -> Iterator[None]:
     """What is said when a life ends other than with its run. The view ends with it, unless the run is read again."""
     from lyra.vega.durable.durable_run import Overtaken
 
@@ -238,17 +242,17 @@ def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -
         is_over = False
         raise
     except KeyboardInterrupt:
-        _stopped(session, space)
+        _stopped(invocation, space)
         raise
     except Conflict as conflict:
-        refusal = _taken(session, space, conflict)
+        refusal = _taken(invocation, space, conflict)
         if refusal is None and not any(life.is_held for life in lives):  # who was quicker has just come to the end
             is_over = False
             raise Overtaken from None
-        raise refusal or _superseded(session, space) from None
+        raise refusal or _superseded(invocation, space) from None
     except LyraError as error:
         if any(error is life.lack for life in lives):
-            _stopped(session, space)
+            _stopped(invocation, space)
         raise
     finally:
         if is_over:
@@ -256,25 +260,25 @@ def _ending(session: Session, space: Space, output: Output, lives: list[Life]) -
             output.check()
 
 
-def command(session: Session, space: Space, verb: str) -> str:
+def command(invocation: Invocation, space: Space, verb: str) -> str:
     """`vega resume ID`, as it has to be said from here: with its file, unless that is the configured store."""
     words = f"vega {verb} {space.name}"
     path = os.path.realpath(space.path)
     with suppress(ConfigError):
-        if os.path.realpath(store_file(session, None)) == path:
+        if os.path.realpath(store_file(invocation, None)) == path:
             return words
     near = os.path.relpath(path)
     return f"{words} --db {shlex.quote(path if near.startswith('..') else near)}"
 
 
-def _superseded(session: Session, space: Space) -> Conflict:
+def _superseded(invocation: Invocation, space: Space) -> Conflict:
     """This process was stopped for so long that another one went on with the run, and that came to the end."""
-    hint = f"all of its output: {command(session, space, 'resume')}"
+    hint = f"all of its output: {command(invocation, space, 'resume')}"
     return Conflict(f"another process has gone on with run {space.name}, and it is over", hint=hint)
 
 
-def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict | None:
-    """Somebody else is at work on the run: who; None where it is over by now."""
+def _taken(invocation: Invocation, space: Space, conflict: Conflict) -> Conflict | None:
+    """The error that names the process which runs the run; None where the run is over by now."""
     from lyra.vega.durable.runs import Run
 
     run = Run(space)
@@ -282,12 +286,12 @@ def _taken(session: Session, space: Space, conflict: Conflict) -> Conflict | Non
         return None
     owner = str(conflict.fields.get("owner", "")).split("|")
     who = f" by process {owner[1]}" if len(owner) > 1 else ""
-    hint = f"wait for it, or end it: {command(session, space, 'cancel')}"
+    hint = f"wait for it, or end it: {command(invocation, space, 'cancel')}"
     return Conflict(f"run {space.name} is being run{who}", hint=hint)
 
 
-def _stopped(session: Session, space: Space) -> None:
-    note(f"run {space.name} is stopped; it goes on with: {command(session, space, 'resume')}")
+def _stopped(invocation: Invocation, space: Space) -> None:
+    note(f"run {space.name} is stopped; it goes on with: {command(invocation, space, 'resume')}")
 
 
 _ANSWERS: Final = {"confirmation": "--yes or --no", "in_doubt": "retry, skip or fail"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lyra.errors import ConfigError, LyraError, VegaError
 
 if TYPE_CHECKING:
-    from lyra.cli.app import Session
+    from lyra.cli.app import Invocation
     from lyra.store.space import Space
     from lyra.vega.durable.runs import Run
     from lyra.vega.replay.timeline import Timeline
@@ -21,7 +21,7 @@ __all__ = ["make_fork"]
 
 
 def make_fork(
-    session: Session,
+    invocation: Invocation,
     path: str,
     timeline: Timeline,
     *,
@@ -46,7 +46,7 @@ def make_fork(
         space = Space(path, name or fork.fresh_name(runs.names, run.id))
         try:
             book = fork.copied_to(run, space, change, number, SystemClock().now())
-            error = _lived(session, space, run, book, is_live=is_live)
+            error = _lived(invocation, space, run, book, is_live=is_live)
             made = Run(space)
             one, other = fork.difference(timeline, read(made), number)
             return {
@@ -68,9 +68,9 @@ def make_fork(
             space.close()
 
 
-def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool) -> str:
+def _lived(invocation: Invocation, space: Space, run: Run, book: Any, *, is_live: bool) -> str:
     """Run the fork to its end; the error that ended it, if one did."""
-    from lyra.cli.vega.run import with_servers
+    from lyra.cli.vega.setup import with_servers
     from lyra.core.budgets.money import Money
     from lyra.vega.durable.durable_run import Life
     from lyra.vega.durable.runs import Run
@@ -79,7 +79,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
 
     forked = Run(space)  # at its place the run may have had another program than it has now
     began = run.began
-    flags = [*began.get("settings", ()), *session.flags]
+    flags = [*began.get("settings", ()), *invocation.flags]
     program = forked.program()
     options: dict[str, Any] = {
         "model": began["model"],
@@ -90,7 +90,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
     }
 
     async def main() -> Any:
-        config = session.config if flags else None
+        config = invocation.config if flags else None
         chosen = Options(write=lambda _: None, warn=lambda _: None, **options)
         life = Life(space, program, chosen, before=forked, config=config, door=fork_door(book, is_live=is_live))
         live_on(life)
@@ -98,7 +98,7 @@ def _lived(session: Session, space: Space, run: Run, book: Any, *, is_live: bool
 
     try:
         if is_live:
-            asyncio.run(with_servers(session, program, options, main))
+            asyncio.run(with_servers(invocation, program, options, main))
         else:
             asyncio.run(main())
     except VegaError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lyra.cli.app import Group, Lazy
+from lyra.cli.app import CommandGroup, Lazy
 
 __all__ = ["COMMANDS", "vega"]
 
@@ -46,7 +46,7 @@ A first program:
   vega new hello && cd hello && vega run main.vega --model sim/echo
 """
 
-vega = Group(
+vega = CommandGroup(
     "vega",
     lazy=COMMANDS,
     help="Write, check, run and test programs in the Vega language.",

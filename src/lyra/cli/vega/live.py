@@ -1,8 +1,8 @@
-"""`vega run --live`: a run shown while it runs, on stderr.
+"""`vega run --live`: shows a run on stderr while it runs.
 
-`Table` is for a terminal: drawn anew a few times a second at the bottom of the screen, with what the program prints
-above it. `Lines` is for everything else: one line for each thing that happens. What there is to show is the Picture of
-the run; stdout belongs to the program, and nothing here writes a word of its own to it.
+`LiveTable` is for a terminal: it redraws a table at the bottom of the screen a few times a second and prints the
+program's output above it. `EventLines` is for every other stream: one line for each event. Both show the `Picture` of
+the run. stdout belongs to the program; this module writes nothing of its own to it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from lyra.core.clock import Clock, Timer
 
-__all__ = ["Lines", "Live", "Table", "live_view"]
+__all__ = ["EventLines", "Live", "LiveTable", "live_view"]
 
 _FRAME_S: Final = 0.15
 _PAUSES: Final = 5  # a frame is followed by at least so many times what it took: most of the time is the program's
 _FRAME_ROWS: Final = 4  # the titles, the line below, one for "more" and the one of the cursor
 _WIDE: Final = 100
-_HELD_MAX: Final = 5_000  # lines
+_HELD_LINES_MAX: Final = 5_000
 _STYLES: Final = {
     "working": "green",
     "running": "green",
@@ -46,12 +46,12 @@ _STYLES: Final = {
 
 
 class Live(Protocol):
-    """A view: the Picture it shows, and ways past it for what is printed meanwhile."""
+    """A view of a run: the `Picture` that it shows, and methods for lines that the program prints meanwhile."""
 
     picture: Picture
 
     def write(self, line: str) -> bool:
-        """A line for stdout. False: it takes none, write it yourself."""
+        """Take a line for stdout; False where the view takes none and the caller has to write it."""
 
     def warn(self, line: str) -> None: ...
 
@@ -61,17 +61,17 @@ class Live(Protocol):
 
 
 def live_view(clock: Clock) -> Live:
-    """A table where stderr is a terminal that can show one, and nothing else writes on it."""
+    """A table where stderr is a terminal that can show one and stdout is not a pipe; lines otherwise."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb" or _is_pipe(sys.stdout):
-        return Lines(clock)
+        return EventLines(clock)
     from rich.console import Console
 
-    return Table(clock, Console(stderr=True, highlight=False, emoji=False, markup=False), sys.stdout, sys.stderr)
+    return LiveTable(clock, Console(stderr=True, highlight=False, emoji=False, markup=False), sys.stdout, sys.stderr)
 
 
 def _is_pipe(stream: TextIO) -> bool:
-    """Whoever reads a pipe may write to this very terminal."""
+    """Whether the stream is a pipe or a socket: its reader, such as `less`, may draw on this very terminal."""
     try:
         kind = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):
@@ -79,11 +79,11 @@ def _is_pipe(stream: TextIO) -> bool:
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
-class Lines:
+class EventLines:
     """One line for each thing that happens."""
 
     def __init__(self, clock: Clock) -> None:
-        self.picture = Picture(self._tell)
+        self.picture = Picture(self._print_event)
         self._clock = clock
         self._began = clock.monotonic()
 
@@ -94,19 +94,19 @@ class Lines:
         click.echo(line, err=True)
 
     def start(self) -> None:
-        """Lines are written as things happen."""
+        """Nothing to prepare: lines are written as events happen."""
 
     def close(self) -> None:
         sys.stdout.flush()
-        self._tell("total", _total(self.picture.total()))
+        self._print_event("total", _total(self.picture.total()))
 
-    def _tell(self, name: str, sentence: str) -> None:
-        with suppress(OSError):  # nobody reads it; the program goes on
+    def _print_event(self, name: str, sentence: str) -> None:
+        with suppress(OSError):  # stderr is closed; the program goes on
             note(f"{self._clock.monotonic() - self._began:7.2f} s  {name:<14} {sentence}")
 
 
-class Table:
-    """The busiest processes in a table. What is printed is held back until the next frame, which puts it above."""
+class LiveTable:
+    """Draws the busiest processes in a table. Printed lines are held until the next frame, which puts them above it."""
 
     def __init__(self, clock: Clock, console: Console, out: TextIO, err: TextIO) -> None:
         self.picture = Picture()
@@ -119,7 +119,7 @@ class Table:
         self._held: list[tuple[TextIO, str]] = []
         self._widths: list[int] = []  # of the lines on the screen
         self._timer: Timer | None = None
-        self._is_gone = False
+        self._terminal_is_closed = False
 
     def write(self, line: str) -> bool:
         if self._takes_out:
@@ -141,7 +141,7 @@ class Table:
 
     def _hold(self, stream: TextIO, line: str) -> None:
         self._held.append((stream, line))
-        if len(self._held) >= _HELD_MAX:
+        if len(self._held) >= _HELD_LINES_MAX:
             self._draw()
 
     def _frame(self) -> None:
@@ -153,45 +153,45 @@ class Table:
     # ------------------------------------------------------------ the screen
 
     def _draw(self) -> None:
-        if self._is_gone:
+        if self._terminal_is_closed:
             return
         try:
             self._show()
-        except OSError:  # the terminal is gone; whoever prints will notice
-            self._is_gone = True
+        except OSError:  # The terminal was closed. Drawing stops here; the next printed line raises and ends the run.
+            self._terminal_is_closed = True
             self._takes_out = False
 
     def _show(self) -> None:
         from rich.cells import cell_len
 
         lines = self._lines()
-        text = self._up()
+        text = self._cursor_up()
         if self._held:
-            self._say(self._err, f"{text}\x1b[J")
+            self._write_flushed(self._err, f"{text}\x1b[J")
             self._print_held()
             text = ""
-        self._say(self._err, text + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+        self._write_flushed(self._err, text + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
         self._widths = [cell_len(click.unstyle(line)) for line in lines]
 
-    def _up(self) -> str:
-        """To the first line of the table, which may be broken into more since the window became narrower."""
+    def _cursor_up(self) -> str:
+        """Moves the cursor to the first line of the table; a window that became narrower wraps lines into several."""
         width = max(1, self._console.width)
-        rows = sum(max(1, -(-each // width)) for each in self._widths)
+        rows = sum(max(1, -(-line_width // width)) for line_width in self._widths)
         return f"\r\x1b[{rows}A" if rows else "\r"
 
     def _print_held(self) -> None:
         held, self._held = self._held, []
         stream = held[0][0]
         lines: list[str] = []
-        for of, line in held:
-            if of is not stream:
-                self._say(stream, "".join(lines))
-                stream, lines = of, []
+        for line_stream, line in held:
+            if line_stream is not stream:
+                self._write_flushed(stream, "".join(lines))
+                stream, lines = line_stream, []
             lines.append(f"{line}\n")
-        self._say(stream, "".join(lines))
+        self._write_flushed(stream, "".join(lines))
 
     @staticmethod
-    def _say(stream: TextIO, text: str) -> None:
+    def _write_flushed(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lyra.cli.app import Command
+from lyra.cli.app import CliCommand
 from lyra.errors import ConfigError
 
 __all__ = ["lsp"]
 
 
-@click.command(cls=Command, name="lsp")
+@click.command(cls=CliCommand, name="lsp")
 @click.pass_context
 def lsp(ctx: click.Context, /) -> None:
     """Help editors: the language server, on stdin and stdout.

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from lyra.cli.app import Command
+from lyra.cli.app import CliCommand
 from lyra.errors import ConfigError
 
 __all__ = ["new"]
@@ -77,7 +77,7 @@ $ vega check main.vega && vega fmt *.vega
 _IGNORED: Final = "*.vgb\n*.db\n.lyra/\n"
 
 
-@click.command(cls=Command, name="new")
+@click.command(cls=CliCommand, name="new")
 @click.argument("name")
 def new(*, name: str) -> None:
     """Start a project: a program, a test, a README.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from lyra.cli.app import Command, json_option
+from lyra.cli.app import CliCommand, json_option
 from lyra.cli.vega.files import Files, say_problems
 from lyra.errors import ConfigError, SourceError
 
 __all__ = ["plan"]
 
 
-@click.command(cls=Command, name="plan")
+@click.command(cls=CliCommand, name="plan")
 @click.argument("file")
 @json_option
 @click.option("--dot", is_flag=True, help="Print the plan as a graph in the DOT language.")

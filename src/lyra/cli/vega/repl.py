@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import Command
-from lyra.cli.app import Session as Invocation
+from lyra.cli.app import CliCommand, Invocation
 from lyra.cli.vega.files import Files, say_problem, say_problems
-from lyra.cli.vega.run import dollars, kernel_of
+from lyra.cli.vega.setup import dollars, kernel_of
 from lyra.errors import LyraError, SourceError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _MORE: Final = "  ... "
 _HISTORY_MAX: Final = 1_000
 
 
-@click.command(cls=Command, name="repl")
+@click.command(cls=CliCommand, name="repl")
 @click.option("--model", metavar="NAME", help="Use this model for every agent; `sim/echo` needs no key.")
 @click.option("--budget", metavar="$X", help="Stop before more dollars than this are spent in all.")
 @click.pass_context

@@ -1,7 +1,7 @@
 """`vega replay RUN`: look at a run as it was at any moment, forwards and backwards.
 
 On a terminal it is a screen; with `--plain`, a pipe, `--commands` or `--json` a prompt that reads one command a line. A
-replay asks nobody and writes nothing, also of a run that another process is at work on; only `fork` makes a run.
+replay calls no model and writes nothing, also when another process is running the run; only `fork` makes a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from lyra.cli.app import Command, Session, json_option
+from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import note, printable, report
 from lyra.cli.vega.durable import db_option, opened, store_file
 from lyra.errors import ConfigError, Corrupt, LyraError, StoreError
@@ -21,7 +21,7 @@ from lyra.errors import ConfigError, Corrupt, LyraError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lyra.cli.vega.replay_commands import Commands, Result
+    from lyra.cli.vega.replay_commands import CommandResult, Commands
     from lyra.vega.replay.timeline import Timeline
 
 __all__ = ["replay"]
@@ -29,7 +29,7 @@ __all__ = ["replay"]
 _PROMPT: Final = "replay> "
 
 
-@click.command(cls=Command, name="replay")
+@click.command(cls=CliCommand, name="replay")
 @click.argument("run")
 @db_option
 @click.option("--plain", is_flag=True, help="A prompt in place of the screen.")
@@ -48,15 +48,17 @@ def replay(
     from lyra.cli.vega.replay_commands import Commands
     from lyra.vega.replay.player import Player
 
-    session = ctx.ensure_object(Session)
-    path = store_file(session, db)
+    invocation = ctx.ensure_object(Invocation)
+    path = store_file(invocation, db)
     given = None if commands is None else _lines_of(commands)
     timeline = _timeline(path, run)
 
     def fork(name: str | None, number: int, text: str, is_error: bool) -> dict[str, Any]:
         from lyra.cli.vega.fork import make_fork
 
-        return make_fork(session, path, timeline, name=name, number=number, text=text, is_error=is_error, is_live=live)
+        return make_fork(
+            invocation, path, timeline, name=name, number=number, text=text, is_error=is_error, is_live=live
+        )
 
     said = Commands(Player(timeline), fork)
     if _is_screen(plain=plain, is_script=given is not None or as_json):
@@ -175,7 +177,7 @@ def _answer(said: Commands, line: str, *, as_json: bool) -> tuple[bool, bool]:
     return True, result.is_end
 
 
-def _show(line: str, result: Result, *, as_json: bool) -> None:
+def _show(line: str, result: CommandResult, *, as_json: bool) -> None:
     if as_json:
         _line({"command": line, "ok": True, "data": result.data})
     elif result.text:

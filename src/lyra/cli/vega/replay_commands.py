@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lyra.vega.replay.agents import AgentView
     from lyra.vega.replay.player import Player
 
-__all__ = ["COMMANDS", "Commands", "Result", "step_line"]
+__all__ = ["COMMANDS", "CommandResult", "Commands", "step_line"]
 
 _LINES_AROUND: Final = 4
 _EFFECTS_SHOWN: Final = 20
@@ -29,42 +29,42 @@ _VALUE_SHOWN: Final = 2_000
 _STEPS_MAX: Final = 1_000_000_000
 
 
-class Result(NamedTuple):
+class CommandResult(NamedTuple):
     text: str
     data: Any = None
     is_end: bool = False
 
 
-class Row(NamedTuple):
+class ScreenRow(NamedTuple):
     usage: str
     text: str
     other: tuple[str, ...] = ()
 
 
 # The words of the prompt, in the order of the help. `other` are further words for the same.
-COMMANDS: Final[dict[str, Row]] = {
-    "step": Row("step [N]", "let the next effect happen, or N of them", ("s", "n")),
-    "back": Row("back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)),
-    "line": Row("line [N]", "on to the next line of the process in view", ("l",)),
-    "next": Row("next effect", "on past the next effect of the process in view"),
-    "goto": Row("goto N", "to the place before effect N; `goto end`", ("g",)),
-    "continue": Row("continue", "on to the next breakpoint, or to the end", ("c",)),
-    "reverse-continue": Row("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
-    "break": Row("break agent NAME | error | cost $X | line FILE:LINE | if EXPR", "stop there"),
-    "breaks": Row("breaks", "the breakpoints"),
-    "delete": Row("delete N", "take a breakpoint away"),
-    "where": Row("where", "the source around the place, and who called whom", ("w",)),
-    "vars": Row("vars", "the variables of the process in view", ("v",)),
-    "print": Row("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
-    "processes": Row("processes [FROM]", "the processes that there are here", ("ps",)),
-    "process": Row("process PID", "look at this process; `process -`: at the one whose turn it is"),
-    "mailbox": Row("mailbox [PID]", "the messages that wait", ("m",)),
-    "effects": Row("effects [FROM [TO]]", "what the run did", ("e",)),
-    "output": Row("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
-    "cost": Row("cost", "what was spent so far, and in all"),
-    "fork": Row('fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"),
-    "help": Row("help", "this list", ("h", "?")),
-    "quit": Row("quit", "end; so does Ctrl-D", ("q", "exit")),
+COMMANDS: Final[dict[str, ScreenRow]] = {
+    "step": ScreenRow("step [N]", "let the next effect happen, or N of them", ("s", "n")),
+    "back": ScreenRow("back [N]", "take the last effect back, or N of them; `back line`: to the line before", ("b",)),
+    "line": ScreenRow("line [N]", "on to the next line of the process in view", ("l",)),
+    "next": ScreenRow("next effect", "on past the next effect of the process in view"),
+    "goto": ScreenRow("goto N", "to the place before effect N; `goto end`", ("g",)),
+    "continue": ScreenRow("continue", "on to the next breakpoint, or to the end", ("c",)),
+    "reverse-continue": ScreenRow("reverse-continue", "back to the last breakpoint, or to the beginning", ("rc", "r")),
+    "break": ScreenRow("break agent NAME | error | cost $X | line FILE:LINE | if EXPR", "stop there"),
+    "breaks": ScreenRow("breaks", "the breakpoints"),
+    "delete": ScreenRow("delete N", "take a breakpoint away"),
+    "where": ScreenRow("where", "the source around the place, and who called whom", ("w",)),
+    "vars": ScreenRow("vars", "the variables of the process in view", ("v",)),
+    "print": ScreenRow("print EXPR", "what an expression comes to here; it may compute and nothing else", ("p",)),
+    "processes": ScreenRow("processes [FROM]", "the processes that there are here", ("ps",)),
+    "process": ScreenRow("process PID", "look at this process; `process -`: at the one whose turn it is"),
+    "mailbox": ScreenRow("mailbox [PID]", "the messages that wait", ("m",)),
+    "effects": ScreenRow("effects [FROM [TO]]", "what the run did", ("e",)),
+    "output": ScreenRow("output [N]", "what was printed so far, or the last N lines of it", ("o",)),
+    "cost": ScreenRow("cost", "what was spent so far, and in all"),
+    "fork": ScreenRow('fork [ID] reply|error N "TEXT"', "change what effect N gave, and run on as a run of its own"),
+    "help": ScreenRow("help", "this list", ("h", "?")),
+    "quit": ScreenRow("quit", "end; so does Ctrl-D", ("q", "exit")),
 }
 _WORDS: Final = {word: name for name, row in COMMANDS.items() for word in (name, *row.other)}
 
@@ -79,7 +79,7 @@ class Commands:
         self.breakpoints = Breakpoints(player)
         self._make_fork = fork
 
-    def do(self, line: str) -> Result:
+    def do(self, line: str) -> CommandResult:
         word, _, rest = line.strip().partition(" ")
         name = _WORDS.get(word.lower())
         if name is None:
@@ -87,7 +87,7 @@ class Commands:
             raise ConfigError(
                 f"there is no command {word!r}", hint=f"did you mean {near}?" if near else "`help` lists them"
             )
-        act: Callable[[str], Result] = getattr(self, f"_{name.replace('-', '_')}")
+        act: Callable[[str], CommandResult] = getattr(self, f"_{name.replace('-', '_')}")
         return act(rest.strip())
 
     def words(self, text: str) -> list[str]:
@@ -110,7 +110,7 @@ class Commands:
 
     # ------------------------------------------------------------ going
 
-    def _step(self, rest: str) -> Result:
+    def _step(self, rest: str) -> CommandResult:
         player = self.player
         count = _count(rest)
         if player.inside is not None:
@@ -119,7 +119,7 @@ class Commands:
         player.goto(player.position + count)
         return self.here()
 
-    def _back(self, rest: str) -> Result:
+    def _back(self, rest: str) -> CommandResult:
         player = self.player
         word, _, many = rest.partition(" ")
         if word == "line":
@@ -130,13 +130,13 @@ class Commands:
             player.goto(player.position - _count(rest))
         return self.here()
 
-    def _line(self, rest: str) -> Result:
+    def _line(self, rest: str) -> CommandResult:
         for _ in range(_count(rest)):
             if not self.player.line():
                 break
         return self.here()
 
-    def _next(self, rest: str) -> Result:
+    def _next(self, rest: str) -> CommandResult:
         if rest not in ("", "effect"):
             raise ConfigError(f"`next {rest}`?", hint="next effect")
         player = self.player
@@ -145,7 +145,7 @@ class Commands:
             return self.here(f"process {pid} does nothing more")
         return self.here()
 
-    def _goto(self, rest: str) -> Result:
+    def _goto(self, rest: str) -> CommandResult:
         length = len(self.player.timeline)
         if rest == "end":
             self.player.goto(length)
@@ -156,16 +156,16 @@ class Commands:
         self.player.goto(number)
         return self.here()
 
-    def _continue(self, _: str) -> Result:
+    def _continue(self, _: str) -> CommandResult:
         return self._hit(self.breakpoints.forward())
 
-    def _reverse_continue(self, _: str) -> Result:
+    def _reverse_continue(self, _: str) -> CommandResult:
         return self._hit(self.breakpoints.backward())
 
-    def _hit(self, hit: Hit | None) -> Result:
+    def _hit(self, hit: Hit | None) -> CommandResult:
         return self.here("" if hit is None else f"breakpoint {hit.breakpoint}")
 
-    def here(self, said: str = "") -> Result:
+    def here(self, said: str = "") -> CommandResult:
         """Where the run stands, in one or two lines."""
         player = self.player
         timeline = player.timeline
@@ -193,25 +193,25 @@ class Commands:
             "next": None if upcoming is None else upcoming.to_data(),
             "said": said or None,
         }
-        return Result("\n".join(lines), data)
+        return CommandResult("\n".join(lines), data)
 
     # ------------------------------------------------------------ breakpoints
 
-    def _break(self, rest: str) -> Result:
+    def _break(self, rest: str) -> CommandResult:
         made = self.breakpoints.add(rest)
-        return Result(f"breakpoint {made}", _break_data(made))
+        return CommandResult(f"breakpoint {made}", _break_data(made))
 
-    def _breaks(self, _: str) -> Result:
+    def _breaks(self, _: str) -> CommandResult:
         found = self.breakpoints.all
-        return Result("\n".join(map(str, found)) or "none", [_break_data(one) for one in found])
+        return CommandResult("\n".join(map(str, found)) or "none", [_break_data(one) for one in found])
 
-    def _delete(self, rest: str) -> Result:
+    def _delete(self, rest: str) -> CommandResult:
         gone = self.breakpoints.delete(_number(rest, "delete"))
-        return Result(f"deleted {gone}", _break_data(gone))
+        return CommandResult(f"deleted {gone}", _break_data(gone))
 
     # ------------------------------------------------------------ looking
 
-    def _where(self, _: str) -> Result:
+    def _where(self, _: str) -> CommandResult:
         player = self.player
         pid = player.in_view
         file, line = player.place()
@@ -226,9 +226,9 @@ class Commands:
         trace = [] if found is None else found.fiber.trace()
         lines += [f"  called by {one}" for one in trace[1:9]]
         data = {"process": pid, "file": file, "line": line, "text": player.line_of(file, line), "trace": trace}
-        return Result("\n".join(lines), data)
+        return CommandResult("\n".join(lines), data)
 
-    def _vars(self, _: str) -> Result:
+    def _vars(self, _: str) -> CommandResult:
         player = self.player
         program = player.timeline.program
         own = player.locals()
@@ -238,14 +238,14 @@ class Commands:
         if not player.variables.has_names:
             lines.append("(the run keeps no sources: only parameters and globals have names)")
         data = {name: brief(value, _VALUE_SHOWN, program) for name, value in {**shared, **own}.items()}
-        return Result("\n".join(lines) or "none", data)
+        return CommandResult("\n".join(lines) or "none", data)
 
-    def _print(self, rest: str) -> Result:
+    def _print(self, rest: str) -> CommandResult:
         value = self.player.value(rest)
         text = brief(value, _VALUE_SHOWN, self.player.timeline.program)
-        return Result(text, {"expression": rest, "value": text})
+        return CommandResult(text, {"expression": rest, "value": text})
 
-    def _processes(self, rest: str) -> Result:
+    def _processes(self, rest: str) -> CommandResult:
         player = self.player
         first = _number(rest, "processes") if rest else 0
         pids = [*player.pids, *player.agents]
@@ -257,7 +257,7 @@ class Commands:
         if rest_of > 0:
             lines.append(f"  … and {rest_of} more: processes {first + len(shown)}")
         data = [{"pid": pid, "function": name, "state": state} for pid, name, state in rows]
-        return Result("\n".join(lines) or "none has begun", {"processes": data, "of": len(pids)})
+        return CommandResult("\n".join(lines) or "none has begun", {"processes": data, "of": len(pids)})
 
     def _brief(self, pid: str) -> tuple[str, str]:
         """What a process runs, and how it stands."""
@@ -274,7 +274,7 @@ class Commands:
             return "between two lines"
         return f"at {at}" if at else "running"
 
-    def _process(self, rest: str) -> Result:
+    def _process(self, rest: str) -> CommandResult:
         player = self.player
         if rest in ("", "-"):
             player.chosen = None
@@ -293,7 +293,7 @@ class Commands:
             raise ConfigError(f"there is no process {name!r} here", hint=hint)
         return found
 
-    def _agent(self, agent: AgentView) -> Result:
+    def _agent(self, agent: AgentView) -> CommandResult:
         """An agent: its settings, what waits for it, and what it remembers, or was asked so far."""
         program = self.player.timeline.program
         settings = {name: brief(value, 120, program) for name, value in agent.settings.items()}
@@ -308,9 +308,9 @@ class Commands:
             lines.append(f"  … {len(told) - len(shown)} before these")
         lines += [f"  {one['who']}: {brief(one['text'])}" for one in shown]
         data = {"process": agent.pid, "agent": agent.name, "state": agent.state, "settings": settings}
-        return Result("\n".join(lines), {**data, "mailbox": agent.waiting, "conversation": told})
+        return CommandResult("\n".join(lines), {**data, "mailbox": agent.waiting, "conversation": told})
 
-    def _mailbox(self, rest: str) -> Result:
+    def _mailbox(self, rest: str) -> CommandResult:
         player = self.player
         agent = player.agent(rest)
         pid = rest if agent is not None else self._pid(rest or player.in_view)
@@ -320,9 +320,9 @@ class Commands:
         lines = [f"{at}: {text}" for at, text in enumerate(texts)]
         if len(waiting) > len(texts):
             lines.append(f"… and {len(waiting) - len(texts)} more")
-        return Result("\n".join(lines) or "empty", {"process": pid, "messages": texts, "of": len(waiting)})
+        return CommandResult("\n".join(lines) or "empty", {"process": pid, "messages": texts, "of": len(waiting)})
 
-    def _effects(self, rest: str) -> Result:
+    def _effects(self, rest: str) -> CommandResult:
         timeline = self.player.timeline
         parts = rest.split()
         here = self.player.position
@@ -330,14 +330,14 @@ class Commands:
         last = _number(parts[1], "effects") if len(parts) > 1 else first + _EFFECTS_SHOWN
         steps = timeline.steps[max(first, 0) : max(last, 0)]
         lines = [f"{'>' if one.number == here else ' '} {step_line(one)}" for one in steps]
-        return Result("\n".join(lines) or "none", [one.to_data() for one in steps])
+        return CommandResult("\n".join(lines) or "none", [one.to_data() for one in steps])
 
-    def _output(self, rest: str) -> Result:
+    def _output(self, rest: str) -> CommandResult:
         limit = _count(rest) if rest else None
         lines = self.player.timeline.output(self.player.position, limit)
-        return Result("\n".join(lines), lines)
+        return CommandResult("\n".join(lines), lines)
 
-    def _cost(self, _: str) -> Result:
+    def _cost(self, _: str) -> CommandResult:
         timeline = self.player.timeline
         so_far, in_all = timeline.spent(self.player.position), timeline.spent(len(timeline))
         data = {
@@ -349,11 +349,11 @@ class Commands:
             }
             for name, one in (("so_far", so_far), ("in_all", in_all))
         }
-        return Result(f"so far {so_far}\nin all {in_all}", data)
+        return CommandResult(f"so far {so_far}\nin all {in_all}", data)
 
     # ------------------------------------------------------------ the rest
 
-    def _fork(self, rest: str) -> Result:
+    def _fork(self, rest: str) -> CommandResult:
         name, is_error, number, text = fork_words(rest)
         facts = self._make_fork(name, number, text, is_error)
         lines = [f"fork {facts['run']}: effect {number} gave {brief(facts['was'], 60)}, now {brief(text, 60)}"]
@@ -364,9 +364,9 @@ class Commands:
             listed = ", ".join(facts["new"][:8])
             refused = f"new effects, refused: {listed} (`vega replay --live` does them for real)"
             lines.append(f"new effects: {listed}" if facts["live"] else refused)
-        return Result("\n".join(lines), facts)
+        return CommandResult("\n".join(lines), facts)
 
-    def _help(self, _: str) -> Result:
+    def _help(self, _: str) -> CommandResult:
         width = max(len(row.usage) for row in COMMANDS.values() if len(row.usage) < _WIDE)
         lines = []
         for row in COMMANDS.values():
@@ -375,10 +375,10 @@ class Commands:
                 lines.append(f"  {row.usage:<{width}}  {row.text}{short}")
             else:
                 lines += [f"  {row.usage}", f"  {'':<{width}}  {row.text}{short}"]
-        return Result("\n".join(lines), {name: row.text for name, row in COMMANDS.items()})
+        return CommandResult("\n".join(lines), {name: row.text for name, row in COMMANDS.items()})
 
-    def _quit(self, _: str) -> Result:
-        return Result("", None, is_end=True)
+    def _quit(self, _: str) -> CommandResult:
+        return CommandResult("", None, is_end=True)
 
 
 _WIDE: Final = 36

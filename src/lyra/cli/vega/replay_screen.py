@@ -69,7 +69,7 @@ class Screen:
         self._resized = False
 
     def run(self) -> None:
-        """Until somebody quits; the terminal is as it was afterwards."""
+        """Read keys until one of them quits, then restore the terminal."""
         before = termios.tcgetattr(self._in)
         resized: Any = signal.signal(signal.SIGWINCH, self._resize)
         sys.stdout.write(_ENTER)
@@ -99,7 +99,7 @@ class Screen:
     # ------------------------------------------------------------ keys
 
     def _key(self) -> str | None:
-        """The next key; "" when the window changed, None when nobody types any more."""
+        """The next key; "" when the window changed, None at the end of the input."""
         while not self._bytes:
             if self._resized:
                 self._resized = False

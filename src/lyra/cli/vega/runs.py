@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import Command, Session, json_option
+from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, note, printable, table
 from lyra.cli.vega.durable import come_to, command, db_option, opened, store_file
 from lyra.errors import ConfigError
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["answer", "cancel", "resume", "runs"]
 
 
-@click.command(cls=Command, name="runs")
+@click.command(cls=CliCommand, name="runs")
 @db_option
 @json_option
 @click.pass_obj
-def runs(session: Session, /, *, db: str | None, as_json: bool) -> None:
+def runs(invocation: Invocation, /, *, db: str | None, as_json: bool) -> None:
     """List durable runs: state, program, when it began, what it cost."""
-    with opened(store_file(session, db)) as found:
+    with opened(store_file(invocation, db)) as found:
         listed = [_facts(run) for run in found]
     if as_json:
         document(listed)
@@ -60,7 +60,7 @@ def _question(question: Question) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- going on
-@click.command(cls=Command, name="resume")
+@click.command(cls=CliCommand, name="resume")
 @click.argument("run")
 @db_option
 @click.option("--tail", is_flag=True, help="Print only what comes now, not what was printed before.")
@@ -84,18 +84,19 @@ def resume(
     """Go on with a run that was stopped, and print its whole output.
 
     It goes on with the program that it has; a file that was changed since takes over with --program, where that is
-    safe. A run that is over prints its output again and asks nobody for anything.
+    safe. A run that is over prints its output again and calls no model.
     """
+    from lyra.cli.vega.call_records import CallRecords
     from lyra.cli.vega.files import Files
-    from lyra.cli.vega.run import Calls, Output
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.cli.vega.start import go_on, with_run
     from lyra.vega.migrate.migration import migrated
 
-    session = ctx.ensure_object(Session)
-    path = store_file(session, db)
+    invocation = ctx.ensure_object(Invocation)
+    path = store_file(invocation, db)
     with opened(path) as found:
         _ = found[run]
-    output = Output(collect=as_json)
+    output = ProgramOutput(collect=as_json)
     if live and not as_json:
         output.watch()
 
@@ -104,13 +105,13 @@ def resume(
         migration = None
         if program is not None:
             files = Files(program)
-            migration = migrated(before, files.program(), files.texts, say=partial(command, session, space))
+            migration = migrated(before, files.program(), files.texts, say=partial(command, invocation, space))
         elif not before.is_over and _is_edited(before):
             note(
                 f"{before.file} was changed since; the run goes on with the program that it has "
-                f"(with the changed one: {command(session, space, 'resume')} --program {before.file})"
+                f"(with the changed one: {command(invocation, space, 'resume')} --program {before.file})"
             )
-        calls = Calls(trace=output.warn if trace else None, model=before.began["model"])
+        calls = CallRecords(trace=output.warn if trace else None, model=before.began["model"])
         heard = trace or as_json
         go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=tail)
 
@@ -135,14 +136,14 @@ def _is_edited(run: Run) -> bool:
 
 
 # ---------------------------------------------------------------- ending, answering
-@click.command(cls=Command, name="cancel")
+@click.command(cls=CliCommand, name="cancel")
 @click.argument("run")
 @db_option
 @json_option
 @click.pass_obj
-def cancel(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
+def cancel(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
     """End a run for good, also one that another process is at work on."""
-    path = store_file(session, db)
+    path = store_file(invocation, db)
     with opened(path) as found:
         one = found[run]
         was = one.state
@@ -159,8 +160,8 @@ _OVER = ("finished", "failed", "cancelled")
 
 
 def _cancel(path: str, run: str) -> str:
-    """Tell whoever is at work on it and wait for that; where nobody is, end it here. How it stands then: it may have
-    come to its own end first."""
+    """Ask the process that runs it to end it, and wait for that; end it here where no process runs it. The state of
+    the run afterwards: it may have ended by itself first."""
     import asyncio
 
     from lyra.vega.durable.durable_run import cancel_note, end
@@ -175,7 +176,7 @@ def _cancel(path: str, run: str) -> str:
         space.close()
 
 
-@click.command(cls=Command, name="answer")
+@click.command(cls=CliCommand, name="answer")
 @click.argument("run")
 @click.argument("text", required=False)
 @click.option("--question", metavar="ID", help="Which question, where several wait; its id or the beginning of it.")
@@ -186,7 +187,7 @@ def _cancel(path: str, run: str) -> str:
 @json_option
 @click.pass_obj
 def answer(
-    session: Session,
+    invocation: Invocation,
     /,
     *,
     run: str,
@@ -200,18 +201,18 @@ def answer(
     """Answer what a run asks; without an answer, list its questions.
 
     A confirmation takes --yes or --no, an effect in doubt the word retry, skip or fail, any other question a TEXT. A
-    run that nobody is at work on takes the answer when it goes on: `vega resume`.
+    stopped run takes the answer when it goes on: `vega resume`.
     """
     from lyra.vega.durable.durable_run import answer_note
 
-    path = store_file(session, db)
+    path = store_file(invocation, db)
     with opened(path) as found:
         one = found[run]
         waiting = one.questions()
         if text is None and approved is None and data is None:
             _list(one, waiting, as_json=as_json)
             return
-        resume, more = (command(session, one.space, verb) for verb in ("resume", "answer"))
+        resume, more = (command(invocation, one.space, verb) for verb in ("resume", "answer"))
         asked = _chosen(one, waiting, question, resume)
         one.space.leave_note(answer_note(asked.id, _response(more, asked, text, approved, data)))
         at_work = bool(one.owner)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lyra.cli.app import Command, json_option
+from lyra.cli.app import CliCommand, json_option
 from lyra.cli.vega.files import STDIN, Files, problem_data, say_problem, say_problems
 from lyra.errors import ConfigError, SourceError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["check", "compile_", "disasm", "fmt"]
 
 
-@click.command(cls=Command, name="check")
+@click.command(cls=CliCommand, name="check")
 @click.argument("files", nargs=-1, required=True)
 @json_option
 @click.pass_context
@@ -66,7 +66,7 @@ def _problems(file: str) -> list[Diagnostic]:
     return found
 
 
-@click.command(cls=Command, name="compile")
+@click.command(cls=CliCommand, name="compile")
 @click.argument("file")
 @click.option("-o", "--output", "output", metavar="OUT.vgb", help="Where to; default: beside the source.")
 @click.pass_context
@@ -85,7 +85,7 @@ def compile_(ctx: click.Context, /, *, file: str, output: str | None) -> None:
     _write(output, bytecode.dump(program))
 
 
-@click.command(cls=Command, name="disasm")
+@click.command(cls=CliCommand, name="disasm")
 @click.argument("file")
 @click.pass_context
 def disasm(ctx: click.Context, /, *, file: str) -> None:
@@ -106,7 +106,7 @@ def _program(ctx: click.Context, file: str) -> Any:
         ctx.exit(2)
 
 
-@click.command(cls=Command, name="fmt")
+@click.command(cls=CliCommand, name="fmt")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--check", "only_check", is_flag=True, help="Change nothing; exit 1 if a file is not in its layout.")
 @click.pass_context

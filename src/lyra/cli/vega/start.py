@@ -1,7 +1,7 @@
-"""A durable run from a terminal: begun by `vega run`, gone on with by `vega run --run-id` and `vega resume`.
+"""Starts and continues durable runs: `vega run`, `vega run --run-id` and `vega resume`.
 
-A run keeps how it was started. Whoever goes on with it gets its program and options from there, and no source is
-needed. A program that was changed since takes over where that is safe, and else is refused with what changed and why.
+A run keeps the program and the options that it was started with, so that continuing needs no source. A program that was
+changed since replaces the kept one where that is safe; otherwise it is refused with what changed and why.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lyra.cli.app import Session
+from lyra.cli.app import Invocation
 from lyra.cli.vega.durable import come_to, command, failure, fresh_id, line_of, live, print_lines
 from lyra.cli.vega.files import say_error
-from lyra.cli.vega.run import Calls, Output, tell
+from lyra.cli.vega.output import print_result
 from lyra.errors import ConfigError, VegaError
 
 if TYPE_CHECKING:
+    from lyra.cli.vega.call_records import CallRecords
     from lyra.cli.vega.files import Files
+    from lyra.cli.vega.output import ProgramOutput
     from lyra.store.space import Space
     from lyra.vega.bytecode.program import Program
     from lyra.vega.durable.runs import Run
@@ -36,8 +38,8 @@ def start(
     run_id: str | None,
     files: Files,
     program: Program,
-    output: Output,
-    calls: Calls,
+    output: ProgramOutput,
+    calls: CallRecords,
     *,
     heard: bool,
     as_json: bool,
@@ -45,17 +47,17 @@ def start(
     **options: Any,
 ) -> None:
     """Begin a run, or go on with the one of that name; ends the command. `is_said`: its id is told on stderr."""
-    session = ctx.ensure_object(Session)
+    invocation = ctx.ensure_object(Invocation)
 
     def act(space: Space, before: Run | None) -> None:
         if before is None:
             told = {"heard": heard, "as_json": as_json, "is_said": is_said}
             _begin(ctx, space, files, program, output, calls, **told, **options)
         else:
-            migration = _migrated(before, program, files, options, partial(command, session, space))
+            migration = _migrated(before, program, files, options, partial(command, invocation, space))
             go_on(ctx, space, before, output, calls, migration=migration, heard=heard, as_json=as_json, tail=False)
 
-    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(session))
+    with_run(store, fresh_id(files.name) if run_id is None else run_id, act, durability=_durability(invocation))
 
 
 def with_run(
@@ -86,15 +88,15 @@ def _begin(
     space: Space,
     files: Files,
     program: Program,
-    output: Output,
-    calls: Calls,
+    output: ProgramOutput,
+    calls: CallRecords,
     *,
     heard: bool,
     as_json: bool,
     is_said: bool,
     **options: Any,
 ) -> None:
-    session = ctx.ensure_object(Session)
+    invocation = ctx.ensure_object(Invocation)
     facts = {
         "id": space.name,
         "file": files.name,
@@ -104,11 +106,11 @@ def _begin(
         "args": list(options["args"]),
         "sequential": options["sequential"],
         "folder": _folder(),
-        "settings": [flag for flag in session.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
+        "settings": [flag for flag in invocation.flags if not any(word in flag.partition("=")[0] for word in _SECRET)],
     }
     value, failed = None, None
     try:
-        value = live(session, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
+        value = live(invocation, space, program, output, calls, heard=heard, facts=facts, is_said=is_said, **options)
     except VegaError as error:
         failed = error
     _end(ctx, space.name, files.name, output, calls, value, failed, files.line, as_json=as_json)
@@ -118,8 +120,8 @@ def go_on(
     ctx: click.Context,
     space: Space,
     before: Run,
-    output: Output,
-    calls: Calls,
+    output: ProgramOutput,
+    calls: CallRecords,
     *,
     migration: Migration | None = None,
     heard: bool,
@@ -128,7 +130,7 @@ def go_on(
 ) -> None:
     """The rest of a run, after what it has printed so far (unless `tail`); of one that is over, only that. With a
     `migration` the rest is another program's."""
-    session = ctx.ensure_object(Session)
+    invocation = ctx.ensure_object(Invocation)
 
     def told() -> None:
         lines = [] if tail else before.output()
@@ -145,12 +147,12 @@ def go_on(
             told()
             value = _returned(before) if failed is None else None
         else:
-            session.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in session.flags]
+            invocation.flags[:0] = [flag for flag in began.get("settings", ()) if flag not in invocation.flags]
             options = {"model": began["model"], "args": tuple(began["args"]), "folder": began["folder"]}
             options["sequential"] = began.get("sequential", False)
             budget = None if began["budget"] is None else _money(began["budget"])
             value = live(
-                session,
+                invocation,
                 space,
                 before.program() if migration is None else migration.program,
                 output,
@@ -174,8 +176,8 @@ def _end(
     ctx: click.Context,
     run_id: str,
     file: str,
-    output: Output,
-    calls: Calls,
+    output: ProgramOutput,
+    calls: CallRecords,
     value: Any,
     failed: VegaError | None,
     source: Any,
@@ -184,7 +186,7 @@ def _end(
 ) -> None:
     output.close()
     if as_json:
-        tell(file, output, calls, value, failed, run_id)
+        print_result(file, output, calls, value, failed, run_id)
     elif failed is not None:
         say_error(failed, source)
     ctx.exit(0 if failed is None else 1)
@@ -231,8 +233,8 @@ def _returned(run: Run) -> Any:
         return None
 
 
-def _durability(session: Session) -> str:
-    return session.config.kernel.durability if session.flags else "process"
+def _durability(invocation: Invocation) -> str:
+    return invocation.config.kernel.durability if invocation.flags else "process"
 
 
 def _folder() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from lyra.cli.app import Command, json_option
+from lyra.cli.app import CliCommand, json_option
 from lyra.cli.vega.files import Files, error_data, problem_data, say_error, say_problems
 from lyra.errors import ConfigError, SourceError, VegaError
 
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     output: list[str]
 
 
-@click.command(cls=Command, name="test")
+@click.command(cls=CliCommand, name="test")
 @click.argument("files", nargs=-1)
 @click.option("--model", metavar="NAME", default=_MODEL, show_default=True, help="The model of agents without a mock.")
 @click.option("-k", "--match", "part", metavar="TEXT", default="", help="Only tests with this in their name.")
@@ -70,7 +70,7 @@ def test(ctx: click.Context, /, *, files: tuple[str, ...], model: str, part: str
 
 
 def _found(path: str) -> list[str]:
-    """The programs a path stands for; hidden folders are nobody's tests."""
+    """The programs that a path stands for; hidden folders are left out."""
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lyra.cli.app import Command, Session, json_option
+from lyra.cli.app import CliCommand, Invocation, json_option
 from lyra.cli.render import document, moment, printable
 from lyra.cli.vega.durable import db_option, opened, store_file
 
@@ -18,16 +18,16 @@ __all__ = ["trace"]
 _QUIET = ("supervise",)  # what only stands between others
 
 
-@click.command(cls=Command, name="trace")
+@click.command(cls=CliCommand, name="trace")
 @click.argument("run")
 @db_option
 @json_option
 @click.pass_obj
-def trace(session: Session, /, *, run: str, db: str | None, as_json: bool) -> None:
+def trace(invocation: Invocation, /, *, run: str, db: str | None, as_json: bool) -> None:
     """Show the calls of a run as a tree, with cost, latency and retries."""
     from lyra.vega.durable.trace import trace as trace_of
 
-    with opened(store_file(session, db)) as runs:
+    with opened(store_file(invocation, db)) as runs:
         found = runs[run]
         told = trace_of(found)
         if as_json:

@@ -1,0 +1,1 @@
+"""State that several processes share: groups with a blackboard, memories, and the taint of text from outside."""

@@ -1,0 +1,1 @@
+"""What providers share below their formats: HTTP, server-sent events, Amazon's frames, and one taxonomy of faults."""

@@ -22,11 +22,11 @@ from lyra.models.stream import (
 from lyra.models.usage import TokenUsage
 from lyra.testing.mock.wire import (
     BROKEN,
-    Conversation,
-    Refused,
-    Turn,
+    BadRequest,
+    EventWriter,
+    MockTurn,
+    ReceivedMessages,
     Wire,
-    Writer,
     blocks,
     call,
     in_words,
@@ -80,12 +80,12 @@ class AnthropicWire(Wire):
 
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
         if not isinstance(data.get("model"), str):
-            raise Refused("model: Field required")
+            raise BadRequest("model: Field required")
         if "max_tokens" not in data:
-            raise Refused("max_tokens: Field required")
+            raise BadRequest("max_tokens: Field required")
         if not items(data, "messages"):
-            raise Refused("messages: at least one message is required")
-        said = Conversation()
+            raise BadRequest("messages: at least one message is required")
+        said = ReceivedMessages()
         for message in items(data, "messages"):
             _message(said, message)
         request = Request(
@@ -101,10 +101,10 @@ class AnthropicWire(Wire):
         )
         return request, data.get("stream") is True
 
-    def writer(self, turn: Turn) -> Writer:
+    def writer(self, turn: MockTurn) -> EventWriter:
         return _Writer(self, turn.model, turn.number, turn.input_tokens)
 
-    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]:
+    def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
         signature = _signature(turn.number)
         content: list[dict[str, Any]] = [
             {"type": "thinking", "thinking": thought, "signature": signature} for thought in thoughts(answer)
@@ -123,7 +123,7 @@ class AnthropicWire(Wire):
         return {"type": "error", "error": said, "request_id": "req_mock"}
 
 
-class _Writer(Writer):
+class _Writer(EventWriter):
     """Blocks open and close as the kind of what is said changes."""
 
     def __init__(self, wire: AnthropicWire, model: str, number: int, input_tokens: int) -> None:
@@ -186,10 +186,10 @@ class _Writer(Writer):
         return signed + _sse("content_block_stop", index=self._index)
 
 
-def _message(said: Conversation, message: Mapping[str, Any]) -> None:
+def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
-        raise Refused("messages: role is 'user' or 'assistant'")
+        raise BadRequest("messages: role is 'user' or 'assistant'")
     if isinstance(content, str):
         said.user(content) if role == "user" else said.assistant(content)
         return
@@ -222,7 +222,7 @@ def _plain(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 
 def _image(source: Any) -> dict[str, Any]:
     if not isinstance(source, Mapping):
-        raise Refused("an image has a source")
+        raise BadRequest("an image has a source")
     if source.get("type") == "base64":
         return {"type": "image", "media_type": source.get("media_type"), "data": source.get("data")}
     return {"type": "image", "url": source.get("url")}

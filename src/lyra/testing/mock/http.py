@@ -1,8 +1,8 @@
 """HTTP/1.1, as much of it as a mock needs: one request after another on a connection, bodies whole or in chunks.
 
-Owns the bytes and nothing else: a handler gets an `Asked` and an `Exchange` to answer on, once: `whole` for a body at
-once, `begin`, `piece` and `end` for a stream, `abort` to break the line. Bounded: heads, bodies and silence have
-limits, and what is no HTTP gets a 400 and a closed connection.
+A handler gets an `HttpRequest` and an `Exchange` on which it answers once: `whole` for a body at once, `begin`, `piece`
+and `end` for a stream, `abort` to break the connection. Heads, bodies and silence have limits; a request that is not
+HTTP gets a 400 and a closed connection.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-__all__ = ["Asked", "Exchange", "serve"]
+__all__ = ["Exchange", "HttpRequest", "serve"]
 
 BODY_BYTES_MAX: Final = 64 << 20
 SILENCE_S: Final = 120.0  # between two requests of a connection, and for the rest of one that began
 
 
-class Asked(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request; header names in lower case."""
 
     method: str
@@ -76,11 +76,11 @@ class Exchange:
         self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
 
 
-Handler = Callable[[Asked, Exchange], Awaitable[None]]
+Handler = Callable[[HttpRequest, Exchange], Awaitable[None]]
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: Handler) -> None:
-    """The requests of one connection, until it ends or somebody breaks it."""
+    """Answer the requests of one connection until either side closes it."""
     try:
         while True:
             exchange = Exchange(writer)
@@ -103,11 +103,11 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
         writer.close()
 
 
-async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
-        return None  # closed between two requests, or in the middle of one: nobody to answer
+        return None  # the client closed the connection, between two requests or inside one
     except asyncio.LimitOverrunError:
         raise _Wrong(431, "the head of the request is too large") from None
     lines = head.decode("latin-1").split("\r\n")
@@ -122,7 +122,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
         headers["connection"] = "close"
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return Asked(method, path, headers, await _body(reader, headers))
+    return HttpRequest(method, path, headers, await _body(reader, headers))
 
 
 def _first(line: str) -> tuple[str, str, str]:

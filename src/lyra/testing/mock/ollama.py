@@ -23,11 +23,11 @@ from lyra.models.usage import TokenUsage
 from lyra.testing.mock.openai_chat import openai_tools
 from lyra.testing.mock.wire import (
     BROKEN,
-    Conversation,
-    Refused,
-    Turn,
+    BadRequest,
+    EventWriter,
+    MockTurn,
+    ReceivedMessages,
     Wire,
-    Writer,
     call,
     in_words,
     items,
@@ -60,8 +60,8 @@ class OllamaWire(Wire):
 
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
         if not isinstance(data.get("model"), str) or not data["model"]:
-            raise Refused("model is required")
-        said = Conversation()
+            raise BadRequest("model is required")
+        said = ReceivedMessages()
         for message in items(data, "messages"):
             _message(said, message)
         given = data.get("options")
@@ -76,10 +76,10 @@ class OllamaWire(Wire):
         )
         return request, data.get("stream") is not False
 
-    def writer(self, turn: Turn) -> Writer:
+    def writer(self, turn: MockTurn) -> EventWriter:
         return _Writer(self, turn.model)
 
-    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]:
+    def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text}
         if thought := "".join(thoughts(answer)):
             message["thinking"] = thought
@@ -92,7 +92,7 @@ class OllamaWire(Wire):
         return {"error": ("content_filter: " if kind == "content_filter" else words) + message}
 
 
-class _Writer(Writer):
+class _Writer(EventWriter):
     def __init__(self, wire: OllamaWire, model: str) -> None:
         self._wire = wire
         self._model = model
@@ -130,7 +130,7 @@ def tags(models: list[str]) -> dict[str, Any]:
     return {"models": [{"name": name, "model": name, "modified_at": _AT, "size": 0, "digest": ""} for name in models]}
 
 
-def _message(said: Conversation, message: Mapping[str, Any]) -> None:
+def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), texts(message.get("content"))
     if role == "system":
         said.system.append(content)
@@ -141,13 +141,13 @@ def _message(said: Conversation, message: Mapping[str, Any]) -> None:
         for index, each in enumerate(items(message, "tool_calls")):
             function = each.get("function")
             if not isinstance(function, Mapping):
-                raise Refused("a tool call has a function")
+                raise BadRequest("a tool call has a function")
             calls.append(call(each.get("id") or f"call_{index}", function.get("name"), function.get("arguments") or {}))
         said.assistant(content, calls)
     elif role == "tool":
         said.result(str(message.get("tool_call_id") or ""), content, name=str(message.get("tool_name") or ""))
     else:
-        raise Refused(f"messages: there is no role {role!r}")
+        raise BadRequest(f"messages: there is no role {role!r}")
 
 
 def _call(call_id: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from lyra.models.stream import (
 from lyra.models.usage import TokenUsage
 from lyra.testing.mock.wire import (
     BROKEN,
-    Conversation,
-    Refused,
-    Turn,
+    BadRequest,
+    EventWriter,
+    MockTurn,
+    ReceivedMessages,
     Wire,
-    Writer,
     arguments_text,
     blocks,
     call,
@@ -86,12 +86,12 @@ class ChatWire(Wire):
 
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
         if not isinstance(data.get("model"), str):
-            raise Refused("you must provide a model parameter")
+            raise BadRequest("you must provide a model parameter")
         if not items(data, "messages"):
-            raise Refused("messages: at least one message is required")
+            raise BadRequest("messages: at least one message is required")
         if data.get("n") not in (None, 1):
-            raise Refused("n: this server gives one choice")
-        said = Conversation()
+            raise BadRequest("n: this server gives one choice")
+        said = ReceivedMessages()
         for message in items(data, "messages"):
             _message(said, message)
         most = "max_completion_tokens" if data.get("max_completion_tokens") is not None else "max_tokens"
@@ -105,7 +105,7 @@ class ChatWire(Wire):
         )
         return request, data.get("stream") is True
 
-    def writer(self, turn: Turn) -> Writer:
+    def writer(self, turn: MockTurn) -> EventWriter:
         options = turn.data.get("stream_options")
         return _Writer(
             self,
@@ -114,7 +114,7 @@ class ChatWire(Wire):
             with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
         )
 
-    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]:
+    def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.tool_calls:
             message["tool_calls"] = [
@@ -129,7 +129,7 @@ class ChatWire(Wire):
         return {"error": openai_error(kind, message)}
 
 
-class _Writer(Writer):
+class _Writer(EventWriter):
     def __init__(self, wire: ChatWire, model: str, number: int, *, with_usage: bool) -> None:
         self._wire = wire
         self._head = _head("chat.completion.chunk", model, number)
@@ -183,7 +183,7 @@ def openai_tools(data: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _message(said: Conversation, message: Mapping[str, Any]) -> None:
+def _message(said: ReceivedMessages, message: Mapping[str, Any]) -> None:
     role, content = message.get("role"), message.get("content")
     if role in ("system", "developer"):
         said.system.append(texts(content))
@@ -194,13 +194,13 @@ def _message(said: Conversation, message: Mapping[str, Any]) -> None:
     elif role == "tool":
         said.result(str(message.get("tool_call_id")), texts(content))
     else:
-        raise Refused(f"messages: there is no role {role!r}")
+        raise BadRequest(f"messages: there is no role {role!r}")
 
 
 def _call(data: Mapping[str, Any]) -> Any:
     function = data.get("function")
     if not isinstance(function, Mapping):
-        raise Refused("a tool call has a function")
+        raise BadRequest("a tool call has a function")
     return call(data.get("id"), function.get("name"), function.get("arguments") or "")
 
 

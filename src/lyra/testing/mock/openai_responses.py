@@ -23,11 +23,11 @@ from lyra.models.usage import TokenUsage
 from lyra.testing.mock.openai_chat import CREATED, OPENAI_STATUSES, openai_error, openai_tools
 from lyra.testing.mock.wire import (
     BROKEN,
-    Conversation,
-    Refused,
-    Turn,
+    BadRequest,
+    EventWriter,
+    MockTurn,
+    ReceivedMessages,
     Wire,
-    Writer,
     arguments_text,
     blocks,
     call,
@@ -51,10 +51,10 @@ class ResponsesWire(Wire):
 
     def request(self, data: Mapping[str, Any]) -> tuple[Request, bool]:
         if not isinstance(data.get("model"), str):
-            raise Refused("you must provide a model parameter")
+            raise BadRequest("you must provide a model parameter")
         if data.get("previous_response_id") is not None:
-            raise Refused("previous_response_id: this server stores no responses; send the whole conversation")
-        said = Conversation()
+            raise BadRequest("previous_response_id: this server stores no responses; send the whole conversation")
+        said = ReceivedMessages()
         given = data.get("input")
         if isinstance(given, str):
             said.user(given)
@@ -72,10 +72,10 @@ class ResponsesWire(Wire):
         )
         return request, data.get("stream") is True
 
-    def writer(self, turn: Turn) -> Writer:
+    def writer(self, turn: MockTurn) -> EventWriter:
         return _Writer(turn.model, turn.number)
 
-    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]:
+    def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]:
         output = [_reasoning(turn.number, thought) for thought in thoughts(answer)]
         if answer.text or not answer.tool_calls:
             output.append(_text_item(turn.number, answer.text, "completed"))
@@ -89,7 +89,7 @@ class ResponsesWire(Wire):
         return {"error": openai_error(kind, message)}
 
 
-class _Writer(Writer):
+class _Writer(EventWriter):
     """Items open and close as the kind of what is said changes; the last event repeats them all."""
 
     def __init__(self, model: str, number: int) -> None:
@@ -193,7 +193,7 @@ class _Writer(Writer):
         return sse({"type": kind, "sequence_number": self._sequence, **fields}, kind)
 
 
-def _item(said: Conversation, item: Mapping[str, Any]) -> None:
+def _item(said: ReceivedMessages, item: Mapping[str, Any]) -> None:
     kind = item.get("type", "message")
     if kind == "function_call":
         said.assistant("", [call(item.get("call_id"), item.get("name"), item.get("arguments") or "")])
@@ -208,9 +208,9 @@ def _item(said: Conversation, item: Mapping[str, Any]) -> None:
         elif role == "user":
             said.user(content if isinstance(content, str) else _parts(content))
         else:
-            raise Refused(f"input: there is no role {role!r}")
+            raise BadRequest(f"input: there is no role {role!r}")
     elif kind != "reasoning":
-        raise Refused(f"input: this server does not know items of type {kind!r}")
+        raise BadRequest(f"input: this server does not know items of type {kind!r}")
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:

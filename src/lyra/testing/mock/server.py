@@ -25,11 +25,11 @@ from lyra.models.stream import complete
 from lyra.models.tokens import Measure
 from lyra.models.wire.faults import UNREADABLE
 from lyra.testing.mock.anthropic import AnthropicWire
-from lyra.testing.mock.http import Asked, Exchange, serve
+from lyra.testing.mock.http import Exchange, HttpRequest, serve
 from lyra.testing.mock.ollama import OllamaWire, tags
 from lyra.testing.mock.openai_chat import ChatWire
 from lyra.testing.mock.openai_responses import ResponsesWire
-from lyra.testing.mock.wire import Refused, Turn, Wire
+from lyra.testing.mock.wire import BadRequest, MockTurn, Wire
 
 __all__ = ["LOOPBACK", "MockServer"]
 
@@ -59,7 +59,7 @@ class MockServer:
         host: str = "127.0.0.1",
         port: int = 0,
         public: bool = False,
-        seen: Callable[[Asked, int], None] | None = None,
+        seen: Callable[[HttpRequest, int], None] | None = None,
     ) -> None:
         if host not in LOOPBACK and not public:
             raise ConfigError(
@@ -128,14 +128,14 @@ class MockServer:
             self._open.discard(task)
 
     # ------------------------------------------------------------------ one request
-    async def _answer(self, asked: Asked, exchange: Exchange) -> None:
+    async def _answer(self, asked: HttpRequest, exchange: Exchange) -> None:
         try:
             await self._route(asked, exchange)
         finally:
             if self._seen is not None:
                 self._seen(asked, exchange.status)
 
-    async def _route(self, asked: Asked, exchange: Exchange) -> None:
+    async def _route(self, asked: HttpRequest, exchange: Exchange) -> None:
         wire = _WIRES.get(asked.path)
         if wire is not None and asked.method == "POST":
             await self._call(wire, asked, exchange)
@@ -147,19 +147,19 @@ class MockServer:
             known = ", ".join((*_WIRES, *_PAGES))
             await exchange.whole(404, _document(f"there is no {asked.path} here, but {known}"), _JSON)
 
-    async def _call(self, wire: Wire, asked: Asked, exchange: Exchange) -> None:
+    async def _call(self, wire: Wire, asked: HttpRequest, exchange: Exchange) -> None:
         try:
             data = msgspec.json.decode(asked.body)
             if not isinstance(data, Mapping):
-                raise Refused("the body is a JSON object")
+                raise BadRequest("the body is a JSON object")
             request, streamed = wire.request(data)
-        except (*UNREADABLE, Refused, LyraError) as error:
+        except (*UNREADABLE, BadRequest, LyraError) as error:
             await _refuse(wire, exchange, "bad_request", str(error))
             return
         self.requests.append(request)
         read = -(-self._measure.size(request).bytes // BYTES_PER_TOKEN)
         self._count += 1
-        turn = Turn(data, request, self._count, read)
+        turn = MockTurn(data, request, self._count, read)
         try:
             if streamed:
                 await self._stream(wire, turn, exchange)
@@ -169,7 +169,7 @@ class MockServer:
         except ModelError as error:
             await _fail(wire, exchange, error)
 
-    async def _stream(self, wire: Wire, turn: Turn, exchange: Exchange) -> None:
+    async def _stream(self, wire: Wire, turn: MockTurn, exchange: Exchange) -> None:
         writer = wire.writer(turn)
         headers = {"content-type": wire.stream_type, "cache-control": "no-cache"}
         try:

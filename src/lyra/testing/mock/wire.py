@@ -1,8 +1,8 @@
-"""What the wire formats have in common: reading somebody else's request, framing events, telling errors.
+"""What the wire formats have in common: reading requests, framing events, reporting errors.
 
 A `Wire` turns the JSON of a request into a Request, the events of an answer into bytes as they come, a whole answer
-into one document, and an error into a status and a body. What is wrong with a request is `Refused`, in the words of
-somebody who wants to mend it. Field by field the formats are read leniently: what a mock does not need it passes over.
+into one document, and an error into a status and a body. A mistake in a request is a `BadRequest` that says how to mend
+it. Formats are read leniently: fields that a mock does not need are ignored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lyra.models.wire.faults import UNREADABLE
 
 __all__ = [
     "BROKEN",
-    "Conversation",
-    "Refused",
-    "Turn",
+    "BadRequest",
+    "EventWriter",
+    "MockTurn",
+    "ReceivedMessages",
     "Wire",
-    "Writer",
     "arguments_text",
     "in_words",
     "line",
@@ -43,11 +43,11 @@ def in_words(error: ModelError) -> str:
     return error.message if wait_s is None else f"{error.message} Please try again in {wait_s:g}s."
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """A request that the real server would not take either."""
 
 
-class Turn(NamedTuple):
+class MockTurn(NamedTuple):
     """One request to answer: as it was sent, as it was understood, its number, and its tokens by a rough count."""
 
     data: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Turn(NamedTuple):
         return self.request.model
 
 
-class Writer(ABC):
+class EventWriter(ABC):
     """The bytes of one streamed answer."""
 
     @abstractmethod
@@ -86,10 +86,10 @@ class Wire(ABC):
         """The Request, and whether the answer is to be streamed."""
 
     @abstractmethod
-    def writer(self, turn: Turn) -> Writer: ...
+    def writer(self, turn: MockTurn) -> EventWriter: ...
 
     @abstractmethod
-    def whole(self, turn: Turn, answer: Completion) -> dict[str, Any]: ...
+    def whole(self, turn: MockTurn, answer: Completion) -> dict[str, Any]: ...
 
     @abstractmethod
     def error(self, kind: str, message: str) -> dict[str, Any]: ...
@@ -98,7 +98,7 @@ class Wire(ABC):
         return self.statuses.get(kind, 500)
 
 
-class Conversation:
+class ReceivedMessages:
     """Messages as they are read: results find the name of their tool, and those that follow each other are one."""
 
     def __init__(self) -> None:
@@ -135,18 +135,18 @@ def call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
         try:
             arguments = msgspec.json.decode(arguments) if arguments.strip() else {}
         except UNREADABLE:
-            raise Refused("the arguments of a tool call are not valid JSON") from None
+            raise BadRequest("the arguments of a tool call are not valid JSON") from None
     try:
         return ToolCall(str(call_id), name, arguments)
     except ConfigError as error:
-        raise Refused(error.message) from None
+        raise BadRequest(error.message) from None
 
 
 def tool(name: Any, description: Any, schema: Any) -> Tool:
     try:
         return Tool(name, str(description or ""), schema or {})
     except ConfigError as error:
-        raise Refused(error.message) from None
+        raise BadRequest(error.message) from None
 
 
 def texts(content: Any) -> str:
@@ -158,7 +158,7 @@ def texts(content: Any) -> str:
 
 def blocks(content: Any) -> list[Mapping[str, Any]]:
     if not isinstance(content, list) or not all(isinstance(block, Mapping) for block in content):
-        raise Refused("content is a text or a list of blocks")
+        raise BadRequest("content is a text or a list of blocks")
     return content
 
 
@@ -168,7 +168,7 @@ def items(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     if found is None:
         return []
     if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-        raise Refused(f"{name}: a list of objects is expected")
+        raise BadRequest(f"{name}: a list of objects is expected")
     return found
 
 
@@ -177,7 +177,7 @@ def whole_number(data: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Refused(f"{name}: a whole number above 0 is expected")
+        raise BadRequest(f"{name}: a whole number above 0 is expected")
     return value
 
 
@@ -186,7 +186,7 @@ def stops(value: Any) -> tuple[str, ...]:
         return ()
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise Refused("stop: a text or a list of texts is expected")
+        raise BadRequest("stop: a text or a list of texts is expected")
     return tuple(found)
 
 

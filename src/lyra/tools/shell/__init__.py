@@ -1,0 +1,5 @@
+"""Reads command lines of POSIX sh and bash and lists every command in them, nested ones included.
+
+Refuses what it cannot read for sure. Runs nothing and decides nothing: permissions and the sandbox do. Start with
+`command_line`; `grammar` is the reader, `fast_path` handles plain lines.
+"""

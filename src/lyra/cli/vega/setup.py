@@ -1,0 +1,50 @@
+"""What a run is set up with from the command line: its budget, its kernel and its MCP servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lyra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lyra.cli.app import Invocation
+    from lyra.kernel.kernel import Kernel
+    from lyra.vega.bytecode.program import Program
+
+__all__ = ["dollars", "kernel_of", "with_servers"]
+
+
+def dollars(text: str) -> Any:
+    """The amount of `--budget`: `$0.50` or `0.50`."""
+    from lyra.core.budgets.money import Money
+
+    try:
+        return Money.parse(text)
+    except ConfigError as mistake:
+        hint = "write dollars, such as '$0.50' (in quotes, or the shell takes the $)"
+        raise ConfigError(f"--budget: {mistake.message}", hint=hint, key="--budget") from None
+
+
+def kernel_of(invocation: Invocation) -> Kernel:
+    """A kernel with the settings of a run, for a command that listens to its Events."""
+    from lyra.kernel.kernel import Kernel
+    from lyra.vega.runtime.run import MAILBOX_MESSAGES
+
+    if invocation.flags:
+        return Kernel.from_config(invocation.config, store="memory", mailbox_messages_max=MAILBOX_MESSAGES)
+    return Kernel(mailbox_messages_max=MAILBOX_MESSAGES)
+
+
+async def with_servers(
+    invocation: Invocation, program: Program, options: dict[str, Any], main: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Await `main`; for a program that imports tools from MCP servers, with the servers of lyra.toml started."""
+    if not any(kind == "mcp" for kind, *_ in program.imports):
+        return await main()
+    from lyra.mcp import McpServers
+
+    async with McpServers.load(invocation.config) as servers:
+        options["servers"] = servers
+        return await main()

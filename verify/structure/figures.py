@@ -1,0 +1,94 @@
+"""Counts what the structure tests hold to limits, and prints it: `python -m verify structure`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sized
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from verify.structure.layers import PROJECT, back_up, read_contracts
+from verify.structure.source_tree import RUN_TIME, SOURCE, Import, Module, SourceTree
+
+__all__ = ["VAGUE_WORDS", "Figures", "crosses_folders", "measure", "report", "vague_lines"]
+
+# Words that stand where a component has a name.
+VAGUE_WORDS: Final = re.compile(r"\b(nobody|somebody|whoever)\b", re.IGNORECASE)
+_FOLDERS_SHOWN: Final = 5
+
+
+class Figures(NamedTuple):
+    """What one reading of the tree gives."""
+
+    files: int
+    lines: int
+    files_by_folder: dict[str, int]
+    run_time_circles: list[list[str]]
+    crossing_circles: list[list[str]]  # with typing imports; those that cross folders
+    back_up: list[Import]
+    repeated_classes: dict[str, list[str]]
+    class_names: int
+    vague_lines: list[str]
+    undocumented_folders: list[str]
+
+
+def measure(root: Path = SOURCE, project: Path = PROJECT) -> Figures:
+    tree = SourceTree(root)
+    homes = tree.files_by_class()
+    return Figures(
+        files=len(tree.modules),
+        lines=sum(module.text.count("\n") for module in tree.modules.values()),
+        files_by_folder=tree.files_by_folder(),
+        run_time_circles=tree.circles(RUN_TIME),
+        crossing_circles=[circle for circle in tree.circles((*RUN_TIME, "typing")) if crosses_folders(tree, circle)],
+        back_up=list(back_up(read_contracts(project), tree.imports)),
+        repeated_classes={name: modules for name, modules in homes.items() if len(modules) > 1},
+        class_names=len(homes),
+        vague_lines=[line for module in tree.modules.values() for line in vague_lines(module, root)],
+        undocumented_folders=[
+            name for name, module in tree.modules.items() if module.is_folder and not module.docstring
+        ],
+    )
+
+
+def crosses_folders(tree: SourceTree, circle: list[str]) -> bool:
+    return len({tree.modules[name].folder for name in circle}) > 1
+
+
+def vague_lines(module: Module, root: Path = SOURCE) -> Iterator[str]:
+    """The lines with a vague word, each as `path:line: text`."""
+    for number, line in enumerate(module.text.splitlines(), start=1):
+        if VAGUE_WORDS.search(line):
+            yield f"{module.path.relative_to(root.parent)}:{number}: {line.strip()}"
+
+
+def report(figures: Figures, *, details: bool = False) -> Iterator[str]:
+    """The figures, a line each; with details, what each of them counts."""
+    folders = sorted(figures.files_by_folder.items(), key=lambda item: (-item[1], item[0]))
+    largest = ", ".join(f"{name} {count}" for name, count in folders[:_FOLDERS_SHOWN])
+    yield f"files: {figures.files} in {len(folders)} folders; the largest: {largest}"
+    if details:
+        yield from (f"  {count:4} {name}" for name, count in sorted(folders))
+    yield f"lines: {figures.lines}"
+    yield _count("run-time circles of files", figures.run_time_circles)
+    yield from _circles(figures.run_time_circles)
+    yield _count("circles that cross folders, typing imports included", figures.crossing_circles)
+    yield from _circles(figures.crossing_circles)
+    yield _count("imports back up the layers", figures.back_up)
+    yield from (f"  {edge.source}:{edge.line} -> {edge.target} ({edge.kind})" for edge in figures.back_up)
+    yield f"class names used in two files: {len(figures.repeated_classes)} of {figures.class_names}"
+    if details:
+        yield from (f"  {name}: {', '.join(modules)}" for name, modules in sorted(figures.repeated_classes.items()))
+    yield _count('lines with "nobody", "somebody" or "whoever"', figures.vague_lines)
+    if details:
+        yield from (f"  {line}" for line in figures.vague_lines)
+    yield _count("folders without a docstring", figures.undocumented_folders)
+    yield from (f"  {name}" for name in figures.undocumented_folders)
+
+
+def _count(what: str, items: Sized) -> str:
+    return f"{what}: {len(items)}"
+
+
+def _circles(circles: list[list[str]]) -> Iterator[str]:
+    return (f"  {len(circle)} files: {', '.join(circle)}" for circle in circles)
