@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child
 from lyra.agents.session.replies import Pending, Stream
 from lyra.agents.session.shared import runtime_of, scopes
-from lyra.agents.session.time_won import in_its_time
+from lyra.agents.session.time_won import wait_for_limits
 from lyra.core.budgets.budget import Budget
 from lyra.core.budgets.money import Money
 from lyra.core.checking.check import real
@@ -92,7 +92,7 @@ async def _run_on(
 
 async def _run_in(ctx: Context, agent: Agent, content: Any, timeout_s: float | None, limit: Any) -> Any:
     if not ctx.replaying:
-        await in_its_time(runtime_of(ctx.own_process.kernel), agent, timed=timeout_s is not None)
+        await wait_for_limits(runtime_of(ctx.own_process.kernel), agent, timed=timeout_s is not None)
     if timeout_s is None:
         return await ask_child(ctx, agent, content, budget=limit)
     timeout_s = real(timeout_s, "timeout")

@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.declaration.content import content_of
 from lyra.agents.helpers.delegate import ask_child, text_of
 from lyra.agents.ordered_gather import in_order

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.session.session import Session
-from lyra.agents.turn.loop import _identity
+from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
 from lyra.models.request import Request
@@ -70,4 +70,4 @@ def test_a_question_is_known_by_all_its_settings():
         for system in ("x", "y", "y", "x"):
             request = Request(model="m", messages=(), system=system, temperature=agent.temperature, max_tokens=5)
             settings = (system, [], 5, agent.temperature)
-            assert _identity(one, request) == canonical_hash("settings", settings, {})
+            assert request_digest(one, request) == canonical_hash("settings", settings, {})

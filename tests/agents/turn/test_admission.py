@@ -493,7 +493,7 @@ def test_a_message_from_a_marked_process_marks(shell):
 
 def test_a_marked_memory_marks_who_recalls_it(shell):
     """In another conversation, in the prompt or by the tool; one from a person does not."""
-    from lyra.agents.turn.memory import Memory
+    from lyra.agents.declaration.memory import Memory
 
     rules = {"allow": ["Bash(git *)"], "attended": False}
     memory = Memory("team", tools=True)

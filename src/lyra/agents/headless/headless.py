@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from lyra._version import __version__
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import Outfit, each_tool, outfit_of
 from lyra.agents.session.agent_process import AgentProcess

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from lyra.agents.declaration.memory import Memory
 from lyra.agents.helpers.task import task_tool
-from lyra.agents.turn.memory import Memory
 from lyra.core.checking.check import did_you_mean
 from lyra.core.rights.capability import Capability, Grant
 from lyra.core.tool import Tool

@@ -32,7 +32,7 @@ from lyra.agents.parallel.source.function_map import Map
 from lyra.agents.parallel.targets import Question
 from lyra.agents.sdk import run
 from lyra.agents.session.early_call import Ahead, Changes, ahead
-from lyra.agents.session.time_won import Lead, lead
+from lyra.agents.session.time_won import TimeWon, time_won
 from lyra.errors import Divergence
 from lyra.kernel.base.tasks import Tasks
 from lyra.kernel.process.call_keys import new_branch
@@ -62,16 +62,16 @@ class Group:
         self._loops: WeakValueDictionary[int, Loop] = WeakValueDictionary()
         self._paths: dict[Process, str] = {}  # of the programs that ask in their own name
         self._is_new = True
-        self._lead: Lead | None = None  # where it is the outermost
+        self._time_won: TimeWon | None = None  # where it is the outermost
         self.changes = Changes()
         self.strayed = False  # a loop goes through something else than was foreseen
         self.is_inside = False  # of a call that is itself ahead of its turn: here all are made in their turn
 
     async def __aenter__(self) -> Self:
-        around = lead.get()
+        around = time_won.get()
         if around is None or not around.is_open:
-            self._lead = Lead()
-            lead.set(self._lead)
+            self._time_won = TimeWon()
+            time_won.set(self._time_won)
         outer = ahead.get()
         self.is_inside = outer is not None and not outer.is_due
         for (
@@ -88,8 +88,8 @@ class Group:
         try:
             await self.astray()
         finally:
-            if self._lead is not None:  # what comes behind the function may still give back what it has won
-                self._lead.is_open = False
+            if self._time_won is not None:  # what comes behind the function may still give back what it has won
+                self._time_won.is_open = False
 
     # ------------------------------------------------------------ where the program is
 
@@ -125,7 +125,7 @@ class Group:
         try:
             return await self._come(site, question, kept)
         finally:
-            won = lead.get()
+            won = time_won.get()
             if won is not None and first is not None:
                 taken_s = first.took_s if self._queue and self._queue[0] is first else 0.0
                 won.win(taken_s - (asyncio.get_running_loop().time() - came_s))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any, Final
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
+from lyra.agents.declaration.agent import AgentDeclaration
 from lyra.agents.parallel.pending_values import Later, Made, calls_of, real
 from lyra.agents.parallel.rules import OFF
 from lyra.agents.parallel.safe_values import is_plain, same
@@ -54,7 +55,7 @@ class Question:
         return cls(work, process, args, keywords) if is_send else None
 
     @property
-    def agent(self) -> Agent | None:
+    def agent(self) -> AgentDeclaration | None:
         if self.process is not None:
             session = session_of(self.process)
             return None if session is None else session.agent
@@ -116,7 +117,7 @@ class Question:
             return "`on=` names no kernel and no program"
         return _does_more(agent) or self._why_models(agent)
 
-    def _why_models(self, agent: Agent) -> str:
+    def _why_models(self, agent: AgentDeclaration) -> str:
         """A script may answer by the order of its questions."""
         place = self.keywords.get("on")
         kernel = self.process._kernel if self.process is not None else self.program.kernel if self.program else place
@@ -156,7 +157,7 @@ def session_of(process: Any) -> Session | None:
     return runtime_of(process._kernel).sessions.get(process.pid)
 
 
-def _does_more(agent: Agent) -> str:
+def _does_more(agent: AgentDeclaration) -> str:
     """What an agent does besides answering."""
     if agent.memory is not None:
         return f"agent {agent.name} has a memory"

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from lyra.agents.declaration.agent import Agent
+from lyra.agents.agent import Agent
 from lyra.agents.headless.headless import HeadlessOptions
 from lyra.agents.headless.setup import outfit_of
 from lyra.agents.helpers.delegate import ask_child, delegate, text_of

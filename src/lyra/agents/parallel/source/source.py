@@ -11,6 +11,7 @@ import ast
 import copy
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
@@ -125,13 +126,13 @@ def _own(nodes: list[Any]) -> Iterator[ast.AST]:
 
 def _run_names(function: FunctionType) -> frozenset[str]:
     """The names by which a function knows `lyra.run`."""
-    import lyra
     from lyra.agents.sdk import run
 
+    package = sys.modules["lyra"]
     known = {**function.__globals__, **dict(_closed_over(function))}
-    found = {name for name, value in known.items() if value is run}
-    found |= {f"{name}.run" for name, value in known.items() if value is lyra}
-    return frozenset(found | _imported(function))
+    names = {name for name, value in known.items() if value is run}
+    names |= {f"{name}.run" for name, value in known.items() if value is package}
+    return frozenset(names | _imported(function))
 
 
 def _imported(function: FunctionType) -> set[str]:
