@@ -38,7 +38,6 @@ from lyra.vega.bytecode.opcodes import (
 from lyra.vega.compiler.emitter import Loop
 from lyra.vega.compiler.statements import Statements
 from lyra.vega.plan.names import Symbol, Variable
-from lyra.vega.plan.rules import OFF
 from lyra.vega.plan.slices import Slice
 from lyra.vega.plan.straight_line import Site, Stretch, stretches
 from lyra.vega.plan.unroll import Unroller
@@ -197,9 +196,6 @@ class Ahead(Statements):
         if variable is None:
             return
         assert self._copies is not None
-        if "copies" in OFF and isinstance(node, ast.Assign):
-            self.set_variable(variable, self.expression(node.value))
-            return
         # Into a fresh register first: the value may read the copy that it replaces.
         value = self.register()
         if node.value is None:
