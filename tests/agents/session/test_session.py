@@ -1,4 +1,4 @@
-"""A session's digest: the name of its transcript, made when somebody asks."""
+"""A session's digest: the name of its transcript, computed when it is read."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def took(text: str) -> str:
     return f"took {len(text)}"
 
 
-def test_a_model_that_says_a_key_says_it_to_nobody(tmp_path: Path) -> None:
+def test_a_key_in_a_models_answer_is_masked_everywhere(tmp_path: Path) -> None:
     """In its words, in pieces too, and in what it calls a tool with; other words stay whole."""
     seen: list[Any] = []
 
@@ -172,7 +172,7 @@ def test_a_key_in_any_pieces_is_not_shown() -> None:
 
 
 def test_a_word_that_stands_for_a_key_blots_out_no_answer(monkeypatch):
-    """Whoever tries things with ANTHROPIC_API_KEY=test reads answers that are whole."""
+    """With ANTHROPIC_API_KEY=test the word `test` in answers is not masked."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     kernel = Kernel()
     runtime = runtime_of(kernel)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.shared import runtime_of
 from lyra.agents.turn.program import agent_program
 from lyra.core.budgets.budget import Budget
@@ -94,9 +94,9 @@ async def ask_child(
     """
     _check_hops(ctx, agent)
     limits = agent.budget if budget is None else _strictest(agent.budget, Budget.of(budget))
-    early_call = ahead.get()
+    early_call = current_early_call.get()
     if early_call is not None:
-        limits = early_call.own(ctx.own_process.budget, limits)
+        limits = early_call.child_budget(ctx.own_process.budget, limits)
     child = ctx.spawn(agent_program(agent), content, budget=limits, grant=grant)
     if early_call is not None and child._process is not None:
         early_call.started(child._process)

@@ -15,7 +15,7 @@ from lyra.core.budgets.budget import NOTHING, Budget, Reservation, Usage
 from lyra.models.usage import TokenUsage
 
 if TYPE_CHECKING:
-    from lyra.agents.session.early_call import Ahead
+    from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.replies import Sink
     from lyra.agents.session.shared import Runtime
     from lyra.core.policies.rate import RateLimit
@@ -46,7 +46,7 @@ class ModelCall:
     reservations: tuple[Reservation, ...] = ()
     extra: tuple[Reservation, ...] = ()
     budget: Budget | None = None  # the process's
-    early_call: Ahead | None = None  # the early call of `@lyra.parallel` that it belongs to, if any
+    early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that it belongs to, if any
     lost = uncovered = NOTHING  # cost of failed tries: all of it, and the part that is not reserved yet
     lost_tokens = TokenUsage()
     guess = NOTHING  # estimated cost of a try that was cut off, for scopes that count it
@@ -137,7 +137,7 @@ class ModelCall:
         """Correct the token estimates by a provider's count; an early call does so only when its turn comes."""
         if self.estimated:
             early_call = self.early_call
-            later = early_call.later if early_call is not None and not early_call.is_due else None
+            later = early_call.learn_later if early_call is not None and not early_call.is_due else None
             self.conversation.learn(self.model, self.request, counted, later)
 
     def all_tokens(self, completion: Completion | None) -> TokenUsage:

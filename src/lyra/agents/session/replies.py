@@ -1,8 +1,8 @@
 """What a caller holds while an agent works: a Pending answer, a Stream of it, and the Reply at the end.
 
-A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller that reads slowly slows
-the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only text
-that the caller does not have yet is passed on; a try that differs from it begins with a `restart`.
+A `Sink` carries the events of one answer from the process to its caller. It is bounded: a caller that reads slowly
+slows the reading of the model's stream down. When a broken answer is tried again, by the same model or the next, only
+text that the caller does not have yet is passed on; a try that differs from it begins with a `restart`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lyra.core.budgets.budget import Budget
 from lyra.errors import DeadlineExceeded, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.session.early_call import Ahead
+    from lyra.agents.session.early_call import EarlyCall
     from lyra.agents.session.shared import Runtime
     from lyra.core.clock import Timer
     from lyra.kernel.kernel import Kernel
@@ -185,8 +185,8 @@ class Pending:
         "_runtime",
         "_timer",
         "abandoned",
-        "ahead",
         "asker",
+        "early_call",
         "id",
         "pid",
         "running",
@@ -207,7 +207,7 @@ class Pending:
         self.span = current_span.get()  # the span that is open around the caller
         self.running = ""  # the pid of the process that works on it
         self.abandoned = False
-        self.ahead: Ahead | None = None  # the call it belongs to, where that is made ahead of its turn
+        self.early_call: EarlyCall | None = None  # the early call of `@lyra.parallel` that asks, if one does
         self.asker = ""  # the pid of the process whose tool asks, if one does
         self._timer: Timer | None = None
 

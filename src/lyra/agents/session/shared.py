@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lyra.agents.session.agent_cache import cache_of
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.records import call_record
 from lyra.agents.session.replies import Pending, Sink
@@ -128,19 +128,19 @@ class Runtime:
         """
         kernel = self.kernel
         inside = scopes.get()
-        call = ahead.get()
-        if call is not None:
-            inside = call.around(inside)
-            call.began(kernel, process.pid)
+        early_call = current_early_call.get()
+        if early_call is not None:
+            inside = early_call.around(inside)
+            early_call.began(kernel, process.pid)
         if budget is not None:
             own = Budget.of(budget)
-            shared = call is not None and own is budget  # a Budget object of the caller: others may draw on it
-            inside = (*inside, call.apart(own) if call is not None and shared else own)
+            shared = early_call is not None and own is budget  # a Budget object of the caller: others may draw on it
+            inside = (*inside, early_call.scope_for(own) if early_call is not None and shared else own)
         known = self.awaited.pop(request_id, None) if request_id else None
         if known is not None:
             known.scopes = inside
             return known
-        keyed = bool(request_id)  # whoever asked under a request_id asks again in the next life: it waits
+        keyed = bool(request_id)  # its caller asks again after a restart, so it waits for the program
         if not request_id:
             self._requests += 1
             # A journal may be read after a restart, where the id must not be that of another question.
@@ -157,7 +157,7 @@ class Runtime:
         if missing is not None and not keyed and not kernel.may_become_known(missing):
             pending.fail(dormant_process(process.pid, missing))
             return pending
-        pending.ahead = call
+        pending.early_call = early_call
         pending.asker = caller.get()
         if kernel.labels.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)

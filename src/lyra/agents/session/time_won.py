@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
@@ -49,6 +49,6 @@ time_won: ContextVar[TimeWon | None] = ContextVar("lyra_lead", default=None)
 
 async def wait_for_limits(runtime: Runtime, agent: AgentDeclaration, *, timed: bool) -> None:
     """Before an agent is asked, give its limits the time that they have in the line-by-line run."""
-    won, early_call = time_won.get(), ahead.get()
+    won, early_call = time_won.get(), current_early_call.get()
     if won is not None and won.seconds > 0.0 and (early_call is None or early_call.is_due):
         await won.give_back(partial(runtime.ready_in, agent, timed=timed))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lyra.agents.declaration.content import message_of
-from lyra.agents.session.early_call import ahead
+from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.events import Done, Failed, Restart, Text
 from lyra.agents.session.execution import AgentState
 from lyra.agents.session.records import turn_record
@@ -114,10 +114,10 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
-    early_call = ahead.get()
+    early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
     pending = Pending(runtime, "", process.pid, around, None)  # no caller awaits it; it carries the caller's budgets
-    pending.ahead = early_call
+    pending.early_call = early_call
     turn = Turn(ctx, runtime, session, pending)
     failure: BaseException | None = None
     try:
@@ -159,13 +159,13 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
     """Run a turn and deliver how it ended to the caller; gives why there is no answer, None if there is one."""
     runtime, session, process, asked = turn.runtime, turn.session, turn.process, turn.pending
     mark, digest = len(session.messages), session.digest
-    early_call = asked.ahead if asked is not None else None
+    early_call = asked.early_call if asked is not None else None
     session.turn = None if asked is None else (mark, asked)
     budget = process.budget
     if early_call is not None:
         early_call.enter()
         if not runtime.is_own:  # others spend from this budget too
-            process.budget = early_call.apart(budget)
+            process.budget = early_call.scope_for(budget)
     session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
     failure: BaseException | None = None
     value: Any = None

@@ -50,15 +50,17 @@ async def _ask_models(turn: Turn) -> Completion:
     first = await resolve_model(turn, turn.agent.model)
     call = _model_call(turn, first[1])
     pending = turn.pending
-    early_call = call.early_call = pending.ahead if pending is not None else None
+    early_call = call.early_call = pending.early_call if pending is not None else None
     try:
         for index, model in enumerate(models):
             call.aim(await resolve_model(turn, model) if index else first)
             call.is_last = index + 1 == len(models)
             try:
                 if early_call is not None and not early_call.is_over:
-                    await early_call.room((process.budget, *call.scopes), lambda: expected(process.budget, call))
-                    early_call.quotes(runtime.tokens, call.model)
+                    await early_call.wait_for_room(
+                        (process.budget, *call.scopes), lambda: expected(process.budget, call)
+                    )
+                    early_call.note_estimate(runtime.tokens, call.model)
                 effect = model_effect(session, model, call)
                 completion: Completion = await kernel.door.perform(process, next_key(process), effect, (call,), {})
             except LyraError as error:
