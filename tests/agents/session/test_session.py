@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lyra.agents.agent import Agent
-from lyra.agents.session.session import Session
+from lyra.agents.session.session import AgentSession
 from lyra.agents.turn.model_call import request_digest
 from lyra.core.effect import canonical_hash
 from lyra.core.message import Message
@@ -14,8 +14,8 @@ FIRST, SECOND = Message("user", "a"), Message("assistant", "b")
 CHAIN = bytes.fromhex("170bbe1f959b0bfe27ae6ac560d7c8dc")
 
 
-def session(agent: Agent | None = None, *, durable: bool = True) -> Session:
-    return Session(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
+def session(agent: Agent | None = None, *, durable: bool = True) -> AgentSession:
+    return AgentSession(agent or Agent("a", model="sim/echo"), Conversation(Estimator()), durable=durable)
 
 
 def test_the_digest_is_the_same_whenever_it_is_asked_for():

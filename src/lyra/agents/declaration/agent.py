@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lyra.agents.declaration.context_policy import ContextPolicy
 from lyra.agents.declaration.memory import Memory
-from lyra.agents.declaration.output import Output
+from lyra.agents.declaration.output import AnswerType
 from lyra.core.budgets.budget import Budget
 from lyra.core.checking.check import real, short_text, whole
 from lyra.core.limits import NAME_LENGTH_MAX
@@ -128,7 +128,7 @@ class AgentDeclaration:
         self.thinking_tokens = (
             None if thinking_tokens is None else whole(thinking_tokens, "thinking_tokens", least=1, most=10**7)
         )
-        self.output = None if output is None else Output.of(output)
+        self.output = None if output is None else AnswerType.of(output)
         self.output_retries = whole(output_retries, "output_retries", most=100)
         self.context = None if context is None else ContextPolicy.of(context)
         self.supervision = None if supervision is None else Supervision.of(supervision)

@@ -1,4 +1,4 @@
-"""Output: the type that an answer has to have, its JSON schema, and the reading of an answer as that type.
+"""AnswerType: the type that an answer has to have, its JSON schema, and the reading of an answer as that type.
 
 A type is a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a union or container of them, `str` (an answer
 in plain words), or a JSON schema as a mapping (the answer is then plain data). If an answer does not fit, the model is
@@ -18,12 +18,12 @@ from lyra.agents.declaration.output_schema import Checkable
 from lyra.errors import ConfigError
 from lyra.tools.pydantic_types import in_short, is_model, read_foreign, schema_of
 
-__all__ = ["Output"]
+__all__ = ["AnswerType"]
 
 _FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
-class Output:
+class AnswerType:
     """One wanted type. `read(text)` gives the value, or raises ValueError with a sentence for the model."""
 
     __slots__ = ("_read", "name", "schema", "wrapped")
@@ -35,8 +35,8 @@ class Output:
         self._read = read
 
     @classmethod
-    def of(cls, wanted: Any) -> Output:
-        if isinstance(wanted, Output):
+    def of(cls, wanted: Any) -> AnswerType:
+        if isinstance(wanted, AnswerType):
             return wanted
         if isinstance(wanted, Mapping):
             checkable = Checkable(wanted)
@@ -60,7 +60,7 @@ class Output:
         return cls._named(getattr(wanted, "__name__", "answer"), _inlined(reference, parts), decoder.decode)
 
     @classmethod
-    def _either(cls, wanted: Any) -> Output:
+    def _either(cls, wanted: Any) -> AnswerType:
         """A union whose members msgspec cannot tell apart: the first that fits, in the order they are written."""
         members = [cls.of(member) for member in get_args(wanted)]
         parts: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Output:
         return cls._named("answer", whole, read)
 
     @classmethod
-    def _named(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> Output:
+    def _named(cls, name: str, schema: dict[str, Any], read: Callable[[bytes], Any]) -> AnswerType:
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60] or "answer"
         if schema.get("type") == "object" or "properties" in schema:
             return cls(clean, schema, read, wrapped=False)

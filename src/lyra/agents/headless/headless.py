@@ -27,7 +27,7 @@ from lyra.agents.agent import Agent
 from lyra.agents.headless.default_prompt import default_prompt
 from lyra.agents.headless.setup import HeadlessSetup, all_tools, setup_of
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.events import AgentEvent, Done, Failed, Restart, ToolProgress
+from lyra.agents.session.events import AgentEvent, AnswerDone, AnswerFailed, Restart, ToolProgress
 from lyra.agents.session.replies import Reply
 from lyra.agents.session.session import Metrics
 from lyra.config import KEYS, Config
@@ -46,7 +46,7 @@ TURNS_MAX: Final = 100  # model calls for one task, unless the options say other
 _ANSWER_TOKENS_MAX: Final = 8_192  # of one answer: a file written whole should fit, and most models allow it
 _NO_PERSON: Final = "nobody is there to be asked"
 _OUT_OF_TURNS: Final = "max_turns"
-_SILENT: Final = (Done, Failed, ToolProgress)  # the lines `result` and `error` say more than the first two
+_SILENT: Final = (AnswerDone, AnswerFailed, ToolProgress)  # the lines `result` and `error` say more than the first two
 
 Tell = Callable[[dict[str, Any]], Any]  # an awaitable result is awaited
 
@@ -201,7 +201,7 @@ class Headless:
             async with contextlib.aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                 async for event in events:
                     self._metrics = self.process.metrics if self.process.alive else self._metrics
-                    if isinstance(event, Done):
+                    if isinstance(event, AnswerDone):
                         text = event.text
                     line = _line(event)
                     if line is not None:

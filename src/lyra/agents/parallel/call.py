@@ -9,7 +9,7 @@ from lyra.agents.parallel.pending_values import resolve
 from lyra.agents.parallel.targets import AgentCall, session_of
 from lyra.agents.session.early_call import EarlyCall, current_early_call
 from lyra.agents.session.replies import MarkedReply
-from lyra.agents.session.session import Metrics, Session
+from lyra.agents.session.session import AgentSession, Metrics
 from lyra.core.budgets.early_budget import NO_ROOM
 from lyra.errors import BudgetExceeded, LimitExceeded
 from lyra.kernel.process.call_keys import name_branch
@@ -54,7 +54,7 @@ class ParallelCall:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.error: BaseException | None = None
         self.is_answered = False
-        self.mark: tuple[Session, int, bytes, Metrics] | None = None
+        self.mark: tuple[AgentSession, int, bytes, Metrics] | None = None
         self.over = -1
         self.took_s = 0.0  # from the moment when all calls it needs had answered
 

@@ -21,14 +21,14 @@ from lyra.agents.parallel.safe_values import (
     is_plain,
     read,
 )
+from lyra.agents.parallel.source.node_marks import SITE
 
-__all__ = ["SITE", "VIEWS", "ExpressionEvaluator", "RowIterator", "Waits", "shortened"]
+__all__ = ["VIEWS", "ExpressionEvaluator", "RowIterator", "Waits", "shortened"]
 
 Waits = Generator[Any, None, Any]
 _STEPS: Final = 50_000  # from one call to the next, in case the program loops for ever
 _MANY: Final = 10_000
 _SAID: Final = (str, int, bool)
-SITE: Final = "lyra_site"  # attribute of AST nodes: the number of an agent call
 
 # Methods that cannot fail on a pending text, and the type of their result.
 _SURE_METHODS: Final[dict[str, type]] = {

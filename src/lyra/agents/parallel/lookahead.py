@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from lyra.agents.parallel.expressions import SITE, ExpressionEvaluator, RowIterator, Waits, shortened
+from lyra.agents.parallel.expressions import ExpressionEvaluator, RowIterator, Waits, shortened
 from lyra.agents.parallel.pending_values import UNKNOWN, OwnContainer, PendingValue, container_of
 from lyra.agents.parallel.safe_values import StopLookahead, can_drop, is_plain
+from lyra.agents.parallel.source.node_marks import CHECKED, LOOP, SITE
 
-__all__ = ["CHECKED", "LOOP", "CallIssuer", "ExpectedItems", "Lookahead"]
-
-CHECKED: Final = "lyra_checked"  # attribute of AST nodes: agent calls in statements that are watched for errors
-LOOP: Final = (
-    "lyra_loop"  # attribute of AST nodes: the number of a loop whose items are compared when the program reads them
-)
+__all__ = ["CallIssuer", "ExpectedItems", "Lookahead"]
 
 
 class ExpectedItems:

@@ -15,7 +15,7 @@ from lyra.agents.parallel.pending_values import OwnContainer, PendingValue, call
 from lyra.agents.parallel.safe_values import is_plain, is_same_value
 from lyra.agents.sdk import run
 from lyra.agents.session.agent_process import AgentProcess
-from lyra.agents.session.session import Session
+from lyra.agents.session.session import AgentSession
 from lyra.agents.session.shared import runtime_of
 from lyra.core.tool import Tool
 from lyra.kernel.kernel import Kernel
@@ -154,7 +154,7 @@ def _is_fit(value: Any) -> bool:
     return isinstance(value, PendingValue) or is_plain(value)
 
 
-def session_of(process: Any) -> Session | None:
+def session_of(process: Any) -> AgentSession | None:
     if process is None:
         return None
     return runtime_of(process._kernel).sessions.get(process.pid)

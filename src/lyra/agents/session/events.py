@@ -13,8 +13,8 @@ import msgspec
 
 __all__ = [
     "AgentEvent",
-    "Done",
-    "Failed",
+    "AnswerDone",
+    "AnswerFailed",
     "Interrupted",
     "Restart",
     "Text",
@@ -104,7 +104,7 @@ class Interrupted(AgentEvent, frozen=True):
     message: str = ""  # why it is asked, and what an answer would do
 
 
-class Failed(AgentEvent, frozen=True):
+class AnswerFailed(AgentEvent, frozen=True):
     type: ClassVar[str] = "error"
 
     code: str
@@ -121,7 +121,7 @@ class Restart(AgentEvent, frozen=True):
     text: str = ""
 
 
-class Done(AgentEvent, frozen=True):
+class AnswerDone(AgentEvent, frozen=True):
     type: ClassVar[str] = "done"
 
     status: str = "success"

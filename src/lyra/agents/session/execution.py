@@ -21,7 +21,7 @@ from lyra.core.tool import ToolCall, ToolResult
 from lyra.errors import InvalidTransition, LyraError
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Metrics, Session
+    from lyra.agents.session.session import AgentSession, Metrics
 
 __all__ = ["MOVES", "AgentExecution", "AgentState", "ExecutionStep"]
 
@@ -90,7 +90,7 @@ class AgentExecution:
         "state",
     )
 
-    def __init__(self, session: Session, mark: int, now: float) -> None:
+    def __init__(self, session: AgentSession, mark: int, now: float) -> None:
         self._session = session
         self._mark = mark  # the index of its first message
         self._kept: list[Message] | None = None  # the messages of a run that has ended

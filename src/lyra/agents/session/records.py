@@ -16,7 +16,7 @@ from lyra.models.stream import Completion
 if TYPE_CHECKING:
     from lyra.agents.session.execution import AgentExecution
     from lyra.agents.session.model_call import ModelCall
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["CALL_FIELDS", "call_record", "tool_record", "turn_record"]
@@ -37,7 +37,7 @@ CALL_FIELDS: Final = (
 
 
 def call_record(
-    kernel: Kernel, session: Session, call: ModelCall, completion: Completion | None, error: BaseException | None
+    kernel: Kernel, session: AgentSession, call: ModelCall, completion: Completion | None, error: BaseException | None
 ) -> dict[str, Any]:
     """One model call with all its tries together, from the start of the first to the end of the last."""
     usage = completion.usage if completion is not None and not call.lost.items else call.all_tokens(completion)
@@ -67,7 +67,7 @@ def _status(error: BaseException) -> str:
 
 
 def tool_record(
-    kernel: Kernel, session: Session, tool: str, *, span_id: str, began_s: float, failed: bool
+    kernel: Kernel, session: AgentSession, tool: str, *, span_id: str, began_s: float, failed: bool
 ) -> dict[str, Any]:
     turn = turn_span(kernel, session)
     return {
@@ -81,7 +81,7 @@ def tool_record(
     }
 
 
-def turn_record(kernel: Kernel, session: Session, execution: AgentExecution) -> dict[str, Any]:
+def turn_record(kernel: Kernel, session: AgentSession, execution: AgentExecution) -> dict[str, Any]:
     turn = turn_span(kernel, session)
     usage = execution.usage
     ended_at = execution.ended_at if execution.ended_at is not None else execution.started_at

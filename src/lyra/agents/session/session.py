@@ -1,4 +1,4 @@
-"""Session: the state of one agent process while it lives: the transcript, its digest, its metrics.
+"""AgentSession: the state of one agent process while it lives: the transcript, its digest, its metrics.
 
 The transcript only grows. `digest` names it: a running hash over the messages, so that the journal can tell whether a
 model call asks the same question as before without hashing a thousand turns each time.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lyra.kernel.shared.taint import Labels
     from lyra.tools.permissions.decision import Permissions
 
-__all__ = ["Metrics", "Session"]
+__all__ = ["AgentSession", "Metrics"]
 
 _SUMMARY_HEADING: Final = "Summary of the conversation before the messages that follow:"
 
@@ -101,7 +101,7 @@ class Metrics(msgspec.Struct):
         return {**msgspec.structs.asdict(self), "cost_usd": self.cost_usd}
 
 
-class Session:
+class AgentSession:
     __slots__ = (
         "_chain",
         "_chained",

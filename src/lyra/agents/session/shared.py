@@ -19,7 +19,7 @@ from lyra.agents.session.early_call import current_early_call
 from lyra.agents.session.model_settings import ModelSettings
 from lyra.agents.session.records import call_record
 from lyra.agents.session.replies import Pending, Sink
-from lyra.agents.session.session import Session
+from lyra.agents.session.session import AgentSession
 from lyra.agents.session.spans import current_span
 from lyra.core import codec
 from lyra.core.budgets.budget import Budget
@@ -100,7 +100,7 @@ class Runtime:
         self.pending: dict[str, Pending] = {}
         self.awaited: dict[str, Pending] = {}  # questions from before a restart, whose callers will ask again
         self._asked: dict[str, set[str]] = {}  # pid → its requests without an answer
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, AgentSession] = {}
         self._resolved: dict[str | LLMProvider, tuple[LLMProvider, str, str]] = {}
         self._loaded: set[str | LLMProvider] = set()
         self._tokens = Estimator()
@@ -248,13 +248,13 @@ class Runtime:
 
     # ------------------------------------------------------------------ the process's side
 
-    def begin(self, process: Process, agent: AgentDeclaration, restored: Any) -> Session:
+    def begin(self, process: Process, agent: AgentDeclaration, restored: Any) -> AgentSession:
         """The session of a process that starts or comes back; a supervised one is known by its guard's pid too."""
         tool_effects = self._tool_effects.get(agent)
         if tool_effects is None:
             tool_effects = self._tool_effects[agent] = {}
         durable = self.kernel.journal is not None
-        session = Session(agent, Conversation(self._tokens), durable=durable, tool_effects=tool_effects)
+        session = AgentSession(agent, Conversation(self._tokens), durable=durable, tool_effects=tool_effects)
         if restored is not None:
             session.replay(restored)
         outer = current_span.get()
@@ -272,7 +272,7 @@ class Runtime:
             self.sessions[guard.pid] = session
         return session
 
-    def _inherit(self, session: Session, process: Process) -> None:
+    def _inherit(self, session: AgentSession, process: Process) -> None:
         """Give a helper its caller's permissions; one with its own may not do what the caller's forbid either."""
         parent = process.parent
         if parent is not None and process.known_as != process.pid:  # its guard, which has the same session
@@ -291,7 +291,7 @@ class Runtime:
     def record(
         self,
         process: Process,
-        session: Session,
+        session: AgentSession,
         call: ModelCall,
         *,
         completion: Completion | None = None,

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.kernel.kernel import Kernel
 
 __all__ = ["Held", "TraceSpan", "begin_turn", "current_span", "new_span", "turn_span"]
@@ -54,7 +54,7 @@ def new_span(kernel: Kernel) -> str:
     return f"{kernel.entropy.bits(64):016x}"
 
 
-def begin_turn(kernel: Kernel, session: Session) -> None:
+def begin_turn(kernel: Kernel, session: AgentSession) -> None:
     """Give the turn that is under way its ids, if it has none yet."""
     if not session.trace_id:
         session.trace_id = f"{kernel.entropy.bits(128):032x}"
@@ -62,7 +62,7 @@ def begin_turn(kernel: Kernel, session: Session) -> None:
         session.turn_span = new_span(kernel)
 
 
-def turn_span(kernel: Kernel, session: Session) -> TraceSpan:
+def turn_span(kernel: Kernel, session: AgentSession) -> TraceSpan:
     """The span of the turn that is under way."""
     begin_turn(kernel, session)
     return TraceSpan(session.trace_id, session.turn_span)

@@ -29,7 +29,7 @@ from lyra.tools.permissions.decision import Decision, Permissions
 from lyra.tools.permissions.subjects import Subject, facts_of, subject_of
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
     from lyra.agents.turn.turn import Turn
     from lyra.core.rights.capability import Grant
@@ -100,7 +100,7 @@ class Case:
 
     __slots__ = ("_linked", "_subject", "call", "grant", "runtime", "session", "tool")
 
-    def __init__(self, runtime: Runtime, session: Session, tool: Tool, call: ToolCall, grant: Grant) -> None:
+    def __init__(self, runtime: Runtime, session: AgentSession, tool: Tool, call: ToolCall, grant: Grant) -> None:
         self.runtime = runtime
         self.session = session
         self.tool = tool

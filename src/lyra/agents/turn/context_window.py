@@ -29,7 +29,7 @@ from lyra.models.request import Request
 from lyra.models.tokens import Conversation
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.turn.turn import Turn
     from lyra.models.stream import Completion
 
@@ -80,7 +80,7 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
     return True
 
 
-def _slide(session: Session, policy: ContextPolicy) -> bool:
+def _slide(session: AgentSession, policy: ContextPolicy) -> bool:
     """Keep the last turns. This follows from the transcript alone, so the journal needs no row for it."""
     assert policy.turns is not None
     messages, left = session.messages, policy.turns

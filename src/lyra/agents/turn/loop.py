@@ -15,7 +15,7 @@ import msgspec
 
 from lyra.agents.declaration.content import message_of
 from lyra.agents.session.early_call import current_early_call
-from lyra.agents.session.events import Done, Failed, Restart, Text
+from lyra.agents.session.events import AnswerDone, AnswerFailed, Restart, Text
 from lyra.agents.session.execution import AgentState
 from lyra.agents.session.records import turn_record
 from lyra.agents.session.replies import MarkedReply, Pending, Reply
@@ -34,7 +34,7 @@ from lyra.models.stream import cut
 
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
 
 __all__ = ["STATUSES", "once", "serve"]
@@ -215,12 +215,12 @@ def close_record(turn: Turn, value: Any, failure: BaseException | None) -> None:
         kernel.publish(turn.process.pid, "agent.answered", turn_record(kernel, session, execution))
 
 
-def deliver(pending: Pending, session: Session, value: Any, failure: BaseException | None) -> None:
+def deliver(pending: Pending, session: AgentSession, value: Any, failure: BaseException | None) -> None:
     """Give the caller the answer, or the error in place of one."""
     sink = pending.sink
     if failure is None:
         if sink is not None:
-            sink.put(Done("success", session.messages[-1].text))
+            sink.put(AnswerDone("success", session.messages[-1].text))
         pending.answer(value)
         return
     if isinstance(failure, asyncio.CancelledError):
@@ -228,8 +228,8 @@ def deliver(pending: Pending, session: Session, value: Any, failure: BaseExcepti
     elif not isinstance(failure, LyraError):
         failure = AgentFailed(f"the agent failed: {type(failure).__name__}: {failure}", status="crashed")
     if sink is not None and isinstance(failure, LyraError):
-        sink.put(Failed(failure.code, failure.message))
-        sink.put(Done(str(failure.fields.get("status") or failure.code)))
+        sink.put(AnswerFailed(failure.code, failure.message))
+        sink.put(AnswerDone(str(failure.fields.get("status") or failure.code)))
     pending.fail(failure)
 
 
@@ -246,7 +246,7 @@ def _outcome(turn: Turn, request_id: str, mark: int, failure: BaseException | No
     return outcome
 
 
-def _deliver_again(runtime: Runtime, session: Session, finished: dict[str, Any]) -> None:
+def _deliver_again(runtime: Runtime, session: AgentSession, finished: dict[str, Any]) -> None:
     """Deliver the outcome of a turn that ended before the kernel restarted to a caller that asks for it again."""
     pending = runtime.take(finished.get("request", ""))
     if pending is None:
@@ -337,7 +337,7 @@ def _failed(status: str, agent: AgentDeclaration, **fields: Any) -> AgentFailed:
     return AgentFailed(message, hint=_HINTS[status], status=status, **fields)
 
 
-def _reply(text: str, stop_reason: str, session: Session, before: tuple[int, int, int, int]) -> Reply:
+def _reply(text: str, stop_reason: str, session: AgentSession, before: tuple[int, int, int, int]) -> Reply:
     """The answer with the tokens and the money it took, the helpers' part included."""
     now = session.metrics.totals
     reply = (MarkedReply if session.tainted else Reply).made(

@@ -20,7 +20,7 @@ from lyra.kernel.process.call_keys import next_key
 from lyra.models.request import Request
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.turn.turn import Turn
     from lyra.models.provider import LLMProvider
     from lyra.models.stream import Completion
@@ -126,7 +126,7 @@ async def resolve_model(turn: Turn, model: str | LLMProvider) -> tuple[LLMProvid
         raise
 
 
-def request_digest(session: Session, request: Request) -> bytes:
+def request_digest(session: AgentSession, request: Request) -> bytes:
     """What the journal knows a question by: the transcript and the settings it is asked with."""
     system, tools = request.system, [tool.name for tool in request.tools]
     known = session.cache.settings  # the other settings are the agent's, which never change

@@ -23,7 +23,7 @@ from lyra.models.stream import Completion, Fold, StreamEvent, TextDelta, Thinkin
 from lyra.models.wire.faults import fault
 
 if TYPE_CHECKING:
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.models.wire.http import Timeouts
 
 __all__ = ["expected", "model_effect"]
@@ -31,7 +31,7 @@ __all__ = ["expected", "model_effect"]
 ANSWER_TOKENS_MIN: Final = 1  # less than one token is no answer
 
 
-def model_effect(session: Session, model: str | LLMProvider, call: ModelCall) -> Effect:
+def model_effect(session: AgentSession, model: str | LLMProvider, call: ModelCall) -> Effect:
     """The effect of asking one model for the session's agent, with that agent's retry, rate limit and circuit breaker.
 
     The limit of the model itself is part of the key: it belongs to a kernel, and the cache serves all kernels.

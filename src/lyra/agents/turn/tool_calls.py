@@ -48,7 +48,7 @@ from lyra.tools.tool_search import searchable
 
 if TYPE_CHECKING:
     from lyra.agents.session.replies import Sink
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
     from lyra.agents.turn.admission import Admitted
     from lyra.agents.turn.turn import Turn
@@ -261,12 +261,12 @@ class _ProgressReports:
             self._sink.put(event)
 
 
-def _is_decided_on(session: Session, tool: Tool) -> bool:
+def _is_decided_on(session: AgentSession, tool: Tool) -> bool:
     """Whether the call needs a decision. Calls of Lyra's own file tools do: files may hold keys."""
     return session.permissions is not None or tool.guarded or (tool.builtin and bool(tool.folders))
 
 
-def _taints(session: Session, tool: Tool) -> bool:
+def _taints(session: AgentSession, tool: Tool) -> bool:
     """Whether the tool's output taints the session: where calls are decided on, the output of every tool does that is
     not declared trusted."""
     return tool.untrusted or (not tool.trusted and session.is_wary)
@@ -304,7 +304,7 @@ async def _output(turn: Turn, tool: Tool, call: ToolCall, grant: Grant) -> Any:
         return parts_of(await contained(tool, tool.run(**call.arguments, ctx=_ToolContext(turn.ctx, sink))))
 
 
-def _effect(session: Session, tool: Tool, *, inside: bool) -> Effect:
+def _effect(session: AgentSession, tool: Tool, *, inside: bool) -> Effect:
     known = session.tool_effects.get(tool.name)
     if known is None or known[0] is not tool:  # new, or another tool under its name since its file has changed
         keyed = "idempotency_key" in getattr(tool.run, "takes", ())

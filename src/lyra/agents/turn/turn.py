@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lyra.agents.declaration.agent import AgentDeclaration
     from lyra.agents.session.replies import Pending, Sink
-    from lyra.agents.session.session import Session
+    from lyra.agents.session.session import AgentSession
     from lyra.agents.session.shared import Runtime
     from lyra.core.budgets.budget import Budget
     from lyra.kernel.process.process import Process
@@ -25,7 +25,7 @@ class Turn:
 
     __slots__ = ("agent", "ctx", "pending", "process", "runtime", "session", "system")
 
-    def __init__(self, ctx: Context, runtime: Runtime, session: Session, pending: Pending | None) -> None:
+    def __init__(self, ctx: Context, runtime: Runtime, session: AgentSession, pending: Pending | None) -> None:
         self.ctx = ctx
         self.process: Process = ctx.own_process
         self.runtime = runtime

@@ -11,15 +11,12 @@ from collections.abc import Mapping
 from types import CellType
 from typing import Any
 
-from lyra.agents.parallel.expressions import SITE
-from lyra.agents.parallel.lookahead import CHECKED, LOOP
 from lyra.agents.parallel.safe_values import StopLookahead
 from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SIMPLE, CallForm, Definition, inside
 from lyra.agents.parallel.source.facts import bound_before, local_names, own_names, shared_names
+from lyra.agents.parallel.source.node_marks import CHECKED, LOOK, LOOP, SITE
 
-__all__ = ["LOOK", "FunctionMap"]
-
-LOOK = "lyra_look"  # attribute of AST nodes: the number of a statement at which a lookahead may begin
+__all__ = ["FunctionMap"]
 
 
 class FunctionMap:

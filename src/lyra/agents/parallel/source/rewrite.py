@@ -15,10 +15,9 @@ import ast
 import copy
 from typing import Any, Final, TypeVar
 
-from lyra.agents.parallel.expressions import SITE
-from lyra.agents.parallel.lookahead import LOOP
 from lyra.agents.parallel.source.call_sites import COMPREHENSIONS, SCOPES, SIMPLE, Definition, dotted
-from lyra.agents.parallel.source.function_map import LOOK, FunctionMap
+from lyra.agents.parallel.source.function_map import FunctionMap
+from lyra.agents.parallel.source.node_marks import LOOK, LOOP, SITE
 
 __all__ = ["BASE", "MAP", "OPEN", "rewrite_function"]
 
