@@ -71,9 +71,8 @@ class _SearchableSource:
 
     def __init__(self, source: ToolSource) -> None:
         self._source = source
-        self._deferred: dict[
-            str, tuple[Tool, Tool]
-        ] = {}  # name → (tool, deferred): unchanged tools stay the same objects
+        # Name → (tool, deferred tool). An unchanged tool has the same deferred object each time.
+        self._deferred: dict[str, tuple[Tool, Tool]] = {}
 
     def __lyra_tools__(self) -> tuple[Tool, ...]:
         tools = self._source.__lyra_tools__()

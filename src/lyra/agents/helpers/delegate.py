@@ -1,7 +1,7 @@
 """Delegation: an agent as another agent's tool.
 
     lead = Agent("lead", model=…, tools=[researcher, writer])        # an Agent among tools is a helper
-    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, said aloud
+    lead = Agent("lead", model=…, tools=team(researcher, writer))    # the same, written out
 
 A call starts the helper as a child process of the caller, with a conversation of its own: its Budget lies inside what
 the caller has left, its Grant can only be narrower, its calls belong to the caller's trace. The helper is told which
