@@ -27,7 +27,9 @@ BUGS: Final[dict[str, tuple[Change, ...]]] = {
             "return '' if agent is not None else 'whom it asks is not known'",
         ),
     ),
-    "delivery": (Change(_CALL, "ParallelCall.here", "other is not None", "other is not None and other is not before"),),
+    "delivery": (
+        Change(_CALL, "ParallelCall.ask_now", "other is not None", "other is not None and other is not before"),
+    ),
     "cancelled": (
         Change(_GROUP, "CallGroup._give_up", "call.task.cancel()", "None"),
         Change(_GROUP, "CallGroup._ended", "not call.early_call.is_over", "False"),

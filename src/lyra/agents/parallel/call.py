@@ -25,7 +25,7 @@ class Abandoned(Exception):
 
 
 class ParallelCall:
-    """`mark` is the state of the conversation before the call, `over` the number of messages after it."""
+    """`start` is the state of the conversation before the call, `length_after` its number of messages after it."""
 
     __slots__ = (
         "_answer",
@@ -35,10 +35,10 @@ class ParallelCall:
         "early_call",
         "error",
         "is_answered",
-        "mark",
-        "over",
+        "length_after",
         "question",
         "site",
+        "start",
         "task",
         "took_s",
     )
@@ -54,8 +54,8 @@ class ParallelCall:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.error: BaseException | None = None
         self.is_answered = False
-        self.mark: tuple[AgentSession, int, bytes, Metrics] | None = None
-        self.over = -1
+        self.start: tuple[AgentSession, int, bytes, Metrics] | None = None
+        self.length_after = -1
         self.took_s = 0.0  # from the moment when all calls it needs had answered
 
     @property
@@ -67,9 +67,9 @@ class ParallelCall:
         program = self.question.program
         if program is not None and self._key:
             name_branch(program, self._key)
-        return await self.here(before)
+        return await self.ask_now(before)
 
-    async def here(self, before: ParallelCall | None = None) -> Any:
+    async def ask_now(self, before: ParallelCall | None = None) -> Any:
         """Make the call in the running task."""
         token = None if self._group.is_inside else current_early_call.set(self.early_call)
         failed = True
@@ -83,10 +83,10 @@ class ParallelCall:
                 raise Abandoned  # it would taint the agent that it asks, which cannot be undone
             session = session_of(self.question.process)
             if session is not None:
-                self.mark = (session, len(session.messages), session.digest, session.metrics.copy())
+                self.start = (session, len(session.messages), session.digest, session.metrics.copy())
             self._answer = await self.question.ask()
             if session is not None:
-                self.over = len(session.messages)
+                self.length_after = len(session.messages)
             self.is_answered = True
             failed = False
             return self._answer
@@ -126,10 +126,10 @@ class ParallelCall:
 
     def take_back(self) -> None:
         """Remove a turn from the conversation that the program never came to."""
-        if self.mark is None:
+        if self.start is None:
             return
-        session, length, digest, metrics = self.mark
+        session, length, digest, metrics = self.start
         session.metrics = metrics
-        if len(session.messages) > length and self.over in (-1, len(session.messages)):
+        if len(session.messages) > length and self.length_after in (-1, len(session.messages)):
             session.cut_back(length, digest)  # -1: the turn had ended, and its answer was not delivered yet
-        self.over = -1
+        self.length_after = -1

@@ -180,7 +180,7 @@ class CallGroup:
         if names is not None and len(self._queue) == 1:
             self._look(self._map.sites[site], dict(zip(self._map.names[site], names, strict=True)), call)
         if call.task is None:
-            await call.here()
+            await call.ask_now()
             return call
         try:
             await call.task
@@ -241,7 +241,7 @@ class CallGroup:
                 self._waits = next(self._steps)
             except (StopIteration, StopLookahead):
                 self._stop()
-            except Exception:  # noqa: BLE001 - the program goes on without a look ahead
+            except Exception:  # noqa: BLE001 - the program goes on without a lookahead
                 self._stop()
         if any(call.error is not None for call in self._waits):
             self._stop()
