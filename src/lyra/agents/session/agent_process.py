@@ -99,7 +99,7 @@ class AgentProcess(Handle):
     def _mark(self, message: Any) -> None:
         """Taint the process by an answer of an agent that has read text from outside."""
         if type(message) is MarkedReply:
-            self._kernel.labels.mark(self._process.pid, "an agent's answer")
+            self._kernel.taint.mark(self._process.pid, "an agent's answer")
 
     def _check_loop(self) -> None:
         """Refuse a call from another event loop than the kernel's."""

@@ -17,8 +17,8 @@ __all__ = ["journaled_choice"]
 
 def journaled_choice(process: Process, kind: str, choose: Callable[[], str | None]) -> str | None:
     """The choice as text; None if nothing was chosen, and then nothing is written."""
-    recall = process.recall
-    entry = recall.get(process.keys) if recall else None
+    replay = process.replay
+    entry = replay.get(process.keys) if replay else None
     if entry is not None and entry.kind != kind:
         return None
     choice = entry.name if entry is not None else choose()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lyra.agents.session.spans import TraceSpan
     from lyra.core.effect import Effect
     from lyra.core.tool import Tool
-    from lyra.kernel.shared.taint import Labels
+    from lyra.kernel.shared.taint import Taint
     from lyra.tools.permissions.decision import Permissions
 
 __all__ = ["AgentSession", "Metrics"]
@@ -112,8 +112,8 @@ class AgentSession:
         "durable",
         "execution",
         "judged",
-        "labels",
         "ledger",
+        "marks",
         "messages",
         "metrics",
         "outer",
@@ -162,7 +162,7 @@ class AgentSession:
         self.parent_span: str | None = None  # the tool call of another agent that asks, if one does
         self.sink: Sink | None = None  # the stream of the turn that is under way
         self.pid = ""
-        self.labels: Labels | None = None  # which processes have read text from outside
+        self.marks: Taint | None = None  # which processes have read text from outside
         self.permissions: Permissions | None = agent.permissions  # its own, or those of the agent that asks
         self.outer: tuple[Permissions, ...] = ()  # of the agents that ask, where it has its own
         self.wary = False  # its caller is wary, so what this one reads has to taint
@@ -171,7 +171,7 @@ class AgentSession:
     @property
     def tainted(self) -> bool:
         """Whether it has read text from outside, which may have told it what to do next."""
-        return self.labels is not None and self.pid in self.labels.state.pids
+        return self.marks is not None and self.pid in self.marks.state.pids
 
     @property
     def is_given_up(self) -> bool:
@@ -194,8 +194,8 @@ class AgentSession:
         return self.cache.default_permissions(self.agent)
 
     def taint(self, by: str) -> None:
-        if self.labels is not None:
-            self.labels.mark(self.pid, by)
+        if self.marks is not None:
+            self.marks.mark(self.pid, by)
 
     def begin(self, now: float, *, replayed: bool) -> None:
         """A run begins with the next message."""

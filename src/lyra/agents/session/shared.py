@@ -29,7 +29,8 @@ from lyra.core.secrets.redact import redact_data
 from lyra.core.secrets.secret import MASK
 from lyra.core.tool import caller
 from lyra.errors import AgentFailed, ConfigError, LyraError
-from lyra.kernel.process.process import GIVEN_UP, Process, suspend
+from lyra.kernel.base.waiting import suspend
+from lyra.kernel.process.process import GIVEN_UP, Process
 from lyra.kernel.programs.registry import dormant_process
 from lyra.kernel.supervision.supervisor import supervise
 from lyra.models.client import LLMClient
@@ -159,7 +160,7 @@ class Runtime:
             return pending
         pending.early_call = early_call
         pending.asker = caller.get()
-        if kernel.labels.state.pids and pending.asker:
+        if kernel.taint.state.pids and pending.asker:
             self._pass_on(pending.asker, process.pid)
         self._await(pending, process)
         kernel.send_to(process, {"lyra.ask": request_id, "content": self.clean_data(content)})
@@ -196,7 +197,7 @@ class Runtime:
         pending = self.pending.pop(request_id, None)
         if pending is not None:
             self._asked[pending.pid].discard(request_id)
-            if pending.asker and self.kernel.labels.state.pids:
+            if pending.asker and self.kernel.taint.state.pids:
                 self._pass_on(pending.pid, pending.asker)
         return pending
 
@@ -205,7 +206,7 @@ class Runtime:
         source, target = self.sessions.get(giver), self.sessions.get(taker)
         pid = target.pid if target is not None else taker
         if source is not None and source.tainted and source is not target:
-            self.kernel.labels.mark(pid, f"a message from {source.pid}")
+            self.kernel.taint.mark(pid, f"a message from {source.pid}")
 
     def _on_process_end(self, process: Process) -> None:
         """Fail the questions that the process has not answered."""
@@ -262,7 +263,7 @@ class Runtime:
             session.trace_id, session.parent_span = outer.trace_id, outer.span_id or None
         session.metrics.started_at = session.metrics.started_at or self.kernel.clock.now()
         self.sessions[process.pid] = session
-        session.pid, session.labels = process.pid, self.kernel.labels
+        session.pid, session.marks = process.pid, self.kernel.taint
         self._inherit(session, process)
         guard = process.parent
         if guard is not None and guard.program == self.kernel.programs.name(supervise):

@@ -81,14 +81,14 @@ class Toolset:
 
     def _mark(self, process: Process) -> None:
         if self._foreign:  # the description of an untrusted tool is sent with every request
-            process.kernel.labels.mark(process.pid, "the description of a tool")
+            process.kernel.taint.mark(process.pid, "the description of a tool")
 
     def _look(self, process: Process, now: dict[str, Tool]) -> None:
         listed = read(process, _ROW, lambda: [[tool.name, tool.deferred] for tool in now.values()])
         tools = {name: _as_listed(now.get(name), name, deferred) for name, deferred in listed}
         changed, self._from_sources = tools != self._from_sources, tools
         self._know((*self._agent.toolbox, *tools.values()))
-        if changed and process.recall is None:
+        if changed and process.replay is None:
             process.kernel.publish(process.known_as, "tools.changed", {"tools": list(tools)})
 
     def _current(self) -> dict[str, Tool]:
@@ -125,7 +125,7 @@ class Toolset:
         problems = (*self._failures, *named)
         if problems != self._published:
             self._published = problems
-            if process.recall is None:
+            if process.replay is None:
                 process.kernel.publish(process.known_as, "tools.problems", {"problems": list(problems)})
 
     # ------------------------------------------------------------ asking

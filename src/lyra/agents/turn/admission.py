@@ -58,11 +58,11 @@ class Admitted(NamedTuple):
 async def admit(turn: Turn, tool: Tool, call: ToolCall) -> Admitted:
     """The call as it may be made; raises ApprovalRefused where it may not."""
     process, runtime = turn.process, turn.runtime
-    if process.recall is not None and not decided_before(process) and upcoming(process) is not None:
+    if process.replay is not None and not decided_before(process) and upcoming(process) is not None:
         return Admitted(
             call, None, None, process.grant
         )  # the journal is of a version or setting that did not decide on it
-    replaying = process.recall is not None and upcoming(process) is not None
+    replaying = process.replay is not None and upcoming(process) is not None
     # A copy: code that was shown the arguments cannot change those that run.
     call = ToolCall(call.id, call.name, codec.decode(codec.encode(call.arguments)))
     case = Case(runtime, turn.session, tool, call, process.grant)
@@ -262,7 +262,7 @@ async def _ask(turn: Turn, case: Case, row: dict[str, Any]) -> dict[str, Any]:
     replayed = False
     try:
         key = next_key(process)
-        replayed = process.recall is not None and getattr(process.recall.get(key), "done", False)
+        replayed = process.replay is not None and getattr(process.replay.get(key), "done", False)
         answer = await interrupts.ask(
             process,
             kind="confirmation",

@@ -68,7 +68,7 @@ async def fit(turn: Turn, *, overflow: bool = False) -> bool:
         window = msgspec.structs.replace(window, summary=summary)
     elif policy.kind == "window":
         window = msgspec.structs.replace(window, summary="")
-    if runtime.kernel.agents_heard and process.recall is None:
+    if runtime.kernel.agents_heard and process.replay is None:
         data = {
             "agent": turn.agent.name,
             "kind": policy.kind,

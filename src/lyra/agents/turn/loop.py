@@ -29,7 +29,7 @@ from lyra.errors import AgentFailed, ConfigError, Divergence, LyraError
 from lyra.kernel.journal.error_rows import error_from_row, error_to_row
 from lyra.kernel.process.process import GIVEN_UP
 from lyra.kernel.programs.context import Context, read
-from lyra.kernel.programs.milestone import passed, written
+from lyra.kernel.programs.milestone import replayed_milestone, write_milestone
 from lyra.models.stream import cut
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
         if content is None:
             continue
         begin, mark = process.keys, len(session.messages)
-        if process.recall is not None:
-            finished = await passed(process, "turn")
+        if process.replay is not None:
+            finished = await replayed_milestone(process, "turn")
             if finished is not None:  # the turn is over, also where the agent's settings have changed since
                 session.replay(finished)
                 _deliver_again(runtime, session, finished)
@@ -102,7 +102,7 @@ async def serve(ctx: Context, agent: AgentDeclaration) -> None:
             continue
         outcome = _outcome(turn, request_id, mark, failure)
         if len(session.messages) - checkpointed < _CHECKPOINT_EVERY:
-            await written(process, "turn", begin, {**session.since(mark), **outcome})
+            await write_milestone(process, "turn", begin, {**session.since(mark), **outcome})
         else:
             checkpointed = len(session.messages)
             await ctx.checkpoint({**session.to_data(), **outcome})
@@ -113,7 +113,7 @@ async def once(ctx: Context, agent: AgentDeclaration, content: Any) -> str:
     process = ctx.own_process
     runtime = runtime_of(process.kernel)
     session = runtime.begin(process, agent, None)
-    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     early_call = current_early_call.get()
     around = scopes.get() if early_call is None else early_call.around(scopes.get())
     pending = Pending(runtime, "", process.pid, around, None)  # no caller awaits it; it carries the caller's budgets
@@ -166,7 +166,7 @@ async def _answer(turn: Turn, request_id: str, content: Any) -> BaseException | 
         early_call.enter()
         if not runtime.is_own:  # others spend from this budget too
             process.budget = early_call.scope_for(budget)
-    session.begin(runtime.kernel.clock.now(), replayed=process.recall is not None)
+    session.begin(runtime.kernel.clock.now(), replayed=process.replay is not None)
     failure: BaseException | None = None
     value: Any = None
     try:
@@ -365,7 +365,7 @@ async def _prompt_of_function(turn: Turn) -> str:
     """The prompt that the agent's system function gives; on a replay, the one it gave then."""
     process, runtime, agent = turn.process, turn.runtime, turn.agent
     text: Any = ""
-    if not process.recall or process.keys not in process.recall:
+    if not process.replay or process.keys not in process.replay:
         assert callable(agent.system)
         text = agent.system(turn.session)
         if asyncio.iscoroutine(text):

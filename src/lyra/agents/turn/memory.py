@@ -51,7 +51,7 @@ def _prompt(runtime: Runtime, pid: str, memory: Memory, question: str) -> str:
             break
         lines.append(line)
         if item.tainted:
-            runtime.kernel.labels.mark(pid, _MEMORY)
+            runtime.kernel.taint.mark(pid, _MEMORY)
     return "\n".join([_MARK, *lines]) if lines else ""
 
 
@@ -75,14 +75,14 @@ class _MemoryScope:
 
 async def _add(scope: _MemoryScope, text: str, kind: str) -> int:
     clean = runtime_of(scope.kernel).clean(text)
-    tainted = scope.kernel.labels.tainted(scope.process)
+    tainted = scope.kernel.taint.tainted(scope.process)
     return scope.kernel.memories.add(scope.name, clean, kind=kind, pid=scope.pid, tainted=tainted).id
 
 
 async def _search(scope: _MemoryScope, question: str) -> list[str]:
     items = scope.kernel.memories.search(scope.name, question)
     if any(item.tainted for item in items):
-        scope.kernel.labels.mark(scope.process, _MEMORY)
+        scope.kernel.taint.mark(scope.process, _MEMORY)
     return [f"[{item.kind}] {item.text}" for item in items]
 
 

@@ -126,13 +126,13 @@ def _was_given_up(process: Process) -> bool:
     Then they are not begun again: the journal has the results of some, the others are unknown, and no caller waits for
     either. Their branches count as used, so that later branches have the same numbers as before.
     """
-    recall = process.recall
-    entry = recall.get(process.keys) if recall else None
-    if recall is None or entry is None or entry.kind != _GIVEN_UP:
+    replay = process.replay
+    entry = replay.get(process.keys) if replay else None
+    if replay is None or entry is None or entry.kind != _GIVEN_UP:
         return False
     process.branches = int(entry.name)
-    for key in [key for key in recall if isinstance(key, str) and _branch(key) < process.branches]:
-        del recall[key]
+    for key in [key for key in replay if isinstance(key, str) and _branch(key) < process.branches]:
+        del replay[key]
     once(process, _GIVEN_UP, "", _nothing)
     return True
 
